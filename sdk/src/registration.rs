@@ -82,7 +82,8 @@ impl Unmatched<'_> {
         self.by(RelationKey::Extra(key.to_owned()))
     }
 
-    /// The string at this JSON Pointer is the name of the target.
+    /// The string at this JSON Pointer is the name of the target. Pods by
+    /// `/spec/nodeName` are those on a target Node, of every namespace.
     #[must_use]
     pub fn by_field(self, pointer: &str) -> Relation {
         self.by(RelationKey::Field(pointer.to_owned()))

@@ -104,6 +104,16 @@ pub struct Relation {
     pub by: RelationKey,
 }
 
+impl Relation {
+    /// The Pods whose node the target is: where that is a Node, they are of every namespace.
+    pub fn is_on_node(&self) -> bool {
+        self.kind == Kind::pod() && self.by == RelationKey::Field(NODE_NAME.to_owned())
+    }
+}
+
+/// The field that names the node of a Pod.
+const NODE_NAME: &str = "/spec/nodeName";
+
 /// The rule that matches the objects of a relation to a target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RelationKey {

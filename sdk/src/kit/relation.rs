@@ -2,6 +2,7 @@
 //! that belong to the target by it. May not show what another target holds.
 
 use oarlock_contract::extras::{EVICTED_AT, NODE, OWNER};
+use oarlock_contract::manifest::TargetKind;
 use oarlock_contract::proposal::{Relation, RelationKey};
 use oarlock_contract::successors::{CANDIDATES, MADE_BY_THEN_SECONDS, candidates, controller, keeps_name, keeps_node};
 use serde_json::Value;
@@ -23,10 +24,19 @@ pub(super) fn find(scene: &Scene, relation: &Relation, freshness: Freshness) -> 
     if relation.by == RelationKey::SameController {
         return Ok(successors(scene, all));
     }
-    let belongs = |object: &&Value| belongs(scene, &relation.by, object) && !is_taken(scene, object);
+    let belongs = |object: &&Value| match is_on_node(scene, relation) {
+        true => object.pointer("/spec/nodeName").and_then(Value::as_str) == Some(&scene.target.name),
+        false => belongs(scene, &relation.by, object) && !is_taken(scene, object),
+    };
     let mut found: Vec<Value> = all.filter(belongs).cloned().collect();
     found.sort_by_key(|object| [&["metadata", "namespace"], &["metadata", "name"]].map(|path| part(object, path)));
     Ok(found)
+}
+
+/// Whether the relation is that of a Node to its Pods, which are of every namespace.
+fn is_on_node(scene: &Scene, relation: &Relation) -> bool {
+    let kind = scene.target.object.as_ref().map(|object| key_of(object).kind);
+    kind.is_some_and(|kind| kind.kind == TargetKind::Node.word()) && relation.is_on_node()
 }
 
 /// Ends the call where the test does not say what the relation is matched by:

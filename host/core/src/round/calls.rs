@@ -106,6 +106,7 @@ impl PlannedCall<'_> {
             served: round.served.clone(),
             plugin: round.serving().cloned(),
             subject: Subject {
+                kind: round.kind,
                 surplus_since: surplus_since(memory.state.start, since, round.now),
                 namespace: round.job.key.namespace.clone(),
                 name: self.target.name.to_owned(),

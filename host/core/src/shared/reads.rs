@@ -12,6 +12,7 @@ use crate::cluster::live_reads::{LiveRead, LiveReads};
 use crate::cluster::object::{Kind, Object, ObjectKey};
 use crate::cluster::store::Store;
 use crate::plugin::lookup::PluginInfo;
+use crate::plugin::manifest::TargetKind;
 use crate::plugin::names::is_subdomain;
 use crate::plugin::proposal::{Registration, Relation, RelationKey};
 use crate::plugin::visit::{ReadRefusal, Reads};
@@ -47,7 +48,9 @@ pub struct VisitReads {
 /// The target a visit is about.
 #[derive(Clone, Debug, Default)]
 pub struct Subject {
-    /// Its namespace.
+    /// Its kind.
+    pub kind: TargetKind,
+    /// Its namespace; of a node, that of its job.
     pub namespace: String,
     /// Its name.
     pub name: String,
@@ -193,10 +196,15 @@ impl Reads for VisitReads {
     fn related(&self, relation: &str, live: bool) -> Result<Vec<Arc<Object>>, ReadRefusal> {
         let live = live || self.all_live;
         let relations = self.registration().into_iter().flat_map(|registration| &registration.relations);
-        let Some(Relation { kind, by, .. }) = relations.into_iter().find(|declared| declared.name == relation) else {
+        let Some(declared) = relations.into_iter().find(|declared| declared.name == relation) else {
             return Err(ReadRefusal::NotDeclared(format!("`setup` declared no relation {relation:?}")));
         };
+        let Relation { kind, by, .. } = declared;
         let Subject { namespace, name, uid, job_uid, .. } = &self.subject;
+        if self.subject.kind == TargetKind::Node && declared.is_on_node() {
+            // As watched: nobody is to list all pods for each node.
+            return Ok(self.store.on_node(name));
+        }
         let found = match by {
             RelationKey::SameController => return self.same_controller(kind, live),
             RelationKey::Label(label) => self.by_label(kind, label, live)?,
