@@ -88,6 +88,13 @@ fn endings(pod: &Pod) -> Vec<(Deed, bool)> {
     containers(pod).iter().map(|one| (Deed::of(one), falls_back(one))).collect()
 }
 
+/// The time after which the program of the host ends the command that it runs on a node.
+fn time_limit(pod: &Pod) -> Option<Duration> {
+    let command = containers(pod).first()?.command.as_ref()?;
+    let at = command.iter().position(|word| word == "--timeout-seconds")?;
+    command.get(at + 1)?.parse().ok().map(Duration::from_secs)
+}
+
 impl Rounds {
     /// What the pod of a task does: its script, else its command, says so.
     fn deed(&self, pod: &Pod) -> Deed {
@@ -116,7 +123,8 @@ impl Rounds {
             return None;
         }
         if pod.bears(labels::TASK) {
-            return Some(self.deed(pod).sleep);
+            let sleep = self.deed(pod).sleep;
+            return Some(time_limit(pod).map_or(sleep, |limit| sleep.min(limit)));
         }
         let longest = || endings(pod).iter().map(|(deed, _)| deed.sleep).max().unwrap_or_default();
         let waits = ending::crash_back_off(ending::restarts(pod));
@@ -157,7 +165,11 @@ impl Rounds {
             let deed = Deed { exit, ..deed };
             return self.end_task(pod, deed.exit, deed.termination_message(true)).await;
         }
-        let Deed { output, exit, .. } = deed;
+        let Deed { output, exit, sleep, .. } = deed;
+        if let Some(limit) = time_limit(pod).filter(|limit| *limit < sleep) {
+            let result = json!({"message": format!("timed out after {} s", limit.as_secs())});
+            return self.end_task(pod, 0, &result.to_string()).await;
+        }
         if annotation(pod, labels::TASK_BUILTIN) == Some("reboot") {
             self.reboot(pod.node().unwrap_or_default());
         }
