@@ -1,0 +1,210 @@
+//! addon: takes a node and yields the same node after a list of scripts ran there as root, each once.
+//!
+//! A taint keeps new pods off the node until the last script has ended; the host takes it off on every other way out. A script
+//! whose result is lost may have run, so it counts as failed and is never repeated. May not evict a pod.
+
+use core::time::Duration;
+use std::collections::BTreeMap;
+
+use oarlock_sdk::{
+    Action, Failure, Freshness, Job, Mark, Object, Proposal, Registration, Relation, Report, Result, Taint, Target,
+    TaskRequest, TaskStatus, Value, config, export, json,
+};
+
+/// The key of the taint; its value is the name of the job.
+pub const TAINT: &str = "oarlock.dev/opsjob";
+/// Extra: when the taint was first seen on the node, in milliseconds since 1970.
+pub const TAINTED: &str = "TaintedSince";
+
+const NO_SCHEDULE: &str = "NoSchedule";
+/// The pods on a node.
+const PODS: &str = "pods";
+/// What a kubelet puts on the pods that it makes of files on its node.
+const MIRROR: &str = "kubernetes.io/config.mirror";
+/// Namespaces whose pods keep no node busy, where nobody says otherwise.
+const SYSTEM: [&str; 3] = ["kube-system", "oarlock-system", "oarlock-tasks"];
+/// The longest time between two visits of a node whose script runs.
+const CHECK: Duration = Duration::from_secs(60);
+/// Time in which a scheduler that had not seen the taint may still place a pod.
+const SETTLED: Duration = Duration::from_secs(5);
+/// Most pods of a busy node that are named.
+const NAMED: usize = 10;
+/// Most characters of an output that are shown.
+const SHOWN: usize = 256;
+/// The words with which the host begins the message of a script without an exit code, each with the reason that it is here.
+const REASONS: [(&str, &str); 2] = [("lost", "ResultLost"), ("timed out", "ScriptTimeout")];
+
+/// The action.
+#[derive(Debug)]
+pub struct Addon;
+
+impl Action for Addon {
+    fn setup() -> Result<Registration> {
+        Ok(Registration::new().relation(Relation::pods(PODS).by_field("/spec/nodeName")))
+    }
+
+    fn operate(job: &Job, target: &Target) -> Result<Proposal> {
+        let Some(node) = target.object() else { return Ok(Proposal::new()) };
+        let steps = steps(job, &node)?;
+        let Course::Next(step) = Course::of(&steps, target) else { return Ok(Proposal::new()) };
+        // Somebody may take the taint off at any time.
+        if node.holds(job).lacks(Mark::Taint(TAINT, NO_SCHEDULE))? {
+            return Ok(Proposal::new().taint(taint(&node, job, true)));
+        }
+        if job.parameter("/waitUntilIdle")?.unwrap_or(false) && step.is_first {
+            let Some(since) = target.extra(TAINTED).and_then(|text| text.parse::<u64>().ok()) else {
+                return Ok(Proposal::new().extra(TAINTED, job.now_ms().to_string()));
+            };
+            is_idle(job, target, since)?;
+        }
+        Ok(Proposal::new().task(step.task.clone()))
+    }
+
+    fn progress(job: &Job, target: &Target) -> Result<Report> {
+        let name = target.name();
+        let Some(node) = target.object() else {
+            return Ok(Report::failed("NodeGone", format!("Node {name} is gone, or another one has its name.")));
+        };
+        let steps = steps(job, &node)?;
+        Ok(match Course::of(&steps, target) {
+            Course::Next(_) | Course::Running => Report::processing().check_after(CHECK),
+            Course::Failed(step, task) => failed(&name, step, &task),
+            // The taint goes first, so that whoever sees the end can use the node.
+            Course::Done if node.holds(job).has(Mark::Taint(TAINT, NO_SCHEDULE)) => {
+                Report::processing().with(Proposal::new().taint(taint(&node, job, false))).check_after(CHECK)
+            }
+            Course::Done if steps.is_empty() => {
+                let message = format!("{name}: no step is for the GPUs of this node, so nothing ran there.");
+                Report::succeeded().with(Proposal::new().event("NothingToRun", message))
+            }
+            Course::Done => Report::succeeded(),
+        })
+    }
+
+    fn release(_: &Job, _: &Target) -> Result<Proposal> {
+        // The taint is a hold, which the host takes off.
+        Ok(Proposal::new())
+    }
+}
+
+export!(Addon, manifest = include_str!("../manifest.json"));
+
+/// A script that is for a node.
+struct Step {
+    task: TaskRequest,
+    name: String,
+    required: bool,
+    is_first: bool,
+}
+
+/// How far a node is.
+enum Course<'a> {
+    /// This step is to begin.
+    Next(&'a Step),
+    /// A step runs.
+    Running,
+    /// This step has ended so, and nothing follows.
+    Failed(&'a Step, TaskStatus),
+    /// All steps have ended.
+    Done,
+}
+
+impl<'a> Course<'a> {
+    fn of(steps: &'a [Step], target: &Target) -> Self {
+        for step in steps {
+            let Some(task) = target.task(&step.task.name) else { return Self::Next(step) };
+            match (task.state.as_str(), task.exit_code) {
+                ("Succeeded", Some(0)) => {}
+                ("Succeeded" | "Failed", _) if !step.required => {}
+                ("Succeeded" | "Failed", _) => return Self::Failed(step, task),
+                _ => return Self::Running,
+            }
+        }
+        Self::Done
+    }
+}
+
+/// The steps that are for the GPUs of a node, in their order.
+fn steps(job: &Job, node: &Object) -> Result<Vec<Step>> {
+    let all: Vec<Value> = job.parameter("/steps")?.unwrap_or_default();
+    let capacity: BTreeMap<String, Value> = node.field("/status/capacity")?.unwrap_or_default();
+    let has = |chip: &str| capacity.get(&format!("{chip}.com/gpu")).is_some_and(|count| *count != "0" && *count != 0);
+    let text = |step: &Value, field: &str| step.get(field).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let mut steps: Vec<Step> = Vec::new();
+    for (index, step) in all.iter().enumerate() {
+        let chip = text(step, "gpuChip");
+        if !chip.is_empty() && !has(&chip) {
+            continue;
+        }
+        let interpreter = step.get("interpreter").and_then(Value::as_str).unwrap_or("/bin/bash");
+        let mut script = step.get("script").cloned().unwrap_or_default();
+        script.as_object_mut().map(|script| script.insert("interpreter".to_owned(), json!(interpreter)));
+        let seconds = step.get("timeoutSeconds").and_then(Value::as_u64).unwrap_or(600);
+        let arguments = json!({"script": script, "timeoutSeconds": seconds});
+        let (name, kind) = (format!("step-{index}"), "run-on-node".to_owned());
+        let shown = Some(text(step, "name")).filter(|name| !name.is_empty());
+        steps.push(Step {
+            is_first: steps.is_empty(),
+            required: step.get("required").and_then(Value::as_bool).unwrap_or(true),
+            name: shown.unwrap_or_else(|| name.clone()),
+            task: TaskRequest { name, kind, arguments: arguments.to_string() },
+        });
+    }
+    Ok(steps)
+}
+
+fn taint(node: &Object, job: &Job, present: bool) -> Taint {
+    let (key, effect) = (TAINT.to_owned(), NO_SCHEDULE.to_owned());
+    Taint { node: node.name(), key, value: job.name(), effect, present }
+}
+
+/// Checks that no pod of a workload is on the node, which has had its taint since then.
+fn is_idle(job: &Job, target: &Target, since: u64) -> Result<()> {
+    let name = target.name();
+    let busy = |message: String| Err(Failure::retryable("NodeBusy", message).retry_after(SETTLED));
+    let settled = u128::from(job.now_ms().saturating_sub(since)) >= SETTLED.as_millis();
+    let pods = pods_of_workloads(target)?;
+    if pods.is_empty() && !settled {
+        return busy(format!("Node {name} has had its taint for less than {} s.", SETTLED.as_secs()));
+    }
+    if pods.is_empty() {
+        return Ok(());
+    }
+    let named: Vec<&str> = pods.iter().take(NAMED).map(String::as_str).collect();
+    let more = pods.len().saturating_sub(NAMED);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    busy(format!("Node {name} waits for the end of {}{more}.", named.join(", ")))
+}
+
+/// The pods of workloads on the node, as `namespace/name`.
+fn pods_of_workloads(target: &Target) -> Result<Vec<String>> {
+    let system: Vec<String> = config("/systemNamespaces")?.unwrap_or_else(|| SYSTEM.map(str::to_owned).to_vec());
+    let mut pods = Vec::new();
+    for pod in target.related(PODS, Freshness::Watched)? {
+        let namespace = pod.namespace().unwrap_or_default();
+        let phase: String = pod.field("/status/phase")?.unwrap_or_default();
+        let is_daemon = pod.controller()?.is_some_and(|owner| owner.kind == "DaemonSet");
+        let is_over = matches!(phase.as_str(), "Succeeded" | "Failed");
+        if !is_over && !is_daemon && !system.contains(&namespace) && pod.annotation(MIRROR).is_none() {
+            pods.push(format!("{namespace}/{}", pod.name()));
+        }
+    }
+    Ok(pods)
+}
+
+fn failed(node: &str, step: &Step, task: &TaskStatus) -> Report {
+    let (message, output) = (task.message.trim(), short(task.output.trim()));
+    let named = &step.name;
+    if let Some(code) = task.exit_code {
+        return Report::failed("ScriptFailed", format!("{named} on node {node} ended with exit code {code}: {output}"));
+    }
+    let reason =
+        REASONS.iter().find(|(word, _)| message.starts_with(word)).map_or("ScriptFailed", |(_, reason)| reason);
+    Report::failed(reason, format!("{named} on node {node} has no exit code: {}", short(message)))
+}
+
+/// The end of a text.
+fn short(text: &str) -> String {
+    let skipped = text.chars().count().saturating_sub(SHOWN);
+    text.chars().skip(skipped).collect()
+}

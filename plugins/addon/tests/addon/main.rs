@@ -1,0 +1,169 @@
+//! Tests of addon, natively: takes nodes built in memory, yields what was proposed. May not run WebAssembly.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may fail loudly")]
+
+use addon::{Addon, TAINT, TAINTED};
+use oarlock_sdk::kit::{NOW, Sample, Visit, node, object, pod};
+use oarlock_sdk::{Mutation, Proposal, Report, State, TaskStatus, Value, json};
+
+const DIGEST: &str = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
+
+/// The node with the taint of the job.
+fn tainted() -> Sample {
+    let taint = json!([{"key": TAINT, "value": "job", "effect": "NoSchedule"}]);
+    node("n").field(&["spec", "taints"], taint).hold("uid-of-job", &["taint:oarlock.dev/opsjob:NoSchedule"])
+}
+
+fn step(more: Value) -> Value {
+    let mut step = json!({"name": "kernel", "script": {"sha256": DIGEST, "origin": "template"}});
+    step.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    step
+}
+
+fn visit(node: &Sample, steps: &[Value]) -> Visit {
+    Visit::to(node).parameters(json!({"steps": steps}))
+}
+
+fn waiting(node: &Sample) -> Visit {
+    Visit::to(node).parameters(json!({"steps": [step(json!({}))], "waitUntilIdle": true}))
+}
+
+fn task(state: &str, exit_code: Option<i32>, output: &str, message: &str) -> TaskStatus {
+    let (state, output, message) = (state.to_owned(), output.to_owned(), message.to_owned());
+    TaskStatus { state, exit_code, output, message }
+}
+
+/// The tasks that are asked for: name and arguments.
+fn tasks(visit: &Visit) -> Vec<(String, Value)> {
+    let proposal = visit.operate::<Addon>().unwrap();
+    let task = |mutation: &Mutation| match mutation {
+        Mutation::Task(task) if task.kind == "run-on-node" => {
+            Some((task.name.clone(), serde_json::from_str(&task.arguments).unwrap()))
+        }
+        _ => None,
+    };
+    proposal.mutations().iter().filter_map(task).collect()
+}
+
+/// True if the taint is put on the node, or taken off it.
+fn taints(proposal: &Proposal) -> Option<bool> {
+    match proposal.mutations() {
+        [Mutation::Taint(taint)] => {
+            assert_eq!((taint.key.as_str(), taint.value.as_str(), taint.effect.as_str()), (TAINT, "job", "NoSchedule"));
+            Some(taint.present)
+        }
+        _ => None,
+    }
+}
+
+fn word(report: &Report) -> String {
+    match report.state() {
+        State::Failed(error) => error.reason.clone(),
+        State::Succeeded => "Succeeded".to_owned(),
+        State::Processing => "Processing".to_owned(),
+    }
+}
+
+#[test]
+fn a_node_gets_its_taint_and_then_its_scripts_one_after_the_other() {
+    let steps = [step(json!({})), step(json!({"interpreter": "/bin/sh", "timeoutSeconds": 7}))];
+    assert_eq!(taints(&visit(&node("n"), &steps).operate::<Addon>().unwrap()), Some(true));
+    let first = visit(&tainted(), &steps);
+    let script = |interpreter: &str| json!({"sha256": DIGEST, "origin": "template", "interpreter": interpreter});
+    let expected = json!({"script": script("/bin/bash"), "timeoutSeconds": 600});
+    assert_eq!(tasks(&first), [("step-0".to_owned(), expected)]);
+    let running = first.task("step-0", task("Running", None, "", ""));
+    assert_eq!((tasks(&running), word(&running.progress::<Addon>().unwrap())), (vec![], "Processing".to_owned()));
+    let second = running.task("step-0", task("Succeeded", Some(0), "", ""));
+    let expected = json!({"script": script("/bin/sh"), "timeoutSeconds": 7});
+    assert_eq!(tasks(&second), [("step-1".to_owned(), expected)]);
+}
+
+#[test]
+fn the_taint_goes_before_the_node_has_succeeded() {
+    let done = |node: &Sample| visit(node, &[step(json!({}))]).task("step-0", task("Succeeded", Some(0), "", ""));
+    let report = done(&tainted()).progress::<Addon>().unwrap();
+    assert_eq!((word(&report).as_str(), taints(&report.proposal())), ("Processing", Some(false)));
+    assert_eq!(word(&done(&node("n")).progress::<Addon>().unwrap()), "Succeeded");
+    assert_eq!(done(&node("n")).operate::<Addon>().unwrap(), Proposal::new(), "it does not come back");
+}
+
+#[test]
+fn a_taint_that_somebody_takes_off_is_put_on_again_while_a_script_is_left() {
+    let left = [step(json!({})), step(json!({}))];
+    let visit = visit(&node("n"), &left).task("step-0", task("Succeeded", Some(0), "", ""));
+    assert_eq!(taints(&visit.operate::<Addon>().unwrap()), Some(true));
+}
+
+#[test]
+fn a_busy_node_is_awaited_and_says_for_what() {
+    let busy =
+        |name: &str| pod(name).field(&["spec", "nodeName"], json!("n")).field(&["status", "phase"], json!("Running"));
+    let far = |name: &str, namespace: &str| {
+        let pod = object("v1", "Pod", Some(namespace), name);
+        pod.field(&["spec", "nodeName"], json!("n")).field(&["status", "phase"], json!("Pending"))
+    };
+    let first = waiting(&tainted());
+    assert_eq!(first.operate::<Addon>().unwrap(), Proposal::new().extra(TAINTED, NOW.to_string()));
+    let settled = first.extra(TAINTED, &(NOW - 5_000).to_string());
+    assert_eq!(tasks(&settled).len(), 1, "nothing is on it");
+    let over = busy("over").field(&["status", "phase"], json!("Succeeded"));
+    let daemon = busy("daemon").controller("apps/v1", "DaemonSet", "agent");
+    let mirror = busy("mirror").annotation("kubernetes.io/config.mirror", "x");
+    let elsewhere = busy("elsewhere").field(&["spec", "nodeName"], json!("m"));
+    let spared = [over, daemon, mirror, elsewhere, far("proxy", "kube-system")];
+    let spared = spared.iter().fold(settled, |visit, pod| visit.object(pod));
+    assert_eq!(tasks(&spared).len(), 1, "no workload is on it");
+    let waits = spared.clone().object(&busy("web")).object(&far("db", "team-a")).operate::<Addon>().unwrap_err();
+    assert!(waits.is_retryable());
+    assert_eq!(waits.reason(), "NodeBusy");
+    assert_eq!(waits.message(), "Node n waits for the end of default/web, team-a/db.");
+    let own = spared.object(&busy("web")).config(json!({"systemNamespaces": ["default", "kube-system"]}));
+    assert_eq!(tasks(&own).len(), 1);
+    let fresh = waiting(&tainted()).extra(TAINTED, &(NOW - 4_999).to_string()).operate::<Addon>().unwrap_err();
+    assert_eq!(fresh.message(), "Node n has had its taint for less than 5 s.");
+}
+
+#[test]
+fn a_required_script_that_fails_is_the_last_one() {
+    for (state, exit_code, message, reason) in [
+        ("Failed", Some(3), "", "ScriptFailed"),
+        ("Failed", None, "lost: its pod is gone", "ResultLost"),
+        ("Failed", None, "timed out: DeadlineExceeded", "ScriptTimeout"),
+        ("Failed", None, "image: not started within 300 s", "ScriptFailed"),
+        ("Succeeded", None, "", "ScriptFailed"),
+    ] {
+        let two = [step(json!({})), step(json!({}))];
+        let visit = visit(&tainted(), &two).task("step-0", task(state, exit_code, "no disk", message));
+        assert_eq!((word(&visit.progress::<Addon>().unwrap()).as_str(), tasks(&visit).len()), (reason, 0), "{message}");
+    }
+    let failed = visit(&tainted(), &[step(json!({}))]).task("step-0", task("Failed", Some(3), "no disk", ""));
+    let State::Failed(error) = failed.progress::<Addon>().unwrap().state().clone() else { panic!("it has failed") };
+    assert_eq!(error.message, "kernel on node n ended with exit code 3: no disk");
+}
+
+#[test]
+fn a_script_that_is_not_required_may_fail() {
+    let two = [step(json!({"required": false})), step(json!({}))];
+    for ended in [task("Failed", Some(3), "", ""), task("Failed", None, "", "lost: its pod is gone")] {
+        let visit = visit(&tainted(), &two).task("step-0", ended);
+        assert_eq!(tasks(&visit).len(), 1);
+    }
+}
+
+#[test]
+fn a_script_for_gpus_runs_where_they_are_and_a_node_without_a_script_has_succeeded() {
+    let amd = [step(json!({"gpuChip": "amd"}))];
+    let with = |count: &str| tainted().field(&["status", "capacity"], json!({"amd.com/gpu": count, "cpu": "4"}));
+    assert_eq!(tasks(&visit(&with("8"), &amd)).len(), 1);
+    let plain = node("n").field(&["status", "capacity"], json!({"amd.com/gpu": "0"}));
+    assert_eq!(visit(&plain, &amd).operate::<Addon>().unwrap(), Proposal::new());
+    let report = visit(&plain, &amd).progress::<Addon>().unwrap();
+    assert_eq!((word(&report).as_str(), report.proposal().events().len()), ("Succeeded", 1));
+}
+
+#[test]
+fn a_node_that_is_gone_has_failed() {
+    let visit = Visit::to_gone("n").parameters(json!({"steps": [step(json!({}))]}));
+    assert_eq!(visit.operate::<Addon>().unwrap(), Proposal::new());
+    assert_eq!(word(&visit.progress::<Addon>().unwrap()), "NodeGone");
+}
