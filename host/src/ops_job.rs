@@ -206,10 +206,13 @@ impl OpsTerm {
     /// Looks up what the targets of a job are found by, and whether its writer was asked for his rights.
     async fn find(&self, job: &StoredOps) -> Result<Found, ReadFailed> {
         let gap = self.ops.policy_gap(job.view.created).await?;
-        let Some(spec) = job.spec.as_ref().ok().filter(|_| gap.is_none() && job.view.targets.is_none()) else {
+        let Some(spec) = job.spec.as_ref().ok().filter(|_| gap.is_none()) else {
             return Ok(Found { gap, ..Found::default() });
         };
-        self.ops.find(spec, &spec.scope.workloads, &SYSTEM_NAMESPACES).await
+        match &job.view.targets {
+            None => self.ops.find(spec, &spec.scope.workloads, &SYSTEM_NAMESPACES).await,
+            Some(_) => Ok(Found { steps: self.ops.steps(spec).await?, ..Found::default() }),
+        }
     }
 
     fn plan(&self, seen: &Seen) -> OpsPlan {

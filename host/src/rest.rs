@@ -10,8 +10,9 @@ use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
 use kube::Client;
 use oarlock_core::cluster::own::OPS_NAMESPACE;
-use oarlock_core::ops_job::spec::OpsType;
-use oarlock_core::ops_job::verdict::Service;
+use oarlock_core::ops_job::spec::OpsSpec;
+use oarlock_core::ops_job::verdict::{Service, ungranted};
+use oarlock_core::plugin::grant::ScriptRule;
 use oarlock_core::plugin::lookup::PluginLookup;
 use oarlock_kube::ops::Ops;
 use oarlock_rest::{Listening, Readiness, Rest, RestError, RestOptions, Tls};
@@ -93,7 +94,7 @@ impl OfHost {
             cluster: place.cluster,
             node: place.node,
             system: &SYSTEM_NAMESPACES,
-            service: Box::new(move |kind, paths| service(&plugins, kind, paths)),
+            service: Box::new(move |asked| service(&plugins, asked)),
             artefacts: place.artefacts.map(|artefacts| artefacts.folder().to_owned()),
             namespace,
             audience: args.rest_audience.clone(),
@@ -106,9 +107,9 @@ impl OfHost {
 }
 
 /// What this process has for a type. Its plugins are those of the host that leads, unless somebody is changing them.
-fn service(plugins: &Plugins, kind: OpsType, paths: &[String]) -> Service {
-    let word = kind.word();
-    if !kind.is_served() {
+fn service(plugins: &Plugins, asked: &OpsSpec) -> Service {
+    let word = asked.kind.word();
+    if !asked.kind.is_served() {
         return Service::None(format!("{word} is not served by this version"));
     }
     match plugins.find(word, None) {
@@ -116,8 +117,10 @@ fn service(plugins: &Plugins, kind: OpsType, paths: &[String]) -> Service {
             Service::None(format!("the grant of the plugin for {word} does not reach the namespace {OPS_NAMESPACE}"))
         }
         PluginLookup::Serving(plugin) => {
-            let is_hidden = |path: &&String| !plugin.grant.shows_host_path(path);
-            Service::Plugin { ungranted: paths.iter().filter(is_hidden).cloned().collect() }
+            let grant = &plugin.grant;
+            let takes_scripts = grant.tasks.iter().any(|rule| rule.scripts >= ScriptRule::Inputs);
+            let shows = |path: &str| grant.shows_host_path(path);
+            Service::Plugin { ungranted: ungranted(asked, shows, takes_scripts) }
         }
         PluginLookup::NotServing { message, .. } => Service::None(format!("no plugin serves {word}: {message}")),
         PluginLookup::Unknown { .. } => Service::None(format!("no plugin serves {word}: a cluster admin adds one")),

@@ -162,6 +162,7 @@ pub mod daemon {
 /// An OpsJob: the targets of one administrative task, and what their failures mean.
 pub mod ops_job {
     pub mod access;
+    pub mod addon;
     pub mod body;
     mod check;
     pub mod child;

@@ -178,8 +178,7 @@ impl<'a> CreateRequest<'a> {
                 facts.node_operations.insert(namespace, is_so);
             }
             RequestNeed::Service => {
-                let paths = self.body.asked.host_paths();
-                facts.service = Some((parts.service)(self.body.asked.kind, &paths));
+                facts.service = Some((parts.service)(&self.body.asked));
             }
             RequestNeed::Candidates(text) => {
                 if WorkloadName::read(&text).is_none() {

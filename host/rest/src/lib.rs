@@ -30,7 +30,7 @@ use kube::Client;
 use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind};
 use oarlock_core::ops_job::child::{API_VERSION, OPS_KIND};
 use oarlock_core::ops_job::refusal::OpsRefusal;
-use oarlock_core::ops_job::spec::OpsType;
+use oarlock_core::ops_job::spec::OpsSpec;
 use oarlock_core::ops_job::verdict::Service;
 use oarlock_kube::ops::Ops;
 use parking_lot::Mutex;
@@ -51,8 +51,8 @@ const POLICIES_KEPT: Duration = Duration::from_secs(10);
 /// The label that lets a namespace give rights over the nodes of its workspace.
 const NODE_OPERATIONS: &str = "oarlock.dev/node-operations";
 
-/// Says what serves a type, for a check that sees these directories of nodes.
-pub type ServiceOf = Box<dyn Fn(OpsType, &[String]) -> Service + Send + Sync>;
+/// Says what serves the type of a job, and what its grant does not cover of that.
+pub type ServiceOf = Box<dyn Fn(&OpsSpec) -> Service + Send + Sync>;
 
 /// What the API is made of.
 pub struct RestOptions {

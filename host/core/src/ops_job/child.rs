@@ -5,6 +5,7 @@ use serde_json::{Map, Value, json};
 use crate::child::build::{OPERATION, WITHHELD};
 use crate::cluster::object::{Kind, ObjectKey};
 use crate::cluster::own::OPS_NAMESPACE;
+use crate::ops_job::addon::AddonStep;
 use crate::ops_job::spec::{OpsSpec, OpsType};
 use crate::ops_job::view::OpsJobView;
 
@@ -23,8 +24,8 @@ pub fn ops_key(name: &str) -> ObjectKey {
     ObjectKey { kind: ops_kind(), namespace: None, name: name.to_owned() }
 }
 
-/// The child of a job: its OperationJob.
-pub fn child_of(job: &OpsJobView, spec: &OpsSpec) -> Value {
+/// The child of a job: its OperationJob. An addon runs these steps.
+pub fn child_of(job: &OpsJobView, spec: &OpsSpec, steps: &[AddonStep]) -> Value {
     let targets = job.targets.iter().flat_map(|resolved| &resolved.targets);
     let targets: Vec<Value> = targets.map(|(name, uid)| json!({"name": name, "uid": uid})).collect();
     let tolerated = spec.ratio.tolerated(targets.len());
@@ -42,8 +43,12 @@ pub fn child_of(job: &OpsJobView, spec: &OpsSpec) -> Value {
         ("TTLSecondsAfterFinished".to_owned(), json!(WITHHELD)),
     ]);
     fields.extend(spec.batch.map(|batch| ("parallelism".to_owned(), json!(batch))));
-    if !spec.parameters.is_empty() {
-        fields.insert("parameters".to_owned(), Value::Object(spec.parameters.clone()));
+    let mut parameters = spec.parameters.clone();
+    if !steps.is_empty() {
+        parameters.insert("steps".to_owned(), steps.iter().map(AddonStep::parameter).collect());
+    }
+    if !parameters.is_empty() {
+        fields.insert("parameters".to_owned(), Value::Object(parameters));
     }
     let (api_version, kind) = OPERATION;
     json!({"apiVersion": api_version, "kind": kind,

@@ -8,15 +8,16 @@ use serde_json::Value;
 
 use crate::child::fields::{list, text};
 use crate::job::bound::shown;
+use crate::job::spec::is_object_name;
+use crate::ops_job::addon::{SCRIPT, STEPS, StepSource, TemplateKind, is_script};
 use crate::ops_job::nearest::nearest;
 use crate::ops_job::spec::{OpsType, RuleBroken, refuse};
 
 /// Most inputs of a job, and most bytes of the value of one.
 const INPUTS: usize = 5_000;
 const VALUE: usize = 64 * 1024;
-/// Most bytes of a script of its own, in Base64 and without.
+/// Most bytes of a script of its own in Base64.
 const SCRIPT_VALUE: usize = 512 * 1024;
-const SCRIPT: usize = 256 * 1024;
 /// Most workloads: the policy asks for the right to read each.
 const WORKLOADS: usize = 4;
 
@@ -64,10 +65,9 @@ pub(super) struct Inputs {
     pub(super) scope: Scope,
     /// A reboot drains its nodes, or does not.
     pub(super) drain: Option<bool>,
-    /// An addon has something to run.
-    runs_something: bool,
-    /// It has a script of its own.
-    pub(super) has_script: bool,
+    /// What an addon runs, without its own scripts, and these.
+    templates: Vec<StepSource>,
+    scripts: Vec<StepSource>,
     mode: Option<String>,
 }
 
@@ -108,13 +108,24 @@ impl Inputs {
                 "true" | "false" => self.drain = Some(value == "true"),
                 _ => return refuse(field, "drain is true or false"),
             },
-            "addon.template" | "node.template" => self.runs_something = true,
-            "script" => {
-                let is_script = STANDARD.decode(value).is_ok_and(|script| (1..=SCRIPT).contains(&script.len()));
-                if !is_script {
-                    return refuse(field, format_args!("a script of 1 to {SCRIPT} bytes in Base64, with its padding"));
+            "addon.template" | "node.template" => {
+                if !is_object_name(value) {
+                    return refuse(field, format_args!("{} is no name of a template", shown(value, 64)));
                 }
-                (self.runs_something, self.has_script) = (true, true);
+                let kind = if name == "node.template" { TemplateKind::Node } else { TemplateKind::Addon };
+                let source = StepSource::Template(kind, value.to_owned());
+                if !self.templates.contains(&source) {
+                    self.templates.push(source);
+                }
+            }
+            "script" => {
+                let script = STANDARD.decode(value).ok().and_then(|script| String::from_utf8(script).ok());
+                let Some(script) = script.filter(|script| is_script(script)) else {
+                    let rule =
+                        format!("a script of 1 to {SCRIPT} bytes of UTF-8 in Base64, with its padding, none of them 0");
+                    return refuse(field, rule);
+                };
+                self.scripts.push(StepSource::Script(script));
             }
             "mode" => match value {
                 "copy" | "commit" => single(&mut self.mode)?,
@@ -137,10 +148,18 @@ impl Inputs {
         if self.scope.is_empty() {
             return refuse("inputs", "one of node, node.host, workload, workspace and cluster at least");
         }
-        if kind == OpsType::Addon && !self.runs_something {
-            return refuse("inputs", "an addon has an addon.template, a node.template or a script");
+        match (self.templates.len() + self.scripts.len(), kind) {
+            (0, OpsType::Addon) => refuse("inputs", "an addon has an addon.template, a node.template or a script"),
+            (steps, _) if steps > STEPS => {
+                refuse("inputs", format_args!("at most {STEPS} templates and scripts, and here are {steps}"))
+            }
+            _ => Ok(()),
         }
-        Ok(())
+    }
+
+    /// What an addon runs: its own scripts come last.
+    pub(super) fn steps(self) -> Vec<StepSource> {
+        self.templates.into_iter().chain(self.scripts).collect()
     }
 }
 

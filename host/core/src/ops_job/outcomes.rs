@@ -3,12 +3,15 @@
 //! Takes the details of its child, read once all targets have ended or it is ended by force; yields counts, conditions and outputs.
 //! May not make a status too large: what does not fit is left out, and that is said.
 
+use std::collections::BTreeMap;
+
 use oarlock_api::TargetDetail;
 use serde::Deserialize as _;
 use serde_json::{Value, json};
 
 use crate::child::fields::list;
 use crate::job::state::cut;
+use crate::job::task::{StoredTask, tail};
 use crate::ops_job::spec::OpsType;
 use crate::ops_job::view::{OpsJobView, TargetCounts};
 
@@ -37,18 +40,45 @@ pub struct TargetOutcome {
     pub message: String,
     /// The exit code of its check.
     pub exit_code: Option<String>,
+    /// The steps of an addon that ran or run, in order.
+    pub steps: Vec<StepOutcome>,
+}
+
+/// What became of a step of an addon.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StepOutcome {
+    /// Its position in the job.
+    pub index: usize,
+    /// The exit code of its script, where it ended by itself.
+    pub exit_code: Option<i32>,
+    /// The end of what it printed, or why it has no exit code.
+    pub output: String,
+}
+
+impl StepOutcome {
+    fn all(extra: &BTreeMap<String, String>) -> Vec<Self> {
+        let named = StoredTask::all(extra).filter_map(|(name, task)| {
+            let index = name.strip_prefix("step-")?.parse().ok()?;
+            let said = if task.output.is_empty() { task.message } else { task.output };
+            Some(Self { index, exit_code: task.exit_code, output: tail(said.trim(), MESSAGE) })
+        });
+        let mut steps: Vec<Self> = named.collect();
+        steps.sort_by_key(|step| step.index);
+        steps
+    }
 }
 
 impl TargetOutcome {
     fn of(detail: TargetDetail) -> Self {
-        let error = detail.error.unwrap_or_default();
+        let (error, mut extra) = (detail.error.unwrap_or_default(), detail.extra_info.unwrap_or_default());
         Self {
             name: detail.name,
             succeeded: detail.progress.as_deref() == Some("Succeeded"),
             in_work: detail.progress.as_deref() == Some("Processing"),
             reason: error.reason,
             message: cut(&error.message, MESSAGE),
-            exit_code: detail.extra_info.and_then(|mut extra| extra.remove("ExitCode")),
+            steps: StepOutcome::all(&extra),
+            exit_code: extra.remove("ExitCode"),
         }
     }
 
@@ -131,6 +161,7 @@ pub(super) fn failures(outcomes: &[TargetOutcome]) -> impl Iterator<Item = (&str
 pub(super) fn outputs(kind: OpsType, outcomes: &Outcomes) -> Vec<Value> {
     let mut outputs = match kind {
         OpsType::Preflight => of_checks(outcomes),
+        OpsType::Addon => of_addons(outcomes),
         _ => of_reboots(outcomes),
     };
     let mut room = ALL;
@@ -152,11 +183,36 @@ fn output(name: &str, value: impl Into<String>) -> Value {
     json!({"name": name, "value": value.into()})
 }
 
-fn of_reboots(Outcomes { targets, counts }: &Outcomes) -> Vec<Value> {
+/// How many nodes ended how.
+fn counted(counts: &TargetCounts) -> Value {
     let TargetCounts { succeeded, failed, skipped, .. } = counts;
-    let result = json!({"succeeded": succeeded, "failed": failed, "skipped": skipped}).to_string();
+    output("result", json!({"succeeded": succeeded, "failed": failed, "skipped": skipped}).to_string())
+}
+
+fn of_addons(Outcomes { targets, counts }: &Outcomes) -> Vec<Value> {
+    let mut sorted: Vec<&TargetOutcome> = targets.iter().collect();
+    sorted.sort_by(|one, other| (one.succeeded, &one.name).cmp(&(other.succeeded, &other.name)));
+    let mut room = VALUE - 1_024;
+    let fits = |node: &Value| {
+        let bytes = node.to_string().len() + 1;
+        let fits = bytes <= room;
+        room = room.saturating_sub(bytes);
+        fits
+    };
+    let nodes: Vec<Value> = sorted.into_iter().take(SHOWN).map(ran).take_while(fits).collect();
+    vec![counted(counts), output("nodes", json!(nodes).to_string())]
+}
+
+fn ran(outcome: &TargetOutcome) -> Value {
+    let TargetOutcome { name, succeeded, reason, message, steps, .. } = outcome;
+    let step = |step: &StepOutcome| json!({"step": step.index, "exitCode": step.exit_code, "output": step.output});
+    let steps: Vec<Value> = steps.iter().map(step).collect();
+    json!({"node": name, "passed": succeeded, "reason": reason, "message": message, "steps": steps})
+}
+
+fn of_reboots(Outcomes { targets, counts }: &Outcomes) -> Vec<Value> {
     let rebooted = targets.iter().filter(|outcome| outcome.succeeded).map(|outcome| output("node", &*outcome.name));
-    std::iter::once(output("result", result)).chain(rebooted).collect()
+    std::iter::once(counted(counts)).chain(rebooted).collect()
 }
 
 fn of_checks(Outcomes { targets, counts }: &Outcomes) -> Vec<Value> {
@@ -264,6 +320,22 @@ mod tests {
         assert_eq!(result, json!({"failed_nodes": ["c", "d"], "healthy_nodes": ["a", "b"]}));
         let nodes = value(&outputs(OpsType::Preflight, &all), "nodes");
         assert_eq!(nodes[0]["node"], "c", "failed ones come first");
+    }
+
+    #[test]
+    fn an_addon_says_of_each_node_what_became_of_each_step() {
+        let task =
+            |exit: Value, output: &str| json!({"state": "Failed", "exitCode": exit, "output": output}).to_string();
+        let extra = json!({"Task/step-1": task(json!(3), "no disk"), "Task/step-0": task(json!(0), "done"),
+            "Task/step-2": json!({"state": "Failed", "message": "lost: its pod is gone"}).to_string(), "Task/other": "x"});
+        let child = json!({"status": {"totalPodCount": 1, "failedPodCount": 1, "targetDetails": [
+            {"name": "a", "progress": "Failed", "error": {"reason": "ScriptFailed", "message": "m"}, "extraInfo": extra}]}});
+        let nodes = value(&outputs(OpsType::Addon, &Outcomes::read(&child, &[])), "nodes");
+        let steps = json!([{"step": 0, "exitCode": 0, "output": "done"}, {"step": 1, "exitCode": 3, "output": "no disk"},
+            {"step": 2, "exitCode": null, "output": "lost: its pod is gone"}]);
+        let expected =
+            json!([{"node": "a", "passed": false, "reason": "ScriptFailed", "message": "m", "steps": steps}]);
+        assert_eq!(nodes, expected);
     }
 
     #[test]

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use crate::cluster::own::OPS_NAMESPACE;
 use crate::job::state::cut;
 use crate::job::time::{after_seconds, earliest, read_time};
+use crate::ops_job::addon::{AddonStep, StepsRefused};
 use crate::ops_job::child::child_of;
 use crate::ops_job::holders::Holders;
 use crate::ops_job::outcomes::{Outcomes, ReportFile, failures, outputs};
@@ -128,7 +129,7 @@ pub struct OpsObservation<'a> {
 }
 
 /// What was looked up for a job whose targets are to be found.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
     /// All nodes.
     pub nodes: Vec<NodeFacts>,
@@ -136,8 +137,16 @@ pub struct Found {
     pub of_workloads: Option<BTreeSet<String>>,
     /// A workload that it names and that is not there.
     pub missing: Option<String>,
+    /// What an addon runs; nothing of other types.
+    pub steps: Result<Vec<AddonStep>, StepsRefused>,
     /// Why its writer may not have been asked for his rights.
     pub gap: Option<String>,
+}
+
+impl Default for Found {
+    fn default() -> Self {
+        Self { nodes: Vec::new(), of_workloads: None, missing: None, steps: Ok(Vec::new()), gap: None }
+    }
 }
 
 impl Found {
@@ -307,6 +316,9 @@ impl<'a> Pass<'a> {
                 let words = format!("there is no workload {missing}, which is written namespace/kind/name");
                 return self.fail(&Why::new("WorkloadNotFound", words));
             }
+            if let Err(refused) = &found.steps {
+                return self.fail(&of_steps(refused));
+            }
             let selectors = Selectors {
                 nodes: spec.scope.nodes.clone(),
                 hosts: spec.scope.hosts.clone(),
@@ -350,11 +362,24 @@ impl<'a> Pass<'a> {
                 let words = format!("OperationJob {OPS_NAMESPACE}/{} was deleted by somebody else", job.name);
                 self.fail(&Why::new("ChildLost", words));
             }
-            (false, Ok(spec)) => {
-                self.effects.extend(spec.script.clone().map(Effect::StoreScript));
-                self.effects.push(Effect::CreateChild(child_of(job, spec)));
-            }
+            (false, Ok(spec)) => self.create_child(spec),
         }
+    }
+
+    /// Its scripts are as they are at this moment, whatever becomes of their templates.
+    fn create_child(&mut self, spec: &OpsSpec) {
+        let steps = match self.observed.found {
+            _ if spec.steps.is_empty() => &[][..],
+            None => {
+                self.needs = Some(OpsNeed::Targets);
+                return;
+            }
+            Some(Found { steps: Err(refused), .. }) => return self.fail(&of_steps(refused)),
+            Some(Found { steps: Ok(steps), .. }) => steps,
+        };
+        let scripts = spec.script.iter().chain(steps.iter().map(|step| &step.script));
+        self.effects.extend(scripts.cloned().map(Effect::StoreScript));
+        self.effects.push(Effect::CreateChild(child_of(self.observed.job, spec, steps)));
     }
 
     /// What the condition of a job that is ended by force says.
@@ -393,7 +418,10 @@ impl<'a> Pass<'a> {
             None if self.status.has(AVAILABLE) => self.status.say(AVAILABLE, true, &Why::new("Serving", ""), now),
             None => {}
         }
-        let waits: Vec<&String> = child.waits_for.iter().filter(|word| !child.has_ended && *word != PAUSED).collect();
+        let waits: Vec<&String> = match child.has_ended || child.paused {
+            true => Vec::new(),
+            false => child.waits_for.iter().filter(|word| *word != PAUSED).chain(&child.obstacles).collect(),
+        };
         self.status.rest.insert("waitingFor".to_owned(), json!(waits));
         if self.status.is(ENDED) {
             self.delete_child(child);
@@ -492,6 +520,12 @@ impl<'a> Pass<'a> {
             self.status.enter(Phase::Succeeded, &Why::new("Succeed", words), began, now);
         }
     }
+}
+
+/// Why an addon cannot run what it names.
+fn of_steps(refused: &StepsRefused) -> Why {
+    let reason = if matches!(refused, StepsRefused::NotFound(..)) { "TemplateNotFound" } else { "Invalid" };
+    Why::new(reason, refused.words())
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use serde_json::{Map, Value};
 
 use crate::child::fields::{flag, list, text};
 use crate::job::spec::PARAMETERS_BYTES;
+use crate::ops_job::addon::StepSource;
 use crate::ops_job::check::check_parameters;
 use crate::ops_job::inputs::{Inputs, Scope};
 use crate::ops_job::ratio::Ratio;
@@ -80,7 +81,7 @@ impl OpsType {
 
     /// True where this version can do it.
     pub const fn is_served(self) -> bool {
-        matches!(self, Self::Preflight | Self::Reboot)
+        matches!(self, Self::Addon | Self::Preflight | Self::Reboot)
     }
 }
 
@@ -115,8 +116,8 @@ pub(super) fn refuse<T>(field: &str, rule: impl std::fmt::Display) -> Result<T, 
 pub struct OpsSpec {
     /// What it does.
     pub kind: OpsType,
-    /// A script among its inputs, with which its writer is root on nodes.
-    pub has_own_script: bool,
+    /// What an addon runs.
+    pub steps: Vec<StepSource>,
     /// On what.
     pub scope: Scope,
     /// On what not.
@@ -137,6 +138,11 @@ pub struct OpsSpec {
 const FEW: usize = 16;
 
 impl OpsSpec {
+    /// True where a script is among its inputs, with which its writer is root on nodes.
+    pub fn has_own_script(&self) -> bool {
+        self.steps.iter().any(|step| matches!(step, StepSource::Script(_)))
+    }
+
     /// The directories of nodes that a check sees.
     pub fn host_paths(&self) -> Vec<String> {
         let paths = self.parameters.get("hostPaths").and_then(Value::as_array).into_iter().flatten();
@@ -221,8 +227,10 @@ impl OpsSpec {
         let filters = filters(spec, kind, count("replica")?.unwrap_or(0));
         let (parameters, script) = match kind {
             OpsType::Preflight => check_parameters(spec).map(|(parameters, script)| (parameters, Some(script)))?,
-            _ => (Map::from_iter(inputs.drain.map(|drain| ("drain".to_owned(), Value::Bool(drain)))), None),
+            OpsType::Addon => (flagged("waitUntilIdle", flag(spec, "/securityUpgrade").then_some(true)), None),
+            _ => (flagged("drain", inputs.drain), None),
         };
+        let (scope, steps) = (inputs.scope.clone(), inputs.steps());
         whole(spec, TTL)?;
         let bytes = Value::Object(parameters.clone()).to_string().len();
         if bytes > PARAMETERS_BYTES {
@@ -233,8 +241,8 @@ impl OpsSpec {
         }
         Ok(Self {
             kind,
-            has_own_script: inputs.has_script,
-            scope: inputs.scope,
+            scope,
+            steps,
             filters,
             batch,
             ratio,
@@ -243,6 +251,11 @@ impl OpsSpec {
             script,
         })
     }
+}
+
+/// A parameter that is true or false, where it is given.
+fn flagged(name: &str, flag: Option<bool>) -> Map<String, Value> {
+    Map::from_iter(flag.map(|flag| (name.to_owned(), Value::Bool(flag))))
 }
 
 /// Seconds that a job stays after its end, whatever else its spec says; `None` for ever.
@@ -254,7 +267,9 @@ pub(super) fn time_to_live(spec: &Value, defaults: Defaults) -> Option<i64> {
 /// What of a spec decides beside the selectors.
 fn filters(spec: &Value, kind: OpsType, replica: usize) -> Filters {
     let is_check = kind == OpsType::Preflight;
-    let keeps_off = match (is_check, flag(spec, "/isTolerateAll")) {
+    // What is done in pods needs nodes that take some.
+    let takes_pods = is_check || kind == OpsType::Addon;
+    let keeps_off = match (takes_pods, flag(spec, "/isTolerateAll")) {
         (_, true) => Extent::Never,
         (true, false) => Extent::Always,
         (false, false) => Extent::Wide,
@@ -263,10 +278,11 @@ fn filters(spec: &Value, kind: OpsType, replica: usize) -> Filters {
     Filters {
         excluded,
         may_exclude_nobody: false,
-        control_plane: if is_check { Extent::Never } else { Extent::Wide },
-        not_ready: if is_check { Extent::Always } else { Extent::Unnamed },
+        control_plane: if kind == OpsType::Reboot { Extent::Wide } else { Extent::Never },
+        not_ready: if takes_pods { Extent::Always } else { Extent::Unnamed },
         unschedulable: keeps_off,
         spares_busy: is_check && flag(spec, "/securityUpgrade"),
+        busy_last: kind == OpsType::Addon && flag(spec, "/securityUpgrade"),
         replica,
     }
 }

@@ -98,6 +98,8 @@ pub struct Filters {
     pub unschedulable: Extent,
     /// Busy nodes are left out.
     pub spares_busy: bool,
+    /// Busy nodes come after idle ones.
+    pub busy_last: bool,
     /// So many are taken of a workspace or cluster; 0 for all.
     pub replica: usize,
 }
@@ -268,7 +270,8 @@ pub fn resolve(
         return Err(Unresolved::TooMany(taken.len()));
     }
     // Whoever loses the control plane or this host loses the job: they come last.
-    taken.sort_by_key(|node| (here.node == Some(&*node.name), node.is_control_plane));
+    taken
+        .sort_by_key(|node| (here.node == Some(&*node.name), node.is_control_plane, filters.busy_last && node.is_busy));
     resolved.targets = taken.into_iter().map(|node| (node.name.clone(), node.uid.clone())).collect();
     Ok(resolved)
 }

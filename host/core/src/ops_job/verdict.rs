@@ -9,10 +9,12 @@ use serde_json::{Map, Value, json};
 
 use crate::job::bound::shown;
 use crate::ops_job::access::Access;
+use crate::ops_job::addon::StepsRefused;
 use crate::ops_job::body::{Body, FieldValidation};
 use crate::ops_job::holders::PlaceTaken;
 use crate::ops_job::plan::{Found, ROOM};
 use crate::ops_job::refusal::{Code, OpsRefusal};
+use crate::ops_job::spec::OpsSpec;
 use crate::ops_job::targets::{Filters, Here, Resolved, Selectors, Unresolved, resolve};
 use crate::ops_job::told::{busy_words, unresolved_words};
 use crate::ops_job::workload::WorkloadName;
@@ -40,13 +42,22 @@ pub struct Facts {
 /// What serves a type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Service {
-    /// A plugin, whose grant covers these directories of nodes.
+    /// A plugin.
     Plugin {
-        /// Those that the body asks for and the grant does not cover.
-        ungranted: Vec<String>,
+        /// What the body asks for and its grant does not cover.
+        ungranted: Option<String>,
     },
     /// Nothing: why.
     None(String),
+}
+
+/// What of a job a grant does not cover that shows these directories, and takes scripts of jobs or not.
+pub fn ungranted(asked: &OpsSpec, shows: impl Fn(&str) -> bool, takes_scripts: bool) -> Option<String> {
+    if let Some(path) = asked.host_paths().iter().find(|path| !shows(path)) {
+        return Some(format!("hostpath: {} is not among the directories that a check may see", shown(path, 256)));
+    }
+    (asked.has_own_script() && !takes_scripts)
+        .then(|| "inputs: the grant of addon covers the scripts of templates alone".to_owned())
 }
 
 /// What has to be known first.
@@ -139,6 +150,11 @@ impl Judge<'_> {
         if let Some(missing) = &found.missing {
             return no_workload(missing);
         }
+        match &found.steps {
+            Err(refused @ StepsRefused::NotFound(..)) => return self::refused(Code::NotFound, refused.words()),
+            Err(refused) => return self::refused(Code::BadRequest, refused.words()),
+            Ok(_) => {}
+        }
         let (filters, ignored, excluded) = self.filters(found);
         let scope = &self.body.asked.scope;
         let selectors = Selectors {
@@ -181,7 +197,7 @@ impl Judge<'_> {
     /// Whoever may not make such jobs for all nodes may make them for those of a workspace, where its namespace says so.
     fn check_rights(&self) -> Result<(), Held> {
         let asked = &self.body.asked;
-        let all = Access::to_create(asked.kind, asked.has_own_script);
+        let all = Access::to_create(asked.kind, asked.has_own_script());
         let Some(denied) = self.denied(&all)? else { return Ok(()) };
         let place = if asked.kind.is_for_nodes() {
             asked.scope.workspace.clone()
@@ -208,14 +224,8 @@ impl Judge<'_> {
         match &self.facts.service {
             None => Err(Held::Needs(RequestNeed::Service)),
             Some(Service::None(why)) => refused(Code::NotServed, format!("type: {why}")),
-            Some(Service::Plugin { ungranted }) => match ungranted.first() {
-                None => Ok(()),
-                Some(path) => {
-                    let path = shown(path, 256);
-                    let words = format!("hostpath: {path} is not among the directories that a check may see");
-                    refused(Code::Forbidden, words)
-                }
-            },
+            Some(Service::Plugin { ungranted: None }) => Ok(()),
+            Some(Service::Plugin { ungranted: Some(words) }) => refused(Code::Forbidden, words),
         }
     }
 

@@ -21,11 +21,11 @@ fn node(name: &str) -> NodeFacts {
 
 /// All that a caller needs who may do everything.
 fn facts(body: &Body) -> Facts {
-    let all = Access::to_create(body.asked.kind, body.asked.has_own_script);
+    let all = Access::to_create(body.asked.kind, body.asked.has_own_script());
     let nodes = ["a", "b", "c"].map(node).to_vec();
     Facts {
         rights: all.into_iter().map(|access| (access, true)).collect(),
-        service: Some(Service::Plugin { ungranted: Vec::new() }),
+        service: Some(Service::Plugin { ungranted: None }),
         found: Some(Found { nodes, ..Found::default() }),
         taken: Some(None),
         ..Facts::default()
@@ -126,7 +126,7 @@ fn each_refusal_has_its_code() {
         (&of_node, with(|known| known.service = Some(Service::None("none".to_owned()))), Code::NotServed),
         (
             &of_node,
-            with(|known| known.service = Some(Service::Plugin { ungranted: vec!["/x".to_owned()] })),
+            with(|known| known.service = Some(Service::Plugin { ungranted: Some("hostpath: /x".to_owned()) })),
             Code::Forbidden,
         ),
         (

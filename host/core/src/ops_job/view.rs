@@ -76,6 +76,8 @@ pub struct OpsChild {
     pub counts: TargetCounts,
     /// What holds it up, in a word or two.
     pub waits_for: Option<String>,
+    /// What holds up the first of its targets in work, in a sentence each.
+    pub obstacles: Vec<String>,
     /// Why its spec is refused.
     pub refused: Option<String>,
     /// Why nobody works on it: no plugin serves its action, or not in its namespace.
@@ -114,9 +116,17 @@ impl OpsChild {
             refused: refused.map(message),
             unserved: unserved.map(message),
             waits_for: text(document, "/status/waitsFor").map(|word| cut(word, MOST_WORDS)),
+            obstacles: details.iter().filter_map(obstacle).take(OBSTACLES).collect(),
         };
         Some((uid, child))
     }
+}
+
+/// What holds up a target in work, where something does.
+fn obstacle(detail: &Value) -> Option<String> {
+    let is_in_work = text(detail, "/progress") == Some("Processing");
+    let message = text(detail, "/error/message").filter(|_| is_in_work)?;
+    Some(cut(&format!("{}: {message}", text(detail, "/name")?), MOST_WORDS))
 }
 
 /// The condition that says whether a plugin serves the action.
@@ -126,6 +136,8 @@ const MOST_MESSAGE: usize = 1_024;
 /// Longest UID of an owner, and longest words of what a child waits for.
 const MOST_UID: usize = 63;
 const MOST_WORDS: usize = 256;
+/// Most targets in work whose obstacles are told.
+const OBSTACLES: usize = 10;
 
 /// How many targets are how far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! What is looked up past the cache while the targets of a job are found: policies, workloads, pods and nodes.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::LazyLock;
 
 use futures::future::try_join_all;
@@ -9,6 +9,7 @@ use oarlock_core::child::fields::text;
 use oarlock_core::child::node;
 use oarlock_core::cluster::object::{Kind, ObjectKey};
 use oarlock_core::job::spec::is_object_name;
+use oarlock_core::ops_job::addon::{AddonStep, StepSource, StepsRefused, TemplateKind, addon_templates, steps};
 use oarlock_core::ops_job::plan::Found;
 use oarlock_core::ops_job::policy::{POLICIES, POLICY_KINDS, gap};
 use oarlock_core::ops_job::spec::OpsSpec;
@@ -55,12 +56,39 @@ impl Ops {
             }
         }
         let mut nodes = self.nodes(asked.nodes_that_decide()).await?;
-        if asked.filters.spares_busy {
+        if asked.filters.spares_busy || asked.filters.busy_last {
             let busy = self.busy_nodes(system).await?;
             nodes.iter_mut().for_each(|node| node.is_busy = busy.contains(&node.name));
         }
         let of_workloads = (!workloads.is_empty()).then_some(of_workloads);
-        Ok(Found { nodes, of_workloads, missing, gap: None })
+        let steps = self.steps(asked).await?;
+        Ok(Found { nodes, of_workloads, missing, steps, gap: None })
+    }
+
+    /// What an addon runs, as it is now.
+    ///
+    /// # Errors
+    /// The API server's sentence.
+    pub async fn steps(&self, asked: &OpsSpec) -> Result<Result<Vec<AddonStep>, StepsRefused>, ReadFailed> {
+        let (mut templates, node) = (HashMap::new(), TemplateKind::Node);
+        for source in &asked.steps {
+            if let StepSource::Template(TemplateKind::Node, name) = source {
+                templates.insert((node, name.clone()), self.template(node, name).await?);
+            }
+        }
+        let found = |templates: &HashMap<_, Option<Value>>, kind, name: &str| {
+            templates.get(&(kind, name.to_owned())).cloned().flatten()
+        };
+        for name in addon_templates(&asked.steps, |name| found(&templates, node, name)) {
+            let template = self.template(TemplateKind::Addon, &name).await?;
+            templates.insert((TemplateKind::Addon, name), template);
+        }
+        Ok(steps(&asked.steps, |kind, name| found(&templates, kind, name)))
+    }
+
+    async fn template(&self, kind: TemplateKind, name: &str) -> Result<Option<Value>, ReadFailed> {
+        let key = ObjectKey { kind: kind.kind(), namespace: None, name: name.to_owned() };
+        if is_object_name(name) { self.cluster.link.stored(&key).await } else { Ok(None) }
     }
 
     /// Why whoever makes a job, or made it at this time, may not be asked for his rights; `None` where he is.

@@ -1,5 +1,5 @@
-//! The acts of the story of OpsJobs by REST, in order: a reboot, another one of the same node that is refused, a check that is stopped, and
-//! a list.
+//! The acts of the story of OpsJobs by REST, in order: a reboot, another one of the same node that is refused, a check that is stopped, a
+//! script of a template, and a list.
 //!
 //! Requests are those of curl, as whoever has a client of the API would send them. What came of it is judged by the nodes and the world's
 //! ledger.
@@ -19,8 +19,9 @@ use crate::commands::ops::follow_by_rest;
 
 /// What is on the stage.
 pub(super) const SCENERY: Scenery = Scenery {
-    plugins: &["preflight", "reboot"],
+    plugins: &["addon", "preflight", "reboot"],
     grants: concat!(
+        include_str!("../../../../plugins/addon/grant.yaml"),
         include_str!("../../../../plugins/preflight/grant.yaml"),
         include_str!("../../../../plugins/reboot/grant.yaml")
     ),
@@ -36,6 +37,18 @@ const NODE: &str = "node-0";
 /// Generous, since a machine that also compiles something is slow.
 const ACT_ENDS_WITHIN: Duration = Duration::from_secs(60);
 const ASK_EVERY: Duration = Duration::from_millis(100);
+
+/// What an addon runs.
+const TEMPLATE: &str = "\
+apiVersion: oarlock.dev/v1alpha1
+kind: AddonTemplate
+metadata: {name: disable-os-upgrade}
+spec:
+  interpreter: /bin/sh
+  script: |
+    # sim: output timers are off
+    systemctl disable --now apt-daily-upgrade.timer && echo timers are off
+";
 
 /// The story while it is told.
 struct OpsActs<'a> {
@@ -71,19 +84,20 @@ impl OpsActs<'_> {
         self.begin().await?;
         self.reboot().await?;
         self.stop_a_check().await?;
+        self.run_scripts().await?;
         self.list().await
     }
 
     async fn begin(&self) -> anyhow::Result<()> {
         let RestPlace { url, token, .. } = self.rest;
         let told = format!(
-            "A Kubernetes API in memory with 3 nodes, and a host that gets the plugins preflight and reboot. It serves OpsJobs by REST\n\
+            "A Kubernetes API in memory with 3 nodes, and a host that gets the plugins addon, preflight and reboot. It serves OpsJobs by REST\n\
              at {url}, with a page about it at {url}/docs. Who asks, a token says that the API server made:"
         );
         self.play.screen.say(&told).await?;
         self.play.screen.command("kubectl create token ops-admin --audience oarlock > token", "").await?;
         self.play.screen.say(&format!("It is in {}.", token.display())).await?;
-        for plugin in ["preflight", "reboot"] {
+        for plugin in SCENERY.plugins {
             self.play.drop_plugin(plugin).await?;
             self.play.stage.wait_until_serving(plugin).await?;
         }
@@ -124,11 +138,26 @@ impl OpsActs<'_> {
         self.check(stopped.status == 200 && is_stopped, "it was stopped, and says so").await
     }
 
+    async fn run_scripts(&mut self) -> anyhow::Result<()> {
+        self.play.screen.title("3. The script of a template runs on two nodes").await?;
+        self.play.screen.say("What a script does on a node of this cluster in memory, a note in it says:").await?;
+        self.play.apply(TEMPLATE).await?;
+        let body = json!({"name": "addon-upgrade", "type": "addon", "batchCount": 2, "availableRatio": 1.0,
+            "inputs": [{"name": "node", "value": "node-1"}, {"name": "node", "value": "node-2"},
+                {"name": "addon.template", "value": "disable-os-upgrade"}]});
+        let made = self.curl("POST", "/api/v1/opsjobs", Some(&body)).await?;
+        let path = format!("/api/v1/opsjobs/{}", made.text("jobId"));
+        self.until(&path, "Succeeded").await?;
+        let ended = self.curl("GET", &path, None).await?;
+        let said = ended.body.to_string().matches("timers are off").count();
+        self.check(said == 2, &format!("{said} nodes say that their timers are off")).await
+    }
+
     async fn list(&mut self) -> anyhow::Result<()> {
-        self.play.screen.title("3. What there was").await?;
+        self.play.screen.title("4. What there was").await?;
         let listed = self.curl("GET", "/api/v1/opsjobs?sortBy=creationTime&order=asc", None).await?;
         let count = listed.body.get("totalCount").and_then(Value::as_u64);
-        self.check(count == Some(2), &format!("{} jobs are listed", count.unwrap_or(0))).await?;
+        self.check(count == Some(3), &format!("{} jobs are listed", count.unwrap_or(0))).await?;
         let is_left = |node: &Value| node.pointer("/spec/unschedulable") == Some(&Value::Bool(true));
         let left = self.play.user.nodes().await?.iter().filter(|node| is_left(&json!(node))).count();
         self.check(left == 0, &format!("{left} nodes are left cordoned")).await

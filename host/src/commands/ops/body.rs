@@ -13,7 +13,7 @@ use crate::commands::text_file::{shown, text_of};
 /// What a job is to be.
 #[derive(Debug, Args)]
 pub(super) struct CreateArgs {
-    /// reboot or preflight
+    /// addon, preflight or reboot
     #[arg(value_name = "TYPE", required_unless_present = "file")]
     kind: Option<String>,
     /// What its id begins with
@@ -55,10 +55,16 @@ pub(super) struct CreateArgs {
     /// reboot: have the pods of a node evicted first
     #[arg(long)]
     drain: bool,
+    /// addon: an AddonTemplate, which is run; can be repeated
+    #[arg(long, value_name = "NAME")]
+    template: Vec<String>,
+    /// addon: a NodeTemplate, whose steps are run before those; can be repeated
+    #[arg(long, value_name = "NAME")]
+    node_template: Vec<String>,
     /// preflight: the image of the check
     #[arg(long, value_name = "IMAGE")]
     image: Option<String>,
-    /// preflight: the file of its script; `-` is standard input
+    /// preflight, addon: the file of its script; `-` is standard input
     #[arg(long, value_name = "FILE")]
     script: Option<PathBuf>,
     /// preflight: a variable of the check, no secret; can be repeated
@@ -73,7 +79,7 @@ pub(super) struct CreateArgs {
     /// preflight: so many nodes of the workspace or cluster [default: all]
     #[arg(long, value_name = "N")]
     replica: Option<i32>,
-    /// preflight: leave out nodes that have pods of workloads
+    /// preflight: leave out nodes that have pods of workloads. addon: wait until a node has none
     #[arg(long)]
     idle_only: bool,
 }
@@ -84,20 +90,27 @@ impl CreateArgs {
         let named = |name: &'static str, values: Vec<String>| {
             values.into_iter().map(move |value| json!({"name": name, "value": value}))
         };
-        let inputs: Vec<Value> = named("node", self.node)
+        let mut inputs: Vec<Value> = named("node", self.node)
             .chain(named("node.host", self.host))
             .chain(named("workload", self.workload))
             .chain(named("workspace", self.workspace.into_iter().collect()))
             .chain(named("cluster", self.cluster.into_iter().collect()))
-            .chain(self.drain.then(|| json!({"name": "drain", "value": "true"})))
             .collect();
-        if inputs.iter().all(|input| input["name"] == "drain") {
+        if inputs.is_empty() {
             anyhow::bail!("name what it works on: --node, --host, --workload, --workspace or --cluster");
         }
+        inputs.extend(named("node.template", self.node_template));
+        inputs.extend(named("addon.template", self.template));
+        inputs.extend(self.drain.then(|| json!({"name": "drain", "value": "true"})));
         let script = self.script.map(|file| {
             let text = text_of(&file).with_context(|| format!("cannot read the script {}", shown(&file)))?;
             anyhow::Ok(STANDARD.encode(text))
         });
+        let (own, entry_point) = match script.transpose()? {
+            Some(script) if self.kind.as_deref() == Some("addon") => (Some(script), None),
+            script => (None, script),
+        };
+        inputs.extend(named("script", own.into_iter().collect()));
         let texts = |pairs: Vec<(String, String)>| {
             Some(pairs.into_iter().map(|(name, value)| (name, json!(value))).collect::<Map<_, _>>())
                 .filter(|map| !map.is_empty())
@@ -114,7 +127,7 @@ impl CreateArgs {
             ("timeoutSecond", self.timeout.map(Value::from)),
             ("ttlSecondsAfterFinished", self.ttl.map(Value::from)),
             ("image", self.image.map(Value::from)),
-            ("entryPoint", script.transpose()?.map(Value::from)),
+            ("entryPoint", entry_point.map(Value::from)),
             ("env", texts(self.env).map(Value::from)),
             ("hostpath", list(self.host_path).map(Value::from)),
             ("resource", texts(self.resource).map(Value::from)),
