@@ -60,5 +60,8 @@ pub const RESTART_GRANTS: &str = include_str!("../../plugins/restart/grant.yaml"
 /// The grant of reboot.
 pub const REBOOT_GRANTS: &str = include_str!("../../plugins/reboot/grant.yaml");
 
+/// The grant of addon.
+pub const ADDON_GRANTS: &str = include_str!("../../plugins/addon/grant.yaml");
+
 /// The grant of preflight.
 pub const PREFLIGHT_GRANTS: &str = include_str!("../../plugins/preflight/grant.yaml");

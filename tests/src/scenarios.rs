@@ -3,6 +3,7 @@
 //! Each is a short script in an operator's words. It takes a rig and fails with what it saw. Those that need a host start
 //! one themselves.
 
+pub mod addons;
 pub mod admission;
 pub mod again;
 pub mod bounding;
@@ -298,6 +299,10 @@ macro_rules! ops_scenarios {
             ops_jobs::nodes_are_found_by_workload_and_workspace_and_busy_ones_are_spared,
             ops_jobs::a_spec_that_breaks_a_rule_fails_in_words_that_name_it,
             ops_jobs::a_job_whose_writer_was_asked_for_no_rights_does_nothing,
+            addons::the_scripts_of_templates_run_on_each_node_once_and_in_order,
+            addons::a_template_that_changes_meanwhile_runs_as_it_was,
+            addons::a_busy_node_is_awaited_and_no_pod_is_evicted,
+            addons::a_node_whose_script_fails_says_how_and_loses_its_taint,
         }
     };
 }

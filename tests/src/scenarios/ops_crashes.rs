@@ -11,6 +11,7 @@ use oarlock_sim::world::History;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 
+use super::addons::{ADDON, taints};
 use super::drains::{REBOOT, bootable, workload};
 use super::on_nodes::{Plugin, grant, nodes};
 use super::ops_jobs::end_well;
@@ -28,6 +29,8 @@ pub enum Deed {
     Stopped,
     /// Two nodes are checked.
     Preflight,
+    /// Two scripts run on two nodes each.
+    Addon,
     /// Two nodes are rebooted, and the second one is made anew under its name before its turn.
     Namesake,
     /// Two nodes are rebooted, and another job asks for them meanwhile.
@@ -36,7 +39,11 @@ pub enum Deed {
 
 impl Deed {
     fn plugin(self) -> Plugin {
-        if self == Self::Preflight { PREFLIGHT } else { REBOOT }
+        match self {
+            Self::Preflight => PREFLIGHT,
+            Self::Addon => ADDON,
+            Self::Reboot | Self::Stopped | Self::Namesake | Self::Contended => REBOOT,
+        }
     }
 
     fn spec(self, nodes: &[String; 2]) -> Value {
@@ -44,6 +51,12 @@ impl Deed {
         if self == Self::Preflight {
             return json!({"type": "preflight", "inputs": inputs, "image": "check:1", "isTolerateAll": true,
                 "entryPoint": "IyBzaW06IG1lc3NhZ2Ugb2s="});
+        }
+        if self == Self::Addon {
+            // Base64 of `# sim: output a` and of `# sim: output b`.
+            let scripts = ["IyBzaW06IG91dHB1dCBh", "IyBzaW06IG91dHB1dCBi"];
+            inputs.extend(scripts.map(|script| json!({"name": "script", "value": script})));
+            return json!({"type": "addon", "inputs": inputs, "isTolerateAll": true});
         }
         inputs.push(json!({"name": "drain", "value": "true"}));
         json!({"type": "reboot", "inputs": inputs})
@@ -141,6 +154,14 @@ impl<'a> CrashGround<'a> {
                 ensure!(breaches.is_empty(), "{}", breaches.join("\n"));
                 ensure!(condition(&other, "Failed").is_some_and(|one| one["reason"] == "TargetBusy"), "{other:#}");
             }
+            Deed::Addon => {
+                let counts =
+                    [0, 1].map(|at: usize| nodes.get(at).map_or(0, |node| self.rig.world.commands_begun(node)));
+                ensure!(phase == "Succeeded" && counts == [2, 2], "{counts:?} {job:#}");
+                for node in nodes {
+                    ensure!(taints(self.rig, node).await?.is_empty(), "{node} has its taint");
+                }
+            }
             Deed::Preflight => {
                 let healthy = output(&job, "result").pointer("/healthy_nodes").cloned();
                 ensure!(phase == "Succeeded" && healthy == Some(json!(nodes)), "{job:#}");
@@ -156,7 +177,7 @@ impl<'a> CrashGround<'a> {
 /// What happens to a job once a node is in work.
 async fn disturb(rig: &Rig, deed: Deed, (name, spec): (&str, &Value)) -> anyhow::Result<()> {
     match deed {
-        Deed::Reboot | Deed::Preflight => {}
+        Deed::Reboot | Deed::Preflight | Deed::Addon => {}
         Deed::Stopped => rig.patch_ops(name, json!({"spec": {"stop": true}})).await?,
         Deed::Namesake => {
             let suffix = format!("{name}-b");

@@ -20,7 +20,7 @@ use super::reboots::{PREFLIGHT, reboots, until_free};
 use crate::ops::{self, condition, judge, output, said};
 use crate::rig::{Rig, patiently};
 
-async fn begin(rig: &mut Rig, plugin: Plugin) -> anyhow::Result<History> {
+pub(crate) async fn begin(rig: &mut Rig, plugin: Plugin) -> anyhow::Result<History> {
     let history = ops::prepare(rig).await?;
     grant(rig, plugin).await?;
     start(rig, plugin).await?;

@@ -35,11 +35,13 @@ fn input() -> BoxedStrategy<String> {
         "label",
         "drain",
         "addon.template",
+        "node.template",
+        "script",
         "mode",
         "foo",
         "image",
     ]);
-    let values = one_of(&["node-0", "local", "true", "maybe", "a/pod/b", "copy", "", " "]);
+    let values = one_of(&["node-0", "local", "true", "maybe", "a/pod/b", "copy", "dHJ1ZQ==", "", " "]);
     (names, values).prop_map(|(name, value)| json!({"name": name, "value": value}).to_string()).boxed()
 }
 

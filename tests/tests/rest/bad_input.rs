@@ -122,6 +122,45 @@ fn bodies() -> Vec<(Value, u16, &'static str, &'static str)> {
         bad(reboot(json!({"excludedNodes": ["node-0"]})), "no node is left: 1 Excluded"),
         (preflight(json!({"hostpath": ["/etc/x"]})), 403, "Primus.00003", "hostpath: /etc/x is not among"),
         (preflight(json!({"hostpath": ["/opt"]})), 403, "Primus.00003", "hostpath: /opt is not among"),
+        bad(of_type("addon", &[("node", "node-0"), ("script", "dHJ1ZQ")]), "inputs[1]: a script"),
+        bad(
+            of_type("addon", &[("node", "node-0"), ("addon.template", "A b")]),
+            "inputs[1]: A b is no name of a template",
+        ),
+        bad(
+            of_type(
+                "addon",
+                &[
+                    ("node", "node-0"),
+                    ("addon.template", "a"),
+                    ("addon.template", "b"),
+                    ("addon.template", "c"),
+                    ("node.template", "a"),
+                    ("node.template", "b"),
+                    ("script", "dHJ1ZQ=="),
+                    ("script", "dHJ1ZQ=="),
+                ],
+            ),
+            "inputs: at most 6 templates and scripts, and here are 7",
+        ),
+        (
+            of_type("addon", &[("node", "node-0"), ("addon.template", "nobody")]),
+            404,
+            "Primus.00005",
+            "there is no AddonTemplate nobody",
+        ),
+        (
+            of_type("addon", &[("node", "node-0"), ("node.template", "nobody")]),
+            404,
+            "Primus.00005",
+            "there is no NodeTemplate nobody",
+        ),
+        (
+            of_type("addon", &[("node", "node-0"), ("script", "dHJ1ZQ==")]),
+            403,
+            "Primus.00003",
+            "inputs: the grant of addon covers the scripts of templates alone",
+        ),
         (of_type("dumplog", &[("workload", "a")]), 501, "Primus.00007", "type: dumplog is not served"),
     ]
 }

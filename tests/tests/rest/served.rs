@@ -31,7 +31,9 @@ fn grants() -> String {
     let reboot = include_str!("../../../plugins/reboot/grant.yaml");
     let preflight = include_str!("../../../plugins/preflight/grant.yaml");
     let preflight = preflight.replace("{name: check-pod}", "{name: check-pod, hostPaths: [/var/log]}");
-    format!("{reboot}\n---\n{preflight}")
+    // Scripts of templates alone.
+    let addon = include_str!("../../../plugins/addon/grant.yaml").replace("[template, input]", "[template]");
+    format!("{reboot}\n---\n{preflight}\n---\n{addon}")
 }
 
 /// Where the accounts are.
@@ -99,7 +101,7 @@ fn folder() -> anyhow::Result<PathBuf> {
     let folder = std::env::temp_dir().join(format!("oarlock-rest-{}-{number}", std::process::id()));
     let plugins = folder.join("plugins");
     std::fs::create_dir_all(&plugins)?;
-    for name in ["reboot", "preflight"] {
+    for name in ["addon", "reboot", "preflight"] {
         std::fs::write(plugins.join(format!("{name}.wasm")), component(name)?)?;
     }
     std::fs::write(folder.join("grants.yaml"), grants())?;

@@ -45,6 +45,7 @@ macro_rules! scenarios {
 fn beside_others() -> Vec<Played> {
     scenarios![
         5: reboots::nodes_are_drained_and_rebooted_two_at_a_time_once_each,
+        5: ops::the_scripts_of_an_addon_run_once_although_a_node_loses_its_power,
         3: ops::a_node_that_does_not_come_back_costs_its_ops_job_its_time,
         2: ops::nodes_are_checked_and_rebooted_by_ops_jobs,
         2: rest::ops_jobs_are_made_followed_stopped_and_deleted_by_rest,

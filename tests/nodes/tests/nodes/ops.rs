@@ -69,3 +69,41 @@ pub(crate) fn a_node_that_does_not_come_back_costs_its_ops_job_its_time(scene: &
     ensure!(others.clone().count() == 2 && others.into_iter().all(|(_, (before, after))| before == after), "{after:?}");
     scene.kubectl(&["delete", "opsjobs", &name, "--timeout=60s"]).map(drop)
 }
+
+/// A script that changes five nodes, of which one loses its power under it: that one has it once and no end, the others have both.
+pub(crate) fn the_scripts_of_an_addon_run_once_although_a_node_loses_its_power(scene: &Scene) -> anyhow::Result<()> {
+    let [lost, others @ ..] = scene.nodes.as_slice() else { anyhow::bail!("five nodes are needed") };
+    let template = format!("mark-{}", scene.namespace);
+    let script = "echo begun >> /var/lib/oarlock/addon.log\nsleep 20\necho \"changed $(hostname)\" | tee -a /var/lib/oarlock/addon.log\n";
+    scene.bed.feed(
+        &["apply", "-f", "-"],
+        &json!({"apiVersion": "oarlock.dev/v1alpha1", "kind": "AddonTemplate", "metadata": {"name": template},
+            "spec": {"script": script, "interpreter": "/bin/sh"}})
+        .to_string(),
+    )?;
+    let name = format!("addon-{}", scene.namespace);
+    let mut inputs: Vec<Value> = scene.nodes.iter().map(|node| json!({"name": "node", "value": node})).collect();
+    inputs.push(json!({"name": "addon.template", "value": template}));
+    let more =
+        json!({"type": "addon", "inputs": inputs, "batchCount": 5, "availableRatio": "0.8", "isTolerateAll": true});
+    make(scene, &name, &more)?;
+    scene.until("its script runs", || Ok((scene.bed.file_of(lost, "addon.log") == "begun\n").then_some(())))?;
+    scene.bed.order(&format!("kill {lost}"))?;
+    scene.bed.order(&format!("boot {lost}"))?;
+    let job = until_ended(scene, &name)?;
+    let nodes = job.pointer("/status/outputs").map(ToString::to_string).unwrap_or_default();
+    ensure!(text_at(&job, "/status/phase") == "Succeeded" && nodes.contains("ResultLost"), "{job:#}");
+    ensure!(text_at(&job, "/status/progress/done") == "5/5", "{job:#}");
+    ensure!(scene.bed.file_of(lost, "addon.log") == "begun\n", "{}", scene.bed.file_of(lost, "addon.log"));
+    for node in others {
+        let log = scene.bed.file_of(node, "addon.log");
+        ensure!(
+            log == format!("begun\nchanged {node}\n") && nodes.contains(&format!("changed {node}")),
+            "{node}: {log}"
+        );
+    }
+    let taints = scene.bed.kubectl(&["get", "nodes", "-o", "jsonpath={.items[*].spec.taints[*].key}"])?;
+    ensure!(!taints.contains("oarlock.dev/opsjob"), "{taints}");
+    scene.bed.kubectl(&["delete", "addontemplate", &template])?;
+    scene.kubectl(&["delete", "opsjobs", &name, "--timeout=60s"]).map(drop)
+}
