@@ -11,11 +11,13 @@ use oarlock_api::TargetError;
 
 use crate::cluster::live_reads::LiveRead;
 use crate::cluster::object::ObjectKey;
+use crate::cluster::own::OPS_NAMESPACE;
 use crate::cluster::writes::Write;
 use crate::job::state::{Progress, TargetState, cut};
 use crate::job::time::after;
 use crate::plugin::authorize::{Authority, authorize};
 use crate::plugin::proposal::{CallFailure, PluginEvent, Proposal, Report, State};
+use crate::plugin::task::{Task, TaskRequest};
 use crate::plugin::visit::{Answer, Call, Trap};
 use crate::round::calls::PlannedCall;
 use crate::round::pace::wait_after;
@@ -168,6 +170,11 @@ impl PlannedCall<'_> {
         if self.planned.call == Call::Release && requests(proposal).next().is_some() {
             return Err("a task cannot begin while its target is released".to_owned());
         }
+        if let Some(task) = script_by_digest(proposal).filter(|_| authority.namespace != OPS_NAMESPACE) {
+            return Err(format!(
+                "task {task}: a script that is named by its digest runs on nodes for OpsJobs alone, whose OperationJobs are in {OPS_NAMESPACE}"
+            ));
+        }
         authorize(proposal, &authority).map_err(|denied| denied.sentence)
     }
 
@@ -222,6 +229,16 @@ impl PlannedCall<'_> {
         let message = format!("{} ({TRAPS} times in a row)", trap.message);
         self.failing(trap.reason, message, known)
     }
+}
+
+/// The task that runs a script on a node which somebody else has stored. Where that came from, only the host itself says, in the
+/// OperationJob of an OpsJob: whoever makes another one could name any script as that of a template.
+fn script_by_digest(proposal: &Proposal) -> Option<&str> {
+    let named = |request: &&TaskRequest| match request.task() {
+        Ok(Task::RunOnNode(run)) => run.script.is_some_and(|script| script.sha256.is_some()),
+        _ => false,
+    };
+    requests(proposal).find(named).map(|request| request.name.as_str())
 }
 
 /// What is said of the writes that were proposed with the end of a target and are not made: nobody proposes them again.

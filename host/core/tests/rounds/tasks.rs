@@ -857,3 +857,18 @@ fn a_pod_whose_job_vanished_is_removed_by_the_second_sweep() {
     let objects: Vec<&ObjectKey> = writes.iter().map(Write::object).collect();
     assert_eq!(objects, [&ObjectKey::pod(TASKS_NAMESPACE, "lost")]);
 }
+
+/// Whoever makes jobs writes their parameters, and so whatever is said there of where a script came from.
+#[test]
+fn a_script_by_its_digest_runs_on_no_node_but_for_ops_jobs() {
+    for origin in ["template", "input"] {
+        let mut bench = bench(&json!({}));
+        let script = task("run-on-node", json!({"script": {"sha256": "a".repeat(64), "origin": origin}}));
+        let mut begins = |visit: &Visit| does(script.clone(), visit);
+        for _ in 0..4 {
+            bench.later(2);
+            bench.settle(&mut begins);
+        }
+        assert_eq!((bench.word(0).as_str(), pod(&bench).is_some()), ("Failed/MutationDenied", false), "{origin}");
+    }
+}
