@@ -13,6 +13,8 @@ use oarlock_sdk::{
 
 /// The key of the taint; its value is the name of the job.
 pub const TAINT: &str = "oarlock.dev/opsjob";
+/// Extra: the positions of the steps that are for the GPUs of the node, such as `0,2`. A driver that a step installs changes which these are.
+pub const STEPS: &str = "Steps";
 /// Extra: when the taint was first seen on the node, in milliseconds since 1970.
 pub const TAINTED: &str = "TaintedSince";
 
@@ -45,19 +47,23 @@ impl Action for Addon {
 
     fn operate(job: &Job, target: &Target) -> Result<Proposal> {
         let Some(node) = target.object() else { return Ok(Proposal::new()) };
-        let steps = steps(job, &node)?;
-        let Course::Next(step) = Course::of(&steps, target) else { return Ok(Proposal::new()) };
+        let steps = steps(job, target, &node)?;
+        let proposal = match target.extra(STEPS) {
+            None => Proposal::new().extra(STEPS, positions(&steps)),
+            Some(_) => Proposal::new(),
+        };
+        let Course::Next(step) = Course::of(&steps, target) else { return Ok(proposal) };
         // Somebody may take the taint off at any time.
         if node.holds(job).lacks(Mark::Taint(TAINT, NO_SCHEDULE))? {
-            return Ok(Proposal::new().taint(taint(&node, job, true)));
+            return Ok(proposal.taint(taint(&node, job, true)));
         }
         if job.parameter("/waitUntilIdle")?.unwrap_or(false) && step.is_first {
             let Some(since) = target.extra(TAINTED).and_then(|text| text.parse::<u64>().ok()) else {
-                return Ok(Proposal::new().extra(TAINTED, job.now_ms().to_string()));
+                return Ok(proposal.extra(TAINTED, job.now_ms().to_string()));
             };
             is_idle(job, target, since)?;
         }
-        Ok(Proposal::new().task(step.task.clone()))
+        Ok(proposal.task(step.task.clone()))
     }
 
     fn progress(job: &Job, target: &Target) -> Result<Report> {
@@ -65,7 +71,7 @@ impl Action for Addon {
         let Some(node) = target.object() else {
             return Ok(Report::failed("NodeGone", format!("Node {name} is gone, or another one has its name.")));
         };
-        let steps = steps(job, &node)?;
+        let steps = steps(job, target, &node)?;
         Ok(match Course::of(&steps, target) {
             Course::Next(_) | Course::Running => Report::processing().check_after(CHECK),
             Course::Failed(step, task) => failed(&name, step, &task),
@@ -91,6 +97,7 @@ export!(Addon, manifest = include_str!("../manifest.json"));
 
 /// A script that is for a node.
 struct Step {
+    index: usize,
     task: TaskRequest,
     name: String,
     required: bool,
@@ -124,33 +131,45 @@ impl<'a> Course<'a> {
     }
 }
 
-/// The steps that are for the GPUs of a node, in their order.
-fn steps(job: &Job, node: &Object) -> Result<Vec<Step>> {
+/// The steps that are for a node, in their order: those that were when its work began.
+fn steps(job: &Job, target: &Target, node: &Object) -> Result<Vec<Step>> {
     let all: Vec<Value> = job.parameter("/steps")?.unwrap_or_default();
     let capacity: BTreeMap<String, Value> = node.field("/status/capacity")?.unwrap_or_default();
     let has = |chip: &str| capacity.get(&format!("{chip}.com/gpu")).is_some_and(|count| *count != "0" && *count != 0);
-    let text = |step: &Value, field: &str| step.get(field).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let decided = target.extra(STEPS);
+    let is_decided =
+        |index: usize| decided.as_ref().map(|decided| decided.split(',').any(|position| position.parse() == Ok(index)));
     let mut steps: Vec<Step> = Vec::new();
     for (index, step) in all.iter().enumerate() {
         let chip = text(step, "gpuChip");
-        if !chip.is_empty() && !has(&chip) {
-            continue;
+        if is_decided(index).unwrap_or_else(|| chip.is_empty() || has(&chip)) {
+            steps.push(Step::read(index, step, steps.is_empty()));
         }
+    }
+    Ok(steps)
+}
+
+/// The positions of steps, as they are stored.
+fn positions(steps: &[Step]) -> String {
+    steps.iter().map(|step| step.index.to_string()).collect::<Vec<_>>().join(",")
+}
+
+fn text(step: &Value, field: &str) -> String {
+    step.get(field).and_then(Value::as_str).unwrap_or_default().to_owned()
+}
+
+impl Step {
+    fn read(index: usize, step: &Value, is_first: bool) -> Self {
         let interpreter = step.get("interpreter").and_then(Value::as_str).unwrap_or("/bin/bash");
         let mut script = step.get("script").cloned().unwrap_or_default();
         script.as_object_mut().map(|script| script.insert("interpreter".to_owned(), json!(interpreter)));
         let seconds = step.get("timeoutSeconds").and_then(Value::as_u64).unwrap_or(600);
-        let arguments = json!({"script": script, "timeoutSeconds": seconds});
+        let arguments = json!({"script": script, "timeoutSeconds": seconds}).to_string();
         let (name, kind) = (format!("step-{index}"), "run-on-node".to_owned());
-        let shown = Some(text(step, "name")).filter(|name| !name.is_empty());
-        steps.push(Step {
-            is_first: steps.is_empty(),
-            required: step.get("required").and_then(Value::as_bool).unwrap_or(true),
-            name: shown.unwrap_or_else(|| name.clone()),
-            task: TaskRequest { name, kind, arguments: arguments.to_string() },
-        });
+        let shown = Some(text(step, "name")).filter(|name| !name.is_empty()).unwrap_or_else(|| name.clone());
+        let required = step.get("required").and_then(Value::as_bool).unwrap_or(true);
+        Self { index, task: TaskRequest { name, kind, arguments }, name: shown, required, is_first }
     }
-    Ok(steps)
 }
 
 fn taint(node: &Object, job: &Job, present: bool) -> Taint {

@@ -1,7 +1,7 @@
 //! Tests of addon, natively: takes nodes built in memory, yields what was proposed. May not run WebAssembly.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may fail loudly")]
 
-use addon::{Addon, TAINT, TAINTED};
+use addon::{Addon, STEPS, TAINT, TAINTED};
 use oarlock_sdk::kit::{NOW, Sample, Visit, node, object, pod};
 use oarlock_sdk::{Mutation, Proposal, Report, State, TaskStatus, Value, json};
 
@@ -19,12 +19,19 @@ fn step(more: Value) -> Value {
     step
 }
 
+/// A visit to a node whose steps are these, all of them, as was seen when its work began.
 fn visit(node: &Sample, steps: &[Value]) -> Visit {
+    let all: Vec<String> = (0..steps.len()).map(|index| index.to_string()).collect();
+    begun(node, steps).extra(STEPS, &all.join(","))
+}
+
+/// The first visit to a node.
+fn begun(node: &Sample, steps: &[Value]) -> Visit {
     Visit::to(node).parameters(json!({"steps": steps}))
 }
 
 fn waiting(node: &Sample) -> Visit {
-    Visit::to(node).parameters(json!({"steps": [step(json!({}))], "waitUntilIdle": true}))
+    visit(node, &[]).parameters(json!({"steps": [step(json!({}))], "waitUntilIdle": true})).extra(STEPS, "0")
 }
 
 fn task(state: &str, exit_code: Option<i32>, output: &str, message: &str) -> TaskStatus {
@@ -152,13 +159,32 @@ fn a_script_that_is_not_required_may_fail() {
 
 #[test]
 fn a_script_for_gpus_runs_where_they_are_and_a_node_without_a_script_has_succeeded() {
-    let amd = [step(json!({"gpuChip": "amd"}))];
-    let with = |count: &str| tainted().field(&["status", "capacity"], json!({"amd.com/gpu": count, "cpu": "4"}));
-    assert_eq!(tasks(&visit(&with("8"), &amd)).len(), 1);
-    let plain = node("n").field(&["status", "capacity"], json!({"amd.com/gpu": "0"}));
-    assert_eq!(visit(&plain, &amd).operate::<Addon>().unwrap(), Proposal::new());
-    let report = visit(&plain, &amd).progress::<Addon>().unwrap();
+    let steps = [step(json!({})), step(json!({"gpuChip": "amd"}))];
+    let with = |count: &str| node("n").field(&["status", "capacity"], json!({"amd.com/gpu": count, "cpu": "4"}));
+    let decided = |node: &Sample, steps: &[Value]| begun(node, steps).operate::<Addon>().unwrap();
+    let first = |positions: &str| Proposal::new().extra(STEPS, positions);
+    for (count, positions) in [("8", "0,1"), ("0", "0")] {
+        let proposal = decided(&with(count), &steps);
+        assert_eq!(proposal.mutations().len(), 1, "the taint");
+        let [taint] = proposal.mutations() else { panic!("{proposal:?}") };
+        assert_eq!(proposal, first(positions).mutation(taint.clone()));
+    }
+    assert_eq!(decided(&with("0"), &steps[1..]), first(""));
+    let report = begun(&with("0"), &steps[1..]).extra(STEPS, "").progress::<Addon>().unwrap();
     assert_eq!((word(&report).as_str(), report.proposal().events().len()), ("Succeeded", 1));
+}
+
+#[test]
+fn gpus_that_come_or_go_meanwhile_change_no_step() {
+    let amd = step(json!({"gpuChip": "amd"}));
+    let without = tainted().field(&["status", "capacity"], json!({"amd.com/gpu": "0"}));
+    let running = visit(&without, std::slice::from_ref(&amd)).task("step-0", task("Running", None, "", ""));
+    assert_eq!((tasks(&running), word(&running.progress::<Addon>().unwrap())), (vec![], "Processing".to_owned()));
+    let failed = running.task("step-0", task("Failed", Some(3), "", ""));
+    assert_eq!(word(&failed.progress::<Addon>().unwrap()), "ScriptFailed");
+    let with = tainted().field(&["status", "capacity"], json!({"amd.com/gpu": "8"}));
+    let second = begun(&with, &[amd, step(json!({}))]).extra(STEPS, "1").task("step-1", task("Running", None, "", ""));
+    assert_eq!(tasks(&second), []);
 }
 
 #[test]
