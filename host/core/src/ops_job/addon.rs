@@ -52,6 +52,14 @@ pub enum StepSource {
     Script(String),
 }
 
+impl StepSource {
+    /// The memory that it takes.
+    pub fn bytes(&self) -> usize {
+        let (Self::Template(_, text) | Self::Script(text)) = self;
+        size_of::<Self>() + text.len()
+    }
+}
+
 /// A script with what is said of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AddonStep {

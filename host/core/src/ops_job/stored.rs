@@ -9,6 +9,7 @@ use crate::child::fields::{at, flag, list, text};
 use crate::cluster::memory::memory_of;
 use crate::cluster::object::unread;
 use crate::job::time::read_time;
+use crate::ops_job::addon::StepSource;
 use crate::ops_job::inputs::Scope;
 use crate::ops_job::phases::{OpsStatus, Phase};
 use crate::ops_job::plan::{FINALIZER, RESOLVED};
@@ -85,7 +86,8 @@ impl StoredOps {
             let excluded = spec.filters.excluded.iter().map(|name| name.len() + size_of::<String>()).sum::<usize>();
             let parameters: usize = spec.parameters.values().map(memory_of).sum();
             let script = spec.script.as_ref().map_or(0, String::len);
-            of_texts(nodes) + of_texts(hosts) + of_texts(workloads) + excluded + parameters + script
+            let steps: usize = spec.steps.iter().map(StepSource::bytes).sum();
+            of_texts(nodes) + of_texts(hosts) + of_texts(workloads) + excluded + parameters + script + steps
         });
         let of_targets = self.view.targets.as_ref().map_or(0, |resolved| {
             let targets = resolved.targets.iter().map(|(name, uid)| name.len() + uid.len() + 2 * size_of::<String>());
@@ -110,7 +112,7 @@ impl StoredOps {
                 (spec.scope, spec.filters.excluded) = Default::default();
             }
             if is_over || self.view.status.rest.contains_key("operationJob") {
-                (spec.parameters, spec.script) = Default::default();
+                (spec.parameters, spec.script, spec.steps) = Default::default();
             }
         }
         self
