@@ -92,6 +92,11 @@ fn targets(ops: &Value) -> Vec<TargetView> {
         let result: Value = serde_json::from_str(&result.value).unwrap_or_default();
         succeeded.extend(list(&result, "/healthy_nodes").iter().filter_map(Value::as_str).map(str::to_owned));
     }
+    for nodes in outputs.iter().filter(|output| output.name == "nodes") {
+        let nodes: Vec<Value> = serde_json::from_str(&nodes.value).unwrap_or_default();
+        let passed = nodes.iter().filter(|node| node.get("passed") == Some(&Value::Bool(true)));
+        succeeded.extend(passed.map(|node| text(node, "/node").to_owned()));
+    }
     let failure = |name: &str| {
         let of_name = |one: &&Value| text(one, "/type") == name && text(one, "/status") == "False";
         let condition = list(ops, "/status/conditions").iter().find(of_name)?;

@@ -183,10 +183,14 @@ fn output(name: &str, value: impl Into<String>) -> Value {
     json!({"name": name, "value": value.into()})
 }
 
-/// How many nodes ended how.
-fn counted(counts: &TargetCounts) -> Value {
+/// How many nodes ended how, and how many of them the other outputs leave out.
+fn counted(counts: &TargetCounts, left_out: usize) -> Value {
     let TargetCounts { succeeded, failed, skipped, .. } = counts;
-    output("result", json!({"succeeded": succeeded, "failed": failed, "skipped": skipped}).to_string())
+    let mut result = json!({"succeeded": succeeded, "failed": failed, "skipped": skipped});
+    if let Some(result) = result.as_object_mut().filter(|_| left_out > 0) {
+        result.insert("left_out".to_owned(), json!(left_out));
+    }
+    output("result", result.to_string())
 }
 
 fn of_addons(Outcomes { targets, counts }: &Outcomes) -> Vec<Value> {
@@ -200,7 +204,7 @@ fn of_addons(Outcomes { targets, counts }: &Outcomes) -> Vec<Value> {
         fits
     };
     let nodes: Vec<Value> = sorted.into_iter().take(SHOWN).map(ran).take_while(fits).collect();
-    vec![counted(counts), output("nodes", json!(nodes).to_string())]
+    vec![counted(counts, counts.total.saturating_sub(nodes.len())), output("nodes", json!(nodes).to_string())]
 }
 
 fn ran(outcome: &TargetOutcome) -> Value {
@@ -212,7 +216,7 @@ fn ran(outcome: &TargetOutcome) -> Value {
 
 fn of_reboots(Outcomes { targets, counts }: &Outcomes) -> Vec<Value> {
     let rebooted = targets.iter().filter(|outcome| outcome.succeeded).map(|outcome| output("node", &*outcome.name));
-    std::iter::once(counted(counts)).chain(rebooted).collect()
+    std::iter::once(counted(counts, 0)).chain(rebooted).collect()
 }
 
 fn of_checks(Outcomes { targets, counts }: &Outcomes) -> Vec<Value> {
@@ -354,11 +358,12 @@ mod tests {
     #[test]
     fn a_value_of_many_long_names_says_how_many_it_leaves_out() {
         let all = all((0..5_000).map(|number| outcome(&format!("{number:0253}"), "")).collect());
-        for kind in [OpsType::Preflight, OpsType::Reboot] {
+        for kind in [OpsType::Preflight, OpsType::Reboot, OpsType::Addon] {
             let outputs = outputs(kind, &all);
             assert!(json!(outputs).to_string().len() < ALL + 1_024);
             assert!(outputs.iter().all(|output| output["value"].as_str().unwrap().len() <= VALUE));
         }
+        assert_eq!(value(&outputs(OpsType::Addon, &all), "result")["left_out"], json!(5_000 - SHOWN));
         let result = value(&outputs(OpsType::Preflight, &all), "result");
         let shown = result["healthy_nodes"].as_array().unwrap().len();
         assert_eq!(result["left_out"], json!(5_000 - shown));
