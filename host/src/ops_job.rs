@@ -14,7 +14,7 @@ use oarlock_core::ops_job::events::events;
 use oarlock_core::ops_job::holders::Holders;
 use oarlock_core::ops_job::outcomes::{Outcomes, ReportFile, report, report_file};
 use oarlock_core::ops_job::phases::OpsStatus;
-use oarlock_core::ops_job::plan::{Attempt, Found, OpsNeed, OpsObservation, OpsPlan, plan, with_refusal};
+use oarlock_core::ops_job::plan::{Attempt, Found, OpsNeed, OpsObservation, OpsPlan, RESOLVED, plan, with_refusal};
 use oarlock_core::ops_job::stored::StoredOps;
 use oarlock_core::ops_job::targets::Here;
 use oarlock_core::ops_job::view::OpsChild;
@@ -203,16 +203,21 @@ impl OpsTerm {
         Ok(())
     }
 
-    /// Looks up what the targets of a job are found by, and whether its writer was asked for his rights.
+    /// Looks up what the targets of a job are found by, and whether its writer was asked for his rights; once that is known, what an addon
+    /// runs.
     async fn find(&self, job: &StoredOps) -> Result<Found, ReadFailed> {
+        if job.view.status.is(RESOLVED) {
+            let steps = match &job.spec {
+                Ok(spec) => self.ops.steps(spec).await?,
+                Err(_) => Ok(Vec::new()),
+            };
+            return Ok(Found { steps, ..Found::default() });
+        }
         let gap = self.ops.policy_gap(job.view.created).await?;
-        let Some(spec) = job.spec.as_ref().ok().filter(|_| gap.is_none()) else {
+        let Some(spec) = job.spec.as_ref().ok().filter(|_| gap.is_none() && job.view.targets.is_none()) else {
             return Ok(Found { gap, ..Found::default() });
         };
-        match &job.view.targets {
-            None => self.ops.find(spec, &spec.scope.workloads, &SYSTEM_NAMESPACES).await,
-            Some(_) => Ok(Found { steps: self.ops.steps(spec).await?, ..Found::default() }),
-        }
+        self.ops.find(spec, &spec.scope.workloads, &SYSTEM_NAMESPACES).await
     }
 
     fn plan(&self, seen: &Seen) -> OpsPlan {
