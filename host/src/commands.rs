@@ -92,7 +92,7 @@ enum Command {
     Run(Box<run::RunArgs>),
     /// Show what a job would do, before it is created
     Plan(Box<plan::PlanArgs>),
-    /// Make, list, follow, stop and delete OpsJobs: reboots and checks of nodes
+    /// Make, list, follow, stop and delete OpsJobs: reboots and checks of nodes, and scripts that are run there
     Ops(ops::OpsArgs),
     /// Draw the steps of a JobFlow: as text, as a Mermaid flowchart, as SVG
     Graph(graph::GraphArgs),

@@ -29,7 +29,7 @@ impl ScriptRule {
     }
 
     /// What a grant has to have of it.
-    pub(crate) const fn at_least(self) -> Self {
+    pub const fn at_least(self) -> Self {
         match self {
             Self::Inputs => Self::Templates,
             other => other,

@@ -39,6 +39,8 @@ Examples:
       two nodes of a workspace at once; it fails once more than a tenth of them have
   oarlock ops create preflight --name disks --cluster local --image busybox --script check.sh --host-path /var/log
       a check on all nodes; --script - reads it from standard input
+  oarlock ops create addon --name swap --cluster local --template swap-off --idle-only
+      the script of an AddonTemplate on each node, once no pod of a workload is there
   oarlock ops create reboot --name kernel --cluster local --dry-run
       which nodes it would be, and which not; nothing is made (by REST)
   oarlock ops create -f body.json

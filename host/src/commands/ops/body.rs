@@ -58,13 +58,14 @@ pub(super) struct CreateArgs {
     /// addon: an AddonTemplate, which is run; can be repeated
     #[arg(long, value_name = "NAME")]
     template: Vec<String>,
-    /// addon: a NodeTemplate, whose steps are run before those; can be repeated
+    /// addon: a NodeTemplate, whose steps are run before every --template; can be repeated
     #[arg(long, value_name = "NAME")]
     node_template: Vec<String>,
     /// preflight: the image of the check
     #[arg(long, value_name = "IMAGE")]
     image: Option<String>,
-    /// preflight, addon: the file of its script; `-` is standard input
+    /// preflight, addon: the file of its script; `-` is standard input. An addon runs it last, as root, and needs the right to create
+    /// opsjobs/script
     #[arg(long, value_name = "FILE")]
     script: Option<PathBuf>,
     /// preflight: a variable of the check, no secret; can be repeated

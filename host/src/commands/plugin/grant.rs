@@ -20,7 +20,7 @@ Examples:
   oarlock plugin grant reboot.wasm --namespace ops >> grants.yaml       one for nodes names the namespaces whose jobs may use it
 
 It grants all that the plugin asks for: read each `reason` first. Which directories of nodes its checks may read, where it leaves that to
-you, say yourself: `hostPaths: [/opt/checks]` in its `tasks`.";
+you, say yourself: `hostPaths: [/opt/checks]` in its `tasks`. Whether OpsJobs may bring scripts of their own to it as well: `scripts: [template, input]`.";
 
 /// Arguments of `oarlock plugin grant`.
 #[derive(Debug, Args)]
@@ -66,10 +66,13 @@ fn namespaces(named: Vec<String>, manifest: &Manifest) -> anyhow::Result<Vec<Str
     Ok(vec!["*".to_owned()])
 }
 
-/// The grant of all that a manifest names. Directories of nodes that it leaves to the admin are for him to add.
+/// The grant of all that a manifest names. Directories of nodes and scripts of jobs, which it leaves to the admin, are for him to add.
 fn named(manifest: &Manifest) -> Grant {
     let mut grant = Grant::of_all(manifest);
-    grant.tasks.iter_mut().for_each(|rule| rule.host_paths.retain(|path| path != ANY_HOST_PATH));
+    for rule in &mut grant.tasks {
+        rule.host_paths.retain(|path| path != ANY_HOST_PATH);
+        rule.scripts = rule.scripts.at_least();
+    }
     grant
 }
 
