@@ -9,6 +9,7 @@ use kube::api::{ApiResource, DynamicObject, ListParams, Patch, PatchParams, Post
 use kube::core::GroupVersionKind;
 use kube::{Api, Client};
 use oarlock_api::{OPERATION_JOB_GROUP, OperationJob, VERSION};
+use oarlock_core::ops_job::child::API_VERSION;
 use oarlock_view::{FlowKind, FlowView, JobPlan};
 use serde_json::{Value, json};
 
@@ -38,7 +39,9 @@ impl User {
     pub(super) async fn apply(&self, yaml: &str) -> anyhow::Result<()> {
         let documents: Vec<Value> = serde_saphyr::from_multiple(yaml).context("what is applied is not YAML")?;
         for mut document in documents {
-            if let Some(metadata) = document.get_mut("metadata").and_then(Value::as_object_mut) {
+            // Oarlock's own kinds that people write are in no namespace.
+            let is_own = document.get("apiVersion").and_then(Value::as_str) == Some(API_VERSION);
+            if let Some(metadata) = document.get_mut("metadata").and_then(Value::as_object_mut).filter(|_| !is_own) {
                 metadata.entry("namespace").or_insert_with(|| json!(NAMESPACE));
             }
             in_memory::create(&self.client, &document).await?;
