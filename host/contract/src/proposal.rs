@@ -111,8 +111,8 @@ impl Relation {
     }
 }
 
-/// The field that names the node of a Pod.
-const NODE_NAME: &str = "/spec/nodeName";
+/// The field that names the node of a Pod. Where it is indexed, the Pods of a Node are found in all namespaces.
+pub const NODE_NAME: &str = "/spec/nodeName";
 
 /// The rule that matches the objects of a relation to a target.
 #[derive(Clone, Debug, PartialEq, Eq)]

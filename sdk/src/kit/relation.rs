@@ -3,7 +3,7 @@
 
 use oarlock_contract::extras::{EVICTED_AT, NODE, OWNER};
 use oarlock_contract::manifest::TargetKind;
-use oarlock_contract::proposal::{Relation, RelationKey};
+use oarlock_contract::proposal::{NODE_NAME, Relation, RelationKey};
 use oarlock_contract::successors::{CANDIDATES, MADE_BY_THEN_SECONDS, candidates, controller, keeps_name, keeps_node};
 use serde_json::Value;
 
@@ -25,7 +25,7 @@ pub(super) fn find(scene: &Scene, relation: &Relation, freshness: Freshness) -> 
         return Ok(successors(scene, all));
     }
     let belongs = |object: &&Value| match is_on_node(scene, relation) {
-        true => object.pointer("/spec/nodeName").and_then(Value::as_str) == Some(&scene.target.name),
+        true => object.pointer(NODE_NAME).and_then(Value::as_str) == Some(&scene.target.name),
         false => belongs(scene, &relation.by, object) && !is_taken(scene, object),
     };
     let mut found: Vec<Value> = all.filter(belongs).cloned().collect();
@@ -99,7 +99,7 @@ fn has_same_controller(scene: &Scene, object: &Value) -> bool {
     let target = &scene.target;
     let Some((kind, uid)) = target.extras.get(OWNER).and_then(|owner| controller(owner)) else { return false };
     let name = part(object, &["metadata", "name"]);
-    let node = object.pointer("/spec/nodeName").and_then(Value::as_str);
+    let node = object.pointer(NODE_NAME).and_then(Value::as_str);
     in_namespace(object)
         && scene.root_of(object).is_some_and(|root| root.uid == uid)
         && target.uid.as_deref() != Some(&part(object, &["metadata", "uid"]))

@@ -8,13 +8,11 @@ use std::sync::Arc;
 use k8s_openapi::jiff::Timestamp;
 
 use oarlock_contract::marks::HOLD;
+pub use oarlock_contract::proposal::NODE_NAME;
 
 use crate::cluster::memory::{NamespaceShares, Room};
 use crate::cluster::object::{Kept, Object, ObjectKey, Owner, Strings, may_be_held};
 use crate::cluster::store::Indexed;
-
-/// The field that names the node of a pod. Where it is indexed, the pods of a node are found in all namespaces.
-pub const NODE_NAME: &str = "/spec/nodeName";
 
 /// Namespace and name.
 pub(crate) type Place = (Option<String>, String);
