@@ -11,6 +11,7 @@ use crate::child::fields::{list, number, text};
 use crate::cluster::object::Kind;
 use crate::cluster::scripts::sha256;
 use crate::ops_job::child::API_VERSION;
+use crate::plugin::task::ScriptOrigin;
 
 /// Most steps of a job.
 pub const STEPS: usize = 6;
@@ -67,8 +68,8 @@ pub struct AddonStep {
     pub name: String,
     /// Its text.
     pub script: String,
-    /// Where it came from, as the argument of its task has it.
-    origin: &'static str,
+    /// Where it came from.
+    origin: ScriptOrigin,
     /// The other fields, as the parameters of its child have them.
     fields: Map<String, Value>,
 }
@@ -91,7 +92,7 @@ impl AddonStep {
         fields.extend(number(spec, "/timeoutSeconds").map(|seconds| ("timeoutSeconds".to_owned(), json!(seconds))));
         let required = spec.get("required").and_then(Value::as_bool);
         fields.extend(required.map(|required| ("required".to_owned(), json!(required))));
-        Some(Self { name: name.to_owned(), script, origin: "template", fields })
+        Some(Self { name: name.to_owned(), script, origin: ScriptOrigin::Template, fields })
     }
 }
 
@@ -177,7 +178,7 @@ pub fn steps(
             }
             StepSource::Script(script) => {
                 let (name, script) = (OWN_SCRIPT.to_owned(), script.clone());
-                steps.push(AddonStep { name, script, origin: "input", fields: Map::new() });
+                steps.push(AddonStep { name, script, origin: ScriptOrigin::Input, fields: Map::new() });
             }
         }
     }

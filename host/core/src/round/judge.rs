@@ -170,7 +170,9 @@ impl PlannedCall<'_> {
         if self.planned.call == Call::Release && requests(proposal).next().is_some() {
             return Err("a task cannot begin while its target is released".to_owned());
         }
-        if let Some(task) = script_by_digest(proposal).filter(|_| authority.namespace != OPS_NAMESPACE) {
+        if authority.namespace != OPS_NAMESPACE
+            && let Some(task) = script_by_digest(proposal)
+        {
             return Err(format!(
                 "task {task}: a script that is named by its digest runs on nodes for OpsJobs alone, whose OperationJobs are in {OPS_NAMESPACE}"
             ));
