@@ -30,6 +30,8 @@ mod sample;
 mod scene;
 mod visit;
 
+use crate::{Report, State, TaskStatus};
+
 pub use oarlock_contract::manifest::{Manifest, ManifestError};
 pub use sample::{Sample, node, object, pod};
 pub use visit::{NOW, Visit};
@@ -41,4 +43,20 @@ pub use visit::{NOW, Visit};
 /// Where the host would refuse it; the cause names the place.
 pub fn manifest<A: crate::Plugin>() -> Result<Manifest, ManifestError> {
     Manifest::parse(A::MANIFEST.as_bytes())
+}
+
+/// A task that is so far, with the exit code, output and message that it has.
+#[must_use]
+pub fn task(state: &str, exit_code: Option<i32>, output: &str, message: &str) -> TaskStatus {
+    TaskStatus { state: state.to_owned(), exit_code, output: output.to_owned(), message: message.to_owned() }
+}
+
+/// The outcome of a report in a word: `Processing`, `Succeeded`, or the reason of its failure.
+#[must_use]
+pub fn outcome(report: &Report) -> String {
+    match report.state() {
+        State::Failed(error) => error.reason.clone(),
+        State::Succeeded => "Succeeded".to_owned(),
+        State::Processing => "Processing".to_owned(),
+    }
 }

@@ -2,8 +2,8 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may fail loudly")]
 
 use addon::{Addon, STEPS, TAINT, TAINTED};
-use oarlock_sdk::kit::{NOW, Sample, Visit, node, object, pod};
-use oarlock_sdk::{Mutation, Proposal, Report, State, TaskStatus, Value, json};
+use oarlock_sdk::kit::{NOW, Sample, Visit, node, object, outcome, pod, task};
+use oarlock_sdk::{Mutation, Proposal, State, Value, json};
 
 const DIGEST: &str = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
 
@@ -34,11 +34,6 @@ fn waiting(node: &Sample) -> Visit {
     visit(node, &[]).parameters(json!({"steps": [step(json!({}))], "waitUntilIdle": true})).extra(STEPS, "0")
 }
 
-fn task(state: &str, exit_code: Option<i32>, output: &str, message: &str) -> TaskStatus {
-    let (state, output, message) = (state.to_owned(), output.to_owned(), message.to_owned());
-    TaskStatus { state, exit_code, output, message }
-}
-
 /// The tasks that are asked for: name and arguments.
 fn tasks(visit: &Visit) -> Vec<(String, Value)> {
     let proposal = visit.operate::<Addon>().unwrap();
@@ -62,14 +57,6 @@ fn taints(proposal: &Proposal) -> Option<bool> {
     }
 }
 
-fn word(report: &Report) -> String {
-    match report.state() {
-        State::Failed(error) => error.reason.clone(),
-        State::Succeeded => "Succeeded".to_owned(),
-        State::Processing => "Processing".to_owned(),
-    }
-}
-
 #[test]
 fn a_node_gets_its_taint_and_then_its_scripts_one_after_the_other() {
     let steps = [step(json!({})), step(json!({"interpreter": "/bin/sh", "timeoutSeconds": 7}))];
@@ -79,7 +66,7 @@ fn a_node_gets_its_taint_and_then_its_scripts_one_after_the_other() {
     let expected = json!({"script": script("/bin/bash"), "timeoutSeconds": 600});
     assert_eq!(tasks(&first), [("step-0".to_owned(), expected)]);
     let running = first.task("step-0", task("Running", None, "", ""));
-    assert_eq!((tasks(&running), word(&running.progress::<Addon>().unwrap())), (vec![], "Processing".to_owned()));
+    assert_eq!((tasks(&running), outcome(&running.progress::<Addon>().unwrap())), (vec![], "Processing".to_owned()));
     let second = running.task("step-0", task("Succeeded", Some(0), "", ""));
     let expected = json!({"script": script("/bin/sh"), "timeoutSeconds": 7});
     assert_eq!(tasks(&second), [("step-1".to_owned(), expected)]);
@@ -89,8 +76,8 @@ fn a_node_gets_its_taint_and_then_its_scripts_one_after_the_other() {
 fn the_taint_goes_before_the_node_has_succeeded() {
     let done = |node: &Sample| visit(node, &[step(json!({}))]).task("step-0", task("Succeeded", Some(0), "", ""));
     let report = done(&tainted()).progress::<Addon>().unwrap();
-    assert_eq!((word(&report).as_str(), taints(&report.proposal())), ("Processing", Some(false)));
-    assert_eq!(word(&done(&node("n")).progress::<Addon>().unwrap()), "Succeeded");
+    assert_eq!((outcome(&report).as_str(), taints(&report.proposal())), ("Processing", Some(false)));
+    assert_eq!(outcome(&done(&node("n")).progress::<Addon>().unwrap()), "Succeeded");
     assert_eq!(done(&node("n")).operate::<Addon>().unwrap(), Proposal::new(), "it does not come back");
 }
 
@@ -141,7 +128,11 @@ fn a_required_script_that_fails_is_the_last_one() {
     ] {
         let two = [step(json!({})), step(json!({}))];
         let visit = visit(&tainted(), &two).task("step-0", task(state, exit_code, "no disk", message));
-        assert_eq!((word(&visit.progress::<Addon>().unwrap()).as_str(), tasks(&visit).len()), (reason, 0), "{message}");
+        assert_eq!(
+            (outcome(&visit.progress::<Addon>().unwrap()).as_str(), tasks(&visit).len()),
+            (reason, 0),
+            "{message}"
+        );
     }
     let failed = visit(&tainted(), &[step(json!({}))]).task("step-0", task("Failed", Some(3), "no disk", ""));
     let State::Failed(error) = failed.progress::<Addon>().unwrap().state().clone() else { panic!("it has failed") };
@@ -171,7 +162,7 @@ fn a_script_for_gpus_runs_where_they_are_and_a_node_without_a_script_has_succeed
     }
     assert_eq!(decided(&with("0"), &steps[1..]), first(""));
     let report = begun(&with("0"), &steps[1..]).extra(STEPS, "").progress::<Addon>().unwrap();
-    assert_eq!((word(&report).as_str(), report.proposal().events().len()), ("Succeeded", 1));
+    assert_eq!((outcome(&report).as_str(), report.proposal().events().len()), ("Succeeded", 1));
 }
 
 #[test]
@@ -179,9 +170,9 @@ fn gpus_that_come_or_go_meanwhile_change_no_step() {
     let amd = step(json!({"gpuChip": "amd"}));
     let without = tainted().field(&["status", "capacity"], json!({"amd.com/gpu": "0"}));
     let running = visit(&without, std::slice::from_ref(&amd)).task("step-0", task("Running", None, "", ""));
-    assert_eq!((tasks(&running), word(&running.progress::<Addon>().unwrap())), (vec![], "Processing".to_owned()));
+    assert_eq!((tasks(&running), outcome(&running.progress::<Addon>().unwrap())), (vec![], "Processing".to_owned()));
     let failed = running.task("step-0", task("Failed", Some(3), "", ""));
-    assert_eq!(word(&failed.progress::<Addon>().unwrap()), "ScriptFailed");
+    assert_eq!(outcome(&failed.progress::<Addon>().unwrap()), "ScriptFailed");
     let with = tainted().field(&["status", "capacity"], json!({"amd.com/gpu": "8"}));
     let second = begun(&with, &[amd, step(json!({}))]).extra(STEPS, "1").task("step-1", task("Running", None, "", ""));
     assert_eq!(tasks(&second), []);
@@ -191,5 +182,5 @@ fn gpus_that_come_or_go_meanwhile_change_no_step() {
 fn a_node_that_is_gone_has_failed() {
     let visit = Visit::to_gone("n").parameters(json!({"steps": [step(json!({}))]}));
     assert_eq!(visit.operate::<Addon>().unwrap(), Proposal::new());
-    assert_eq!(word(&visit.progress::<Addon>().unwrap()), "NodeGone");
+    assert_eq!(outcome(&visit.progress::<Addon>().unwrap()), "NodeGone");
 }

@@ -1,8 +1,8 @@
 //! Tests of preflight, natively: takes nodes built in memory, yields what was proposed. May not run WebAssembly.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may fail loudly")]
 
-use oarlock_sdk::kit::{Sample, Visit, manifest, node};
-use oarlock_sdk::{Mutation, Proposal, Report, State, TaskStatus, Value, json};
+use oarlock_sdk::kit::{Sample, Visit, manifest, node, outcome, task};
+use oarlock_sdk::{Mutation, Proposal, State, TaskStatus, Value, json};
 use preflight::{EXIT_CODE, Preflight};
 
 fn ready() -> Sample {
@@ -14,11 +14,6 @@ fn visit(node: &Sample, parameters: Value) -> Visit {
     let mut all = json!({"image": "check:1"});
     all.as_object_mut().unwrap().extend(parameters.as_object().unwrap().clone());
     Visit::to(node).parameters(all)
-}
-
-fn task(state: &str, exit_code: Option<i32>, output: &str, message: &str) -> TaskStatus {
-    let (state, output, message) = (state.to_owned(), output.to_owned(), message.to_owned());
-    TaskStatus { state, exit_code, output, message }
 }
 
 fn arguments(proposal: &Proposal) -> Value {
@@ -36,20 +31,12 @@ fn refusal(node: &Sample, parameters: Value) -> String {
 /// How a target ends whose task is this, and what is stored of it.
 fn end(task: TaskStatus) -> (String, Proposal) {
     let report = visit(&ready(), json!({})).task("check", task).progress::<Preflight>().unwrap();
-    (word(&report), report.proposal())
+    (outcome(&report), report.proposal())
 }
 
 /// What is stored of a check that ended with this code.
 fn code(code: &str) -> Proposal {
     Proposal::new().extra(EXIT_CODE, code)
-}
-
-fn word(report: &Report) -> String {
-    match report.state() {
-        State::Failed(error) => error.reason.clone(),
-        State::Succeeded => "Succeeded".to_owned(),
-        State::Processing => "Processing".to_owned(),
-    }
 }
 
 #[test]
@@ -64,7 +51,7 @@ fn a_node_that_takes_pods_is_checked_once_by_what_the_job_says() {
     assert_eq!(found, expected);
     let running = first.task("check", task("Running", None, "", ""));
     assert_eq!(running.operate::<Preflight>().unwrap(), Proposal::new());
-    assert_eq!(word(&running.progress::<Preflight>().unwrap()), "Processing");
+    assert_eq!(outcome(&running.progress::<Preflight>().unwrap()), "Processing");
 }
 
 #[test]
@@ -139,12 +126,12 @@ fn the_gpus_are_those_that_the_node_has_and_a_node_without_them_fails() {
 #[test]
 fn a_node_that_is_gone_fails_unless_its_check_has_ended() {
     assert_eq!(
-        word(&Visit::to_gone("n").parameters(json!({"image": "i"})).progress::<Preflight>().unwrap()),
+        outcome(&Visit::to_gone("n").parameters(json!({"image": "i"})).progress::<Preflight>().unwrap()),
         "NodeGone"
     );
     let gone = |task: TaskStatus| Visit::to_gone("n").parameters(json!({"image": "i"})).task("check", task);
-    assert_eq!(word(&gone(task("Running", None, "", "")).progress::<Preflight>().unwrap()), "NodeGone");
-    assert_eq!(word(&gone(task("Succeeded", Some(0), "", "")).progress::<Preflight>().unwrap()), "Succeeded");
+    assert_eq!(outcome(&gone(task("Running", None, "", "")).progress::<Preflight>().unwrap()), "NodeGone");
+    assert_eq!(outcome(&gone(task("Succeeded", Some(0), "", "")).progress::<Preflight>().unwrap()), "Succeeded");
 }
 
 #[test]
