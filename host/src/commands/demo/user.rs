@@ -6,10 +6,11 @@ use anyhow::Context as _;
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::api::{ApiResource, DynamicObject, ListParams, Patch, PatchParams, PostParams};
-use kube::core::GroupVersionKind;
+use kube::core::{GroupVersionKind, TypeMeta};
+use kube::discovery::Scope;
+use kube::discovery::oneshot::pinned_kind;
 use kube::{Api, Client};
 use oarlock_api::{OPERATION_JOB_GROUP, OperationJob, VERSION};
-use oarlock_core::ops_job::child::API_VERSION;
 use oarlock_view::{FlowKind, FlowView, JobPlan};
 use serde_json::{Value, json};
 
@@ -39,9 +40,12 @@ impl User {
     pub(super) async fn apply(&self, yaml: &str) -> anyhow::Result<()> {
         let documents: Vec<Value> = serde_saphyr::from_multiple(yaml).context("what is applied is not YAML")?;
         for mut document in documents {
-            // Oarlock's own kinds that people write are in no namespace.
-            let is_own = document.get("apiVersion").and_then(Value::as_str) == Some(API_VERSION);
-            if let Some(metadata) = document.get_mut("metadata").and_then(Value::as_object_mut).filter(|_| !is_own) {
+            let types: TypeMeta = serde_json::from_value(document.clone()).context("a document has no kind")?;
+            let kind = GroupVersionKind::try_from(&types).context("a document has an invalid apiVersion")?;
+            let known = pinned_kind(&self.client, &kind).await;
+            let (_, capabilities) = known.with_context(|| format!("the cluster has no kind {}", kind.kind))?;
+            let metadata = document.get_mut("metadata").and_then(Value::as_object_mut);
+            if let Some(metadata) = metadata.filter(|_| capabilities.scope == Scope::Namespaced) {
                 metadata.entry("namespace").or_insert_with(|| json!(NAMESPACE));
             }
             in_memory::create(&self.client, &document).await?;
