@@ -3,13 +3,14 @@
 #![expect(clippy::indexing_slicing, reason = "a test fails loudly")]
 
 use anyhow::ensure;
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams};
 use oarlock_sim::world::History;
 use serde_json::{Value, json};
 
 use super::on_nodes::{Plugin, RESERVED, node, nodes};
 use super::ops_jobs::{begin, end_well};
+use super::reboots::history;
 use crate::components::ADDON_GRANTS;
 use crate::ops::{output, said};
 use crate::rig::{Rig, patiently};
@@ -48,10 +49,6 @@ pub(crate) async fn taints(rig: &Rig, name: &str) -> anyhow::Result<Vec<String>>
     Ok(taints.into_iter().filter(|taint| taint.key == TAINT).filter_map(|taint| taint.value).collect())
 }
 
-fn node_history(rig: &Rig) -> History {
-    History::record(&rig.client, vec![ApiResource::erase::<Node>(&())])
-}
-
 /// The values that the taint had on a node.
 fn tainted_by(history: &History, name: &str) -> Vec<String> {
     let versions = history.versions();
@@ -79,8 +76,8 @@ pub async fn the_scripts_of_templates_run_on_each_node_once_and_in_order(rig: &m
     let (plain, gpu) = (node(rig, "a", true).await?, node(rig, "b", true).await?);
     let capacity = Patch::Merge(json!({"status": {"capacity": {"amd.com/gpu": "8"}}}));
     nodes(rig).patch_status(&gpu, &PatchParams::default(), &capacity).await?;
-    let history = begin(rig, ADDON).await?;
-    let of_nodes = node_history(rig);
+    let of_jobs = begin(rig, ADDON).await?;
+    let of_nodes = history(rig);
     let kernel = template(rig, "AddonTemplate", "kernel", json!({"script": "# sim: output kernel"})).await?;
     let of_gpu = json!({"script": "# sim: output driver", "gpuChip": "amd"});
     let driver = template(rig, "AddonTemplate", "driver", of_gpu).await?;
@@ -106,7 +103,7 @@ pub async fn the_scripts_of_templates_run_on_each_node_once_and_in_order(rig: &m
         ensure!(rig.world.commands_begun(name) == count, "{name} ran {}", rig.world.commands_begun(name));
         ensure!(taints(rig, name).await?.is_empty() && tainted_by(&of_nodes, name) == ["all"], "{name}");
     }
-    end_well(rig, &history).await
+    end_well(rig, &of_jobs).await
 }
 
 /// Two nodes one after the other, and the template changes while the first has its script; then it is deleted, too.

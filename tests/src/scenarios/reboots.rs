@@ -23,7 +23,7 @@ use crate::rig::{Rig, patiently};
 /// The plugin that checks.
 pub(crate) const PREFLIGHT: Plugin = ("preflight", PREFLIGHT_GRANTS);
 
-fn history(rig: &Rig) -> History {
+pub(crate) fn history(rig: &Rig) -> History {
     History::record(&rig.client, vec![ApiResource::erase::<Node>(&())])
 }
 

@@ -75,12 +75,9 @@ pub(crate) fn the_scripts_of_an_addon_run_once_although_a_node_loses_its_power(s
     let [lost, others @ ..] = scene.nodes.as_slice() else { anyhow::bail!("five nodes are needed") };
     let template = format!("mark-{}", scene.namespace);
     let script = "echo begun >> /var/lib/oarlock/addon.log\nsleep 20\necho \"changed $(hostname)\" | tee -a /var/lib/oarlock/addon.log\n";
-    scene.bed.feed(
-        &["apply", "-f", "-"],
-        &json!({"apiVersion": "oarlock.dev/v1alpha1", "kind": "AddonTemplate", "metadata": {"name": template},
-            "spec": {"script": script, "interpreter": "/bin/sh"}})
-        .to_string(),
-    )?;
+    let document = json!({"apiVersion": "oarlock.dev/v1alpha1", "kind": "AddonTemplate", "metadata": {"name": template},
+        "spec": {"script": script, "interpreter": "/bin/sh"}});
+    scene.bed.apply_text(&document.to_string())?;
     let name = format!("addon-{}", scene.namespace);
     let mut inputs: Vec<Value> = scene.nodes.iter().map(|node| json!({"name": "node", "value": node})).collect();
     inputs.push(json!({"name": "addon.template", "value": template}));
