@@ -36,6 +36,7 @@ mod verbs {
     pub(crate) mod create;
     pub(crate) mod delete;
     pub(crate) mod eviction;
+    pub(crate) mod log;
     pub(crate) mod patch;
     pub(crate) mod scale;
     pub(crate) mod token_request;

@@ -9,7 +9,7 @@
 //! ```
 
 /// Pure functions that decide the next step of a pod or a workload.
-mod deciders {
+pub(crate) mod deciders {
     pub(crate) mod collaset;
     pub(crate) mod deployment;
     pub(crate) mod ending;

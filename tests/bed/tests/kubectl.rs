@@ -87,10 +87,26 @@ async fn kinds_are_explained_from_both_versions_of_the_documents() {
 #[tokio::test(flavor = "multi_thread")]
 async fn requests_to_containers_are_answered_with_a_sentence() {
     let served = Served::start("containers").await;
-    for line in ["logs deploy/web", "exec deploy/web -- ls", "attach deploy/web", "port-forward deploy/web 8080:80"] {
+    for line in ["exec deploy/web -- ls", "attach deploy/web", "port-forward deploy/web 8080:80"] {
         let (done, text) = served.kubectl(line).await;
         assert!(!done && text.contains("pods of a cluster in memory have no containers"), "kubectl {line}: {text}");
     }
+    served.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn logs_show_what_a_command_would_have_printed() {
+    let served = Served::start("logs").await;
+    let pod = "{apiVersion: v1, kind: Pod, metadata: {name: talker}, spec: {containers: [{name: c, image: busybox, \
+               command: [sh, -c, 'echo hello; sleep 600']}]}}";
+    let (done, text) = served.kubectl_with("apply -f -", pod).await;
+    assert!(done, "{text}");
+    let (done, text) = served.kubectl("wait --for=condition=Ready pod/talker --timeout=60s").await;
+    assert!(done, "{text}");
+    let (done, text) = served.kubectl("logs talker").await;
+    assert!(done && text == "hello\n", "{text}");
+    let (done, text) = served.kubectl("logs talker --previous").await;
+    assert!(!done && text.contains("previous terminated container \"c\" in pod \"talker\" not found"), "{text}");
     served.end().await;
 }
 

@@ -26,7 +26,7 @@ pub(crate) fn resource(cluster: &Cluster, call: &Call) -> Result<Reply, Refusal>
     let mut state = cluster.lock();
     let reply = match call.verb {
         _ if call.kind.traits.create_only => reviews::review(&state, call),
-        _ if containers::SUBRESOURCES.contains(&call.subresource.as_str()) => containers::answer(&state, call),
+        _ if containers::SUBRESOURCES.contains(&call.subresource.as_str()) => containers::answer(cluster, &state, call),
         _ if call.subresource == "scale" => scale::scale(&mut state, call),
         _ if call.subresource == "token" => token_request::answer(&mut state, call),
         Verb::Get | Verb::Update | Verb::Patch if matches!(call.subresource.as_str(), "binding" | "eviction") => {

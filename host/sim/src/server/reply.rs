@@ -3,11 +3,14 @@
 use std::convert::Infallible;
 
 use bytes::Bytes;
+use futures::StreamExt as _;
 use http::{HeaderValue, Response, StatusCode, header};
+use http_body::Frame;
 use http_body_util::{BodyExt, Full, StreamBody, combinators::UnsyncBoxBody};
 use serde_json::Value;
 
 use crate::server::{status::Refusal, watch};
+use crate::verbs::log::Log;
 
 /// Body of a response: one chunk, or the stream of a watch.
 pub type ApiBody = UnsyncBoxBody<Bytes, Infallible>;
@@ -20,6 +23,8 @@ pub(crate) enum Reply {
     Document(&'static str, Bytes),
     /// A stream of watch events.
     Watch(Box<watch::Watch>),
+    /// The log of a container.
+    Log(Box<Log>),
     /// A document with texts for people in `Warning` headers.
     Warned(Box<Reply>, Vec<String>),
 }
@@ -53,6 +58,10 @@ fn from_reply(reply: Reply) -> Response<ApiBody> {
         Reply::Watch(watch) => {
             let body = StreamBody::new(watch::frames(*watch)).boxed_unsync();
             typed(Response::new(body), "application/json")
+        }
+        Reply::Log(log) => {
+            let body = StreamBody::new(log.pieces().map(|piece| Ok(Frame::data(piece)))).boxed_unsync();
+            typed(Response::new(body), "text/plain")
         }
         Reply::Warned(reply, warnings) => {
             let mut response = from_reply(*reply);

@@ -1,5 +1,5 @@
-//! Answers the requests that a kubelet would: logs, commands, forwarded ports. Pods of this API have no containers, and the
-//! answer says so; what the real server refuses before it asks the kubelet is refused alike.
+//! Answers the requests that a kubelet would: logs, commands, forwarded ports. Of a container, what it would have printed is its log;
+//! nothing runs in one, and other answers say so. What the real server refuses before it asks the kubelet is refused alike.
 
 use bytes::Bytes;
 use http::StatusCode;
@@ -8,19 +8,20 @@ use serde_json::Value;
 use crate::{
     object::{at, str_at},
     server::{
-        cluster::State,
+        cluster::{Cluster, State},
         handle::key,
         reply::Reply,
         routing::{Call, Verb},
         status::Refusal,
     },
+    verbs::log::Log,
 };
 
 /// The subresources of a pod that are answered here.
 pub(crate) const SUBRESOURCES: [&str; 5] = ["attach", "ephemeralcontainers", "exec", "log", "portforward"];
 
 /// Answers one of them.
-pub(crate) fn answer(state: &State, call: &Call) -> Result<Reply, Refusal> {
+pub(crate) fn answer(cluster: &Cluster, state: &State, call: &Call) -> Result<Reply, Refusal> {
     let served = match call.subresource.as_str() {
         "log" => matches!(call.verb, Verb::Get | Verb::Watch),
         "ephemeralcontainers" => matches!(call.verb, Verb::Get | Verb::Update | Verb::Patch),
@@ -42,8 +43,10 @@ pub(crate) fn answer(state: &State, call: &Call) -> Result<Reply, Refusal> {
         }
         _ => {}
     }
+    if call.subresource == "log" {
+        return Ok(Reply::Log(Box::new(Log::open(cluster, state, call)?)));
+    }
     let undone = match call.subresource.as_str() {
-        "log" => format!("there is no log of pod {name}"),
         "exec" => format!("cannot run a command in pod {name}"),
         "attach" => format!("cannot attach to pod {name}"),
         "portforward" => format!("cannot forward a port to pod {name}"),

@@ -154,7 +154,7 @@ impl Rounds {
             let (ended, ailment) = (endings(pod), self.ailments.of(pod.node().unwrap_or_default()));
             let ended = ended.iter().map(|(deed, falls_back)| Ended {
                 exit_code: ailment.unwrap_or(deed.exit),
-                message: deed.termination_message(*falls_back).to_owned(),
+                message: deed.termination_message(*falls_back),
             });
             let ended = ended.collect::<Vec<_>>();
             return self.end_containers(pod, &ended).await;
@@ -162,10 +162,11 @@ impl Rounds {
         let deed = self.deed(pod);
         if pod.label(labels::TASK_KIND) != Some(labels::RUN_ON_NODE) {
             let exit = self.ailments.of(pod.node().unwrap_or_default()).unwrap_or(deed.exit);
-            let deed = Deed { exit, ..deed };
-            return self.end_task(pod, deed.exit, deed.termination_message(true)).await;
+            let mut deed = deed;
+            deed.exit = exit;
+            return self.end_task(pod, deed.exit, &deed.termination_message(true)).await;
         }
-        let Deed { output, exit, sleep, .. } = deed;
+        let (output, Deed { exit, sleep, .. }) = (deed.output(), deed);
         if let Some(limit) = time_limit(pod).filter(|limit| *limit < sleep) {
             let result = json!({"message": format!("timed out after {} s", limit.as_secs())});
             return self.end_task(pod, 0, &result.to_string()).await;

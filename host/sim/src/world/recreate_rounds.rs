@@ -88,11 +88,12 @@ impl Rounds {
         let now = clock::seconds(self.clock.now());
         let statuses = pod.status.iter().flat_map(|status| &status.container_statuses).flatten();
         let restarted = statuses.filter(|status| names.contains(&status.name)).map(|status| {
+            let began = status.state.as_ref().and_then(|state| state.running.as_ref()?.started_at.clone());
             json!({
                 "name": status.name, "ready": false, "started": true, "restartCount": status.restart_count.saturating_add(1),
                 "image": status.image, "imageID": status.image_id,
                 "state": { "running": { "startedAt": now } },
-                "lastState": { "terminated": { "exitCode": 0, "reason": "Completed", "finishedAt": now } },
+                "lastState": { "terminated": { "exitCode": 0, "reason": "Completed", "startedAt": began, "finishedAt": now } },
             })
         });
         let restarted: Vec<Value> = restarted.collect();

@@ -7,6 +7,8 @@ mod custom;
 #[cfg(test)]
 mod evictions;
 #[cfg(test)]
+mod logs;
+#[cfg(test)]
 mod namespaces;
 #[cfg(test)]
 mod objects;

@@ -158,6 +158,15 @@ pub(crate) fn restarted(pod: &Pod, now: Time) -> PodStatus {
             continue;
         }
         container.restart_count = container.restart_count.saturating_add(1);
+        let began = container.state.take().and_then(|state| state.running).and_then(|running| running.started_at);
+        let ended = ContainerStateTerminated {
+            exit_code: 255,
+            reason: Some("Unknown".to_owned()),
+            started_at: began,
+            finished_at: Some(now.clone()),
+            ..ContainerStateTerminated::default()
+        };
+        container.last_state = Some(ContainerState { terminated: Some(ended), ..ContainerState::default() });
         let running = ContainerStateRunning { started_at: Some(now.clone()) };
         container.state = Some(ContainerState { running: Some(running), ..ContainerState::default() });
     }

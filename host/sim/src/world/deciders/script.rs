@@ -2,8 +2,8 @@
 //!
 //! The script of a task says it in notes, `# sim: sleep SECONDS`, `# sim: output TEXT`, `# sim: exit CODE`, and of a check
 //! `# sim: message TEXT`, what it writes to `/dev/termination-log`. The command of any other container is read as a small
-//! shell: `sleep`, `exit`, `true`, `false`, `echo` and `set -e`, joined by `;`, `&&`, `||` or newlines. A command with
-//! anything else in it does nothing and ends well at once.
+//! shell: `sleep`, `exit`, `true`, `false`, `echo`, `seq` and `set -e`, joined by `;`, `&&`, `||` or newlines, and `while true`
+//! around the last of them. A command with anything else in it does nothing and ends well at once.
 
 use std::time::Duration;
 
@@ -18,11 +18,18 @@ const TERMINATION_LOG: &str = "/dev/termination-log";
 /// A command that sleeps for longer sleeps as long as the world lives.
 const LONGEST: f64 = 1e9;
 
+/// A loop that does not sleep takes so long for each turn.
+const LEAST_TURN: Duration = Duration::from_millis(1);
+
 /// What a script would do.
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Deed {
     pub(crate) sleep: Duration,
-    pub(crate) output: String,
+    /// What it prints, each after so long.
+    said: Vec<(Duration, Said)>,
+    /// What it does again and again, and from when on.
+    turns: Option<Box<Deed>>,
+    turns_from: Duration,
     /// What it writes as its termination message.
     pub(crate) message: String,
     pub(crate) exit: i32,
@@ -35,9 +42,12 @@ impl Deed {
         for line in script.lines().filter_map(|line| line.trim().strip_prefix("# sim: ")) {
             match line.split_once(' ').unwrap_or((line, "")) {
                 ("sleep", text) => deed.sleep += seconds(text.trim()).unwrap_or_default(),
-                ("output", text) => deed.output += &format!("{text}\n"),
+                ("output", text) => deed.say(Said::Line(text.to_owned())),
                 ("message", text) => deed.message += &format!("{text}\n"),
-                ("repeat", count) => deed.output = deed.output.repeat(count.trim().parse().unwrap_or(1)),
+                ("repeat", count) => {
+                    let times = count.trim().parse().unwrap_or(1);
+                    deed.said = std::iter::repeat_n(deed.said, times).flatten().collect();
+                }
                 ("exit", code) => deed.exit = code.trim().parse().unwrap_or(1),
                 _ => {}
             }
@@ -58,10 +68,25 @@ impl Deed {
         Self::play(&script).unwrap_or_default()
     }
 
+    fn say(&mut self, said: Said) {
+        self.said.push((self.sleep, said));
+    }
+
+    /// All that it prints before it begins to do the same again and again.
+    pub(crate) fn output(&self) -> String {
+        let lines = self.said.iter().flat_map(|(_, said)| (0..).map_while(|number| said.line(number)));
+        lines.map(|line| line + "\n").collect()
+    }
+
     /// Follows a script; none if there is a command in it that it does not know.
     fn play(script: &str) -> Option<Self> {
+        Self::follow(&commands(script)?)
+    }
+
+    fn follow(commands: &[(Link, Vec<String>)]) -> Option<Self> {
         let (mut deed, mut strict) = (Self::default(), false);
-        for (link, words) in commands(script)? {
+        for (at, (link, words)) in commands.iter().enumerate() {
+            let link = *link;
             let skipped = match link {
                 Link::Then => strict && deed.exit != 0,
                 Link::And => deed.exit != 0,
@@ -71,7 +96,13 @@ impl Deed {
                 return Some(deed);
             }
             let (name, rest) = words.split_first()?;
-            let known = matches!(base(name), "sleep" | "echo" | "true" | ":" | "false" | "set" | "exit");
+            if name == "while" && !skipped {
+                let turn = Self::turn(rest, commands.get(at + 1..)?)?;
+                (deed.turns, deed.turns_from) = (Some(Box::new(turn)), deed.sleep);
+                deed.sleep = Duration::from_secs_f64(LONGEST);
+                return Some(deed);
+            }
+            let known = matches!(base(name), "sleep" | "echo" | "seq" | "true" | ":" | "false" | "set" | "exit");
             if !known {
                 return None;
             }
@@ -86,6 +117,7 @@ impl Deed {
                     }
                 }
                 "echo" => deed.echo(rest),
+                "seq" => deed.say(Said::numbers(rest)?),
                 "false" => deed.exit = 1,
                 "set" => strict |= rest.iter().any(|flags| flags.starts_with('-') && flags.contains('e')),
                 "exit" => {
@@ -99,25 +131,116 @@ impl Deed {
         Some(deed)
     }
 
+    /// One turn of a loop without end, whose body comes up to `done`.
+    fn turn(condition: &[String], rest: &[(Link, Vec<String>)]) -> Option<Self> {
+        let is_endless = matches!(condition, [word] if matches!(word.as_str(), "true" | ":"));
+        let end = rest.iter().position(|(_, words)| words.first().is_some_and(|word| word == "done"))?;
+        let mut body = rest.get(..end).filter(|_| is_endless)?.to_vec();
+        let (_, first) = body.first_mut().filter(|(_, words)| words.first().is_some_and(|word| word == "do"))?;
+        first.remove(0);
+        body.retain(|(_, words)| !words.is_empty());
+        let leaves =
+            body.iter().any(|(_, words)| words.first().is_some_and(|word| matches!(word.as_str(), "exit" | "while")));
+        if leaves { None } else { Self::follow(&body) }
+    }
+
     fn echo(&mut self, words: &[String]) {
         let redirect = words.iter().position(|word| word.starts_with('>'));
         let (text, rest) = words.split_at(redirect.unwrap_or(words.len()));
-        let line = format!("{}\n", text.join(" "));
+        let line = text.join(" ");
         match rest.concat().trim_start_matches('>') {
-            "" | "&2" | "&1" => self.output += &line,
-            TERMINATION_LOG => self.message += &line,
+            "" | "&2" | "&1" => self.say(Said::Line(line)),
+            TERMINATION_LOG => self.message += &format!("{line}\n"),
             _ => {}
         }
     }
 
     /// The termination message of its container: what it wrote for that, else, if the container falls back to its log, the end
     /// of what it printed, but only where it failed.
-    pub(crate) fn termination_message(&self, falls_back: bool) -> &str {
+    pub(crate) fn termination_message(&self, falls_back: bool) -> String {
         match (self.message.is_empty(), self.exit) {
-            (false, _) => end_of(&self.message, MOST_MESSAGE),
-            (true, 0) => "",
-            (true, _) if falls_back => end_of(&self.output, MOST_LOG),
-            (true, _) => "",
+            (false, _) => end_of(&self.message, MOST_MESSAGE).to_owned(),
+            (true, 0) => String::new(),
+            (true, _) if falls_back => end_of(&self.output(), MOST_LOG).to_owned(),
+            (true, _) => String::new(),
+        }
+    }
+}
+
+/// What a command prints.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Said {
+    Line(String),
+    /// The numbers from the first to the last, each between these texts.
+    Numbers(u64, u64, String, String),
+}
+
+impl Said {
+    /// What `seq` prints: `[-f FORMAT] [FIRST] LAST`.
+    fn numbers(words: &[String]) -> Option<Self> {
+        let (format, words) = match words {
+            [flag, format, rest @ ..] if flag == "-f" => (format.as_str(), rest),
+            rest => ("%g", rest),
+        };
+        let (before, after) = format.split_once("%.0f").or_else(|| format.split_once("%g"))?;
+        let (first, last) = match words {
+            [last] => (1, last.parse().ok()?),
+            [first, last] => (first.parse().ok()?, last.parse().ok()?),
+            _ => return None,
+        };
+        Some(Self::Numbers(first, last, before.to_owned(), after.to_owned()))
+    }
+
+    /// One of its lines, counted from 0.
+    fn line(&self, number: u64) -> Option<String> {
+        match self {
+            Self::Line(line) => (number == 0).then(|| line.clone()),
+            Self::Numbers(first, last, before, after) => {
+                let number = first.checked_add(number).filter(|number| number <= last)?;
+                Some(format!("{before}{number}{after}"))
+            }
+        }
+    }
+}
+
+/// What a command prints, a line after so long each: without end where it does the same again and again.
+pub(crate) struct Lines {
+    deed: Deed,
+    /// Which turn it is at; none before the first.
+    turn: Option<u32>,
+    at: usize,
+    within: u64,
+}
+
+impl Lines {
+    pub(crate) fn of(deed: Deed) -> Self {
+        Self { deed, turn: None, at: 0, within: 0 }
+    }
+}
+
+impl Iterator for Lines {
+    type Item = (Duration, String);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            let (said, begin) = match (self.turn, &self.deed.turns) {
+                (Some(number), Some(turn)) => {
+                    let takes = turn.sleep.max(LEAST_TURN).saturating_mul(number);
+                    (&turn.said, self.deed.turns_from.saturating_add(takes))
+                }
+                _ => (&self.deed.said, Duration::ZERO),
+            };
+            if let Some((after, said)) = said.get(self.at) {
+                if let Some(line) = said.line(self.within) {
+                    self.within += 1;
+                    return Some((begin.saturating_add(*after), line));
+                }
+                (self.at, self.within) = (self.at + 1, 0);
+                continue;
+            }
+            self.deed.turns.as_ref().filter(|turn| !turn.said.is_empty())?;
+            self.turn = Some(self.turn.map_or(Some(0), |number| number.checked_add(1))?);
+            (self.at, self.within) = (0, 0);
         }
     }
 }
@@ -218,15 +341,15 @@ mod tests {
     fn a_script_says_what_it_would_do() {
         let deed =
             Deed::read("#!/bin/sh\n# sim: sleep 1.5\n  # sim: output a b\n# sim: exit 3\n# sim: sleep 1\necho x\n");
-        let output = "a b\n".to_owned();
-        assert_eq!(deed, Deed { sleep: Duration::from_millis(2_500), output, exit: 3, ..Deed::default() });
+        let said = vec![(Duration::from_millis(1_500), Said::Line("a b".to_owned()))];
+        assert_eq!(deed, Deed { sleep: Duration::from_millis(2_500), said, exit: 3, ..Deed::default() });
         assert_eq!(Deed::read("echo x"), Deed::default());
-        assert_eq!(Deed::read("# sim: output ab\n# sim: repeat 1000").output.len(), 3_000);
+        assert_eq!(Deed::read("# sim: output ab\n# sim: repeat 1000").output().len(), 3_000);
     }
 
     #[test]
     fn a_check_says_what_it_wrote_for_that_and_only_where_it_failed_what_it_printed() {
-        let said = |script: &str| Deed::read(script).termination_message(true).to_owned();
+        let said = |script: &str| Deed::read(script).termination_message(true);
         assert_eq!(said("# sim: output no fan"), "");
         assert_eq!(said("# sim: output no fan\n# sim: exit 1"), "no fan\n");
         assert_eq!(said("# sim: output no fan\n# sim: repeat 1000\n# sim: exit 1").len(), 2_048);
@@ -267,6 +390,27 @@ mod tests {
     #[test]
     fn an_echo_prints_or_leaves_a_termination_message() {
         let deed = Deed::play("echo 'a; b' c; echo hot >/dev/termination-log; echo x > /tmp/y; exit 1").unwrap();
-        assert_eq!((deed.output.as_str(), deed.termination_message(true)), ("a; b c\n", "hot\n"));
+        assert_eq!((deed.output().as_str(), deed.termination_message(true).as_str()), ("a; b c\n", "hot\n"));
+    }
+
+    #[test]
+    fn what_a_command_prints_comes_in_its_time_and_from_a_loop_without_end() {
+        let printed = |script: &str, most: usize| {
+            let deed = Deed::play(script).unwrap();
+            let lines = Lines::of(deed).take(most).map(|(after, line)| (after.as_millis(), line));
+            lines.collect::<Vec<_>>()
+        };
+        let line = |after: u128, line: &str| (after, line.to_owned());
+        assert_eq!(printed("echo a; sleep 2; seq 2; sleep 1", 9), [line(0, "a"), line(2_000, "1"), line(2_000, "2")]);
+        assert_eq!(printed("seq -f 'n %g.' 7 8", 9), [line(0, "n 7."), line(0, "n 8.")]);
+        let ticks = "echo begin; while true; do echo tick; sleep 0.5; done";
+        assert_eq!(printed(ticks, 4), [line(0, "begin"), line(0, "tick"), line(500, "tick"), line(1_000, "tick")]);
+        assert_eq!(printed("while :; do echo x; done", 3), [line(0, "x"), line(1, "x"), line(2, "x")]);
+        assert_eq!(printed("while true; do sleep 1; done", 3), []);
+        assert!(Deed::play(ticks).unwrap().sleep > Duration::from_hours(1_000));
+        for script in ["while read l; do echo l; done", "while true; do exit 1; done", "while true; do echo x", "seq a"]
+        {
+            assert_eq!(Deed::play(script), None, "{script}");
+        }
     }
 }
