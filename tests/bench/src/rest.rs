@@ -1,8 +1,8 @@
 //! The bench of the REST API of OpsJobs: how long its requests take, beside a handler that answers the same bytes, and beside clients that
 //! mean no good.
 //!
-//! Takes how many jobs and seconds; yields the times of creates and reads, and of reads while others hold connections, send slowly or send
-//! tokens that are none. May not judge.
+//! Takes how many jobs and seconds; yields the times of creates and reads, while the jobs work and after, and of reads while others hold
+//! connections, send slowly or send tokens that are none. May not judge.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use anyhow::{Context as _, ensure};
 use axum::Router;
 use axum::routing::get;
 use clap::Args;
-use futures::{StreamExt as _, TryStreamExt as _, stream};
+use futures::stream::{self, FuturesUnordered, StreamExt as _, TryStreamExt as _};
 use http::Request;
 use http_body_util::BodyExt as _;
 use k8s_openapi::api::core::v1::Node;
@@ -36,8 +36,9 @@ use crate::spread::{self, quantile, round};
 
 /// Creates in flight.
 const IN_FLIGHT: usize = 8;
-/// Reads a second.
+/// Reads and paced creates a second.
 const READS: u64 = 30;
+const CREATES: u64 = 50;
 /// Connections that hold still, send a byte now and then, and send headers without end.
 const IDLE: usize = 1_000;
 const SLOW: usize = 100;
@@ -45,15 +46,18 @@ const FLOODS: usize = 20;
 /// Clients that send tokens that are none.
 const JUNK: usize = 20;
 const BEGUN_WITHIN: Duration = Duration::from_secs(120);
+const ENDED_WITHIN: Duration = Duration::from_secs(600);
 
-const GOALS: [Goal; 6] = [
+const GOALS: [Goal; 8] = [
     Goal {
         figure: "/create/aboveApiServerP99Ms",
-        name: "create above the API server's own time, p99, ms",
+        name: "create at 50 a second, above the API server's own time, p99, ms",
         goal: "at most 20",
     },
-    Goal { figure: "/create/perSecond", name: "creates a second", goal: "at least 50" },
+    Goal { figure: "/create/perSecond", name: "creates a second, 8 in flight", goal: "at least 50" },
+    Goal { figure: "/create/inFlightP99Ms", name: "the time of one of these, p99, ms", goal: "told" },
     Goal { figure: "/get/p99Ms", name: "read of a live job at 30 a second, p99, ms", goal: "at most 10" },
+    Goal { figure: "/get/besideWorkP99Ms", name: "the same while all jobs of this bench work, ms", goal: "told" },
     Goal { figure: "/get/ofBareHandler", name: "the same, of a handler that answers the same bytes", goal: "told" },
     Goal {
         figure: "/troubled/ofCalm",
@@ -64,9 +68,9 @@ const GOALS: [Goal; 6] = [
 ];
 
 const NOTES: &str = "\
-A process of `oarlock dev` on this machine, and clients in this one. create: 8 in flight, each for a node of its own; aboveApiServer: the
-difference to the same objects created at the API server itself, 8 in flight. get: an open load, whose times count from when a request
-was due. troubled: beside 1,000 idle connections, 100 that send a byte of their body a second, and 20 that send headers without end.
+A process of `oarlock dev` on this machine, and clients in this one. create: each for a node of its own, 50 a second, whose times count
+from when a request was due; aboveApiServer: the difference to the same objects created at the API server itself at the same rate;
+inFlight: as many as go, 8 in flight. get: an open load as well, when the jobs have ended. troubled: beside 1,000 idle connections, 100 that send a byte of their body a second, and 20 that send headers without end.
 junk: beside 20 clients that send well-formed tokens that nobody signed, one after the other.";
 
 /// What to measure.
@@ -172,24 +176,38 @@ impl Served {
 
     async fn measure(&self, asked: &RestBench) -> anyhow::Result<Value> {
         let count = asked.targets as usize;
-        let nodes = self.nodes(2 * count).await?;
-        let (by_rest, direct) = nodes.split_at(count);
+        let nodes = self.nodes(3 * count).await?;
         self.until_served(&nodes).await?;
-        let direct = self.direct(direct).await?;
+        let (for_server, others) = nodes.split_at(count);
+        let (for_rest, for_flight) = others.split_at(count);
+        let server = paced(CREATES, for_server, |node| self.create_at_server(node)).await?;
+        let paced = paced(CREATES, for_rest, |node| self.create(node)).await?;
         let began = Instant::now();
-        let (times, id) = self.creates(by_rest).await?;
-        let per_second = times.len() as f64 / began.elapsed().as_secs_f64();
-        let path = format!("/api/v1/opsjobs/{id}");
+        let in_flight: Vec<f64> = stream::iter(for_flight)
+            .map(|node| async move {
+                let began = Instant::now();
+                self.create(node.clone()).await?;
+                anyhow::Ok(millis(began))
+            })
+            .buffer_unordered(IN_FLIGHT)
+            .try_collect()
+            .await?;
+        let per_second = in_flight.len() as f64 / began.elapsed().as_secs_f64();
         let seconds = asked.seconds;
+        let path = format!("/api/v1/opsjobs/{}", self.newest().await?);
+        let beside_work = self.reads(&path, seconds).await?;
+        self.until_ended().await?;
         let calm = self.reads(&path, seconds).await?;
         let bare = self.bare(&path, seconds).await?;
         let troubled = self.troubled(&path, seconds).await?;
         let junk = self.beside_junk(&path, seconds).await?;
         let p99 = |times: &[f64]| quantile(times, 0.99).unwrap_or_default();
         let figures = json!({
-            "create": {"p99Ms": round(p99(&times)), "apiServerP99Ms": round(p99(&direct)),
-                "aboveApiServerP99Ms": round(p99(&times) - p99(&direct)), "perSecond": round(per_second)},
-            "get": {"p99Ms": round(p99(&calm)), "bareP99Ms": round(p99(&bare)), "ofBareHandler": round(p99(&calm) / p99(&bare))},
+            "create": {"p99Ms": round(p99(&paced)), "apiServerP99Ms": round(p99(&server)),
+                "aboveApiServerP99Ms": round(p99(&paced) - p99(&server)), "perSecond": round(per_second),
+                "inFlightP99Ms": round(p99(&in_flight))},
+            "get": {"p99Ms": round(p99(&calm)), "besideWorkP99Ms": round(p99(&beside_work)), "bareP99Ms": round(p99(&bare)),
+                "ofBareHandler": round(p99(&calm) / p99(&bare))},
             "troubled": {"p99Ms": round(p99(&troubled)), "ofCalm": round(p99(&troubled) / p99(&calm))},
             "junk": {"p99Ms": round(p99(&junk))},
         });
@@ -226,8 +244,8 @@ impl Served {
         }
     }
 
-    /// The times of creates at the API server itself.
-    async fn direct(&self, nodes: &[(String, String)]) -> anyhow::Result<Vec<f64>> {
+    /// Creates a job at the API server itself.
+    async fn create_at_server(&self, (name, uid): (String, String)) -> anyhow::Result<()> {
         let resource = ApiResource {
             group: "oarlock.dev".into(),
             version: "v1alpha1".into(),
@@ -236,31 +254,47 @@ impl Served {
             plural: "opsjobs".into(),
         };
         let api: Api<DynamicObject> = Api::all_with(self.admin.clone(), &resource);
-        let made = stream::iter(nodes).map(|(name, uid)| {
-            let spec = json!({"type": "reboot", "jobName": "direct", "inputs": [{"name": "node", "value": name}],
-                "targets": [{"name": name, "uid": uid}]});
-            let object = DynamicObject::new(name, &resource).data(json!({ "spec": spec }));
-            let api = api.clone();
-            async move {
-                let began = Instant::now();
-                api.create(&PostParams::default(), &object).await?;
-                anyhow::Ok(millis(began))
-            }
-        });
-        made.buffer_unordered(IN_FLIGHT).try_collect().await
+        let spec = json!({"type": "reboot", "jobName": "direct", "inputs": [{"name": "node", "value": name}],
+            "targets": [{"name": name, "uid": uid}]});
+        api.create(&PostParams::default(), &DynamicObject::new(&name, &resource).data(json!({ "spec": spec }))).await?;
+        Ok(())
     }
 
-    /// The times of creates by REST, and the id of a job.
-    async fn creates(&self, nodes: &[(String, String)]) -> anyhow::Result<(Vec<f64>, String)> {
-        let made = stream::iter(nodes).map(|(node, _)| async move {
-            let began = Instant::now();
-            let (status, body) = self.post("/api/v1/opsjobs", &reboot(node)).await?;
-            ensure!(status == 200, "{status} {body}");
-            Ok((millis(began), body.get("jobId").and_then(Value::as_str).unwrap_or_default().to_owned()))
-        });
-        let made: Vec<(f64, String)> = made.buffer_unordered(IN_FLIGHT).try_collect().await?;
-        let id = made.first().map(|(_, id)| id.clone()).unwrap_or_default();
-        Ok((made.into_iter().map(|(time, _)| time).collect(), id))
+    async fn create(&self, (node, _): (String, String)) -> anyhow::Result<()> {
+        let (status, body) = self.post("/api/v1/opsjobs", &reboot(&node)).await?;
+        ensure!(status == 200, "{status} {body}");
+        Ok(())
+    }
+
+    async fn newest(&self) -> anyhow::Result<String> {
+        let list = self.get("/api/v1/opsjobs?limit=1").await?;
+        let id = list.pointer("/items/0/jobId").and_then(Value::as_str).context("a list of jobs has none")?;
+        Ok(id.to_owned())
+    }
+
+    /// Waits until no job works, so that what follows measures the API alone.
+    async fn until_ended(&self) -> anyhow::Result<()> {
+        let deadline = Instant::now() + ENDED_WITHIN;
+        for phase in ["Pending", "Running"] {
+            loop {
+                let list = self.get(&format!("/api/v1/opsjobs?limit=1&phase={phase}")).await?;
+                let left = list.get("totalCount").and_then(Value::as_u64).context("a list has no count")?;
+                if left == 0 {
+                    break;
+                }
+                ensure!(Instant::now() < deadline, "{left} jobs are {phase} after {ENDED_WITHIN:?}");
+                sleep(Duration::from_secs(1)).await;
+            }
+        }
+        Ok(())
+    }
+
+    async fn get(&self, path: &str) -> anyhow::Result<Value> {
+        let request = Request::get(path).header("authorization", format!("Bearer {}", self.token));
+        let answer = self.rest.send(request.body(Body::empty())?).await?;
+        ensure!(answer.status() == 200, "{path} is answered {}", answer.status());
+        let bytes = answer.into_body().collect().await.map_err(|error| anyhow::anyhow!(error))?.to_bytes();
+        Ok(serde_json::from_slice(&bytes)?)
     }
 
     async fn post(&self, path: &str, body: &Value) -> anyhow::Result<(u16, Value)> {
@@ -354,25 +388,42 @@ impl Served {
     }
 }
 
-/// The times of so many reads a second, each from when it was due.
+/// The times of so many reads a second.
 async fn open_load(client: &Client, path: &str, token: &str, seconds: u64) -> anyhow::Result<Vec<f64>> {
-    let mut due = interval(Duration::from_millis(1_000 / READS));
-    due.set_missed_tick_behavior(MissedTickBehavior::Burst);
-    let mut reads = JoinSet::new();
-    for _ in 0..(READS * seconds) {
-        let at = due.tick().await;
+    let reads = vec![(); (READS * seconds) as usize];
+    let read = |()| async {
         let request = Request::get(path).header("authorization", format!("Bearer {token}")).body(Body::empty())?;
-        let client = client.clone();
-        reads.spawn(async move {
-            let answer = client.send(request).await?;
-            ensure!(answer.status() == 200, "a read is answered {}", answer.status());
-            answer.into_body().collect().await.map_err(|error| anyhow::anyhow!(error))?;
-            Ok(millis(at))
+        let answer = client.send(request).await?;
+        ensure!(answer.status() == 200, "a read is answered {}", answer.status());
+        answer.into_body().collect().await.map_err(|error| anyhow::anyhow!(error))?;
+        Ok(())
+    };
+    paced(READS, &reads, read).await
+}
+
+/// The times of requests of which so many are due a second, each from when it was due.
+async fn paced<T: Clone, F>(per_second: u64, of: &[T], request: impl Fn(T) -> F) -> anyhow::Result<Vec<f64>>
+where
+    F: Future<Output = anyhow::Result<()>>,
+{
+    let mut due = interval(Duration::from_millis(1_000 / per_second));
+    due.set_missed_tick_behavior(MissedTickBehavior::Burst);
+    let (mut running, mut times) = (FuturesUnordered::new(), Vec::new());
+    for item in of {
+        let at = loop {
+            tokio::select! {
+                at = due.tick() => break at,
+                Some(time) = running.next() => times.push(time?),
+            }
+        };
+        let request = request(item.clone());
+        running.push(async move {
+            request.await?;
+            anyhow::Ok(millis(at))
         });
     }
-    let mut times = Vec::new();
-    while let Some(read) = reads.join_next().await {
-        times.push(read??);
+    while let Some(time) = running.next().await {
+        times.push(time?);
     }
     Ok(times)
 }
