@@ -15,6 +15,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use crate::flows::FlowTerm;
 use crate::lead::Lead;
+use crate::logs::Logs;
 use crate::ops_job::{HostPlace, OpsTerm};
 use crate::ports::Ports;
 use crate::reconcilers;
@@ -55,6 +56,10 @@ impl Controller {
     /// The same with OpsJobs, for a host that runs there.
     #[must_use]
     pub fn with_ops(self, ops: Ops, place: HostPlace) -> Self {
+        if let Some(artefacts) = &place.artefacts {
+            let logs = Logs::new(self.ports.cluster.clone(), artefacts.clone());
+            self.ports.cluster.do_tasks(Arc::new(self.ports.logs.get_or_init(|| logs).clone()));
+        }
         Self { ops: Some((ops, place)), ..self }
     }
 
@@ -98,7 +103,7 @@ impl Controller {
         // They end with the term, and wait for no job.
         let metrics = || self.ports.metrics.clone();
         let flows = self.flows.clone().map(|flows| FlowTerm::begin(flows, fence.clone(), metrics()));
-        let ops = self.ops.clone().map(|(ops, place)| OpsTerm::begin(ops, place, fence.clone(), metrics()));
+        let ops = self.ops.clone().map(|(ops, place)| OpsTerm::begin(ops, place, fence.clone(), &self.ports));
         let flows = flows.map(|term| tokio::spawn(reconcilers::lead(term)));
         let ops = ops.map(|term| tokio::spawn(reconcilers::lead(term)));
         let (_flows, _ops) = (flows.map(AbortOnDropHandle::new), ops.map(AbortOnDropHandle::new));

@@ -24,6 +24,7 @@ use tokio::task::{Id, JoinError, JoinSet};
 use tokio::time::{Duration, Instant, timeout};
 use tracing::Instrument;
 
+use crate::logs::Logs;
 use crate::ports::{Ports, error_chain};
 use crate::queue::{Inbox, Queue};
 use crate::round::{Next, RoundError, round};
@@ -112,6 +113,9 @@ impl Lead {
         if pods.is_some_and(|pods| pods.indexed.labels.contains(JOB_UID)) {
             self.cleaning.spawn(sweep_outputs(self.ports.clone(), self.term.clone()));
         }
+        if let Some(logs) = self.ports.logs.get().cloned() {
+            self.cleaning.spawn(async move { logs.sweep().await });
+        }
     }
 
     /// Removes what the views show of jobs that are gone, in the background.
@@ -127,6 +131,7 @@ impl Lead {
                 self.queue.enqueue(&job.key, |_| {});
                 // Before its claims are forgotten.
                 let writes = cleanup(&job, self.ports.cluster.store(), &lock(&self.term.tables));
+                self.ports.logs.get().into_iter().for_each(|logs| logs.job_is_gone(&job.uid));
                 self.take_off(Vanished { job_uid: job.uid, writes, reads: Vec::new() });
             }
             WatchEvent::Object { change, by } => self.hear_object(&change, by.as_ref()),
@@ -321,6 +326,8 @@ impl Lead {
         }
         self.rounds.shutdown().await;
         self.cleaning.shutdown().await;
+        self.ports.cluster.end_tasks();
+        self.ports.logs.get().into_iter().for_each(Logs::end_files);
         self.ports.metrics.no_jobs();
         self.ports.metrics.queues_are(0, 0, 0);
         match Arc::try_unwrap(self.term) {

@@ -2,7 +2,6 @@
 //!
 //! This crate is the only one that constructs adapters. All decisions about a job are in `oarlock-core`.
 
-pub mod artefacts;
 mod call_plugin;
 mod call_share;
 pub mod commands;
@@ -12,6 +11,7 @@ pub mod health;
 pub mod host;
 mod lead;
 mod log_share;
+mod logs;
 pub mod manifests;
 pub mod metrics;
 mod ops_job;

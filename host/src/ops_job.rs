@@ -6,27 +6,31 @@
 use std::sync::Arc;
 
 use k8s_openapi::jiff::Timestamp;
+use oarlock_artefacts::Artefacts;
 use oarlock_core::cluster::object::ObjectKey;
 use oarlock_core::cluster::own::TASKS_NAMESPACE;
 use oarlock_core::cluster::writes::Stopped;
 use oarlock_core::ops_job::child::ops_key;
 use oarlock_core::ops_job::events::events;
 use oarlock_core::ops_job::holders::Holders;
-use oarlock_core::ops_job::outcomes::{Outcomes, ReportFile, report, report_file};
+use oarlock_core::ops_job::outcomes::{JobFile, Outcomes, StoredFile, log_file, report, report_file};
 use oarlock_core::ops_job::phases::OpsStatus;
 use oarlock_core::ops_job::plan::{Attempt, Found, OpsNeed, OpsObservation, OpsPlan, RESOLVED, plan, with_refusal};
+use oarlock_core::ops_job::spec::OpsType;
 use oarlock_core::ops_job::stored::StoredOps;
 use oarlock_core::ops_job::targets::Here;
 use oarlock_core::ops_job::view::OpsChild;
+use oarlock_core::ops_job::workload::name_of;
 use oarlock_kube::ReadFailed;
 use oarlock_kube::lease::Fence;
 use oarlock_kube::ops::Ops;
 use parking_lot::Mutex;
 use tokio::time::{Duration, Instant, sleep};
 
-use crate::artefacts::Artefacts;
+use crate::logs::{LogFile, LogFileOf, Logs};
 use crate::manifests::HOST_NAMESPACE;
 use crate::metrics::Metrics;
+use crate::ports::Ports;
 use crate::reconcilers::{NextRound, Reconcile};
 use crate::round_trouble::RoundTrouble;
 use crate::status_pace::{Pace, Together};
@@ -51,6 +55,7 @@ pub(crate) struct OpsTerm {
     fence: Fence,
     place: HostPlace,
     metrics: Arc<Metrics>,
+    logs: Option<Logs>,
     holders: Mutex<Holders>,
     together: Together<ObjectKey>,
 }
@@ -69,7 +74,13 @@ struct Seen {
     child: Option<Arc<OpsChild>>,
     found: Option<Found>,
     outcomes: Option<Outcomes>,
-    report: Option<Result<String, String>>,
+    file: Option<SeenFile>,
+}
+
+/// The file of a job, as far as it is made.
+enum SeenFile {
+    Underway(String),
+    Over(Result<StoredFile, String>),
 }
 
 /// The namespaces whose pods make no node busy.
@@ -83,8 +94,9 @@ impl Default for HostPlace {
 
 impl OpsTerm {
     /// The term that `fence` stands for.
-    pub(crate) fn begin(ops: Ops, place: HostPlace, fence: Fence, metrics: Arc<Metrics>) -> Self {
-        Self { ops, fence, place, metrics, holders: Mutex::default(), together: Together::default() }
+    pub(crate) fn begin(ops: Ops, place: HostPlace, fence: Fence, ports: &Ports) -> Self {
+        let (metrics, logs) = (ports.metrics.clone(), ports.logs.get().cloned());
+        Self { ops, fence, place, metrics, logs, holders: Mutex::default(), together: Together::default() }
     }
 }
 
@@ -179,7 +191,7 @@ impl OpsTerm {
             self.ops.read_child(&job).await?;
             child = cache.child(&job.view.uid);
         }
-        Ok(Seen { job, child, found: None, outcomes: None, report: None })
+        Ok(Seen { job, child, found: None, outcomes: None, file: None })
     }
 
     async fn look_up(&self, need: OpsNeed, seen: &mut Seen) -> Result<(), ReadFailed> {
@@ -191,16 +203,33 @@ impl OpsTerm {
                 // What was read may be newer than what was seen.
                 seen.child = self.ops.cache().child(&seen.job.view.uid);
             }
-            OpsNeed::Report => {
-                let Some((artefacts, outcomes)) = self.place.artefacts.as_ref().zip(seen.outcomes.as_ref()) else {
-                    return Ok(());
-                };
-                let job = &seen.job.view;
-                let (file, report) = (report_file(&job.uid), report(job, outcomes).to_string().into_bytes());
-                seen.report = Some(artefacts.publish((&job.name, &file), report, self.now()).await);
-            }
+            OpsNeed::File => seen.file = self.make_file(seen).await,
         }
         Ok(())
+    }
+
+    /// Makes the file of a job, or has it made.
+    async fn make_file(&self, seen: &Seen) -> Option<SeenFile> {
+        let job = &seen.job.view;
+        if job.kind == Some(OpsType::Dumplog) {
+            let spec = seen.job.spec.as_ref().ok()?;
+            let file = log_file(name_of(spec.scope.workloads.first()?), &job.uid);
+            let (ops, uid) = (self.ops.clone(), job.uid.clone());
+            let of = LogFileOf { child: &seen.child.as_ref()?.uid, job: &job.name, file: &file };
+            let made = self.logs.as_ref()?.file(&of, self.now(), move || ops.cache().soil(&uid));
+            return Some(match made {
+                LogFile::Underway(how) => SeenFile::Underway(how),
+                // It is tried again: it is all that the job is for.
+                LogFile::Over(Err(why)) => SeenFile::Underway(format!("failed to store the logs: {why}")),
+                LogFile::Over(made) => SeenFile::Over(made),
+            });
+        }
+        let (artefacts, outcomes) = (self.place.artefacts.as_ref()?, seen.outcomes.as_ref()?);
+        let (file, report) = (report_file(&job.uid), report(job, outcomes).to_string().into_bytes());
+        let size = report.len() as u64;
+        let made = artefacts.publish((&job.name, &file), report, self.now()).await;
+        let made = made.map(|reference| StoredFile { reference, size, lines: 0 }).map_err(|failed| failed.to_string());
+        Some(SeenFile::Over(made))
     }
 
     /// Looks up what the targets of a job are found by, and whether its writer was asked for his rights; once that is known, what an addon
@@ -221,18 +250,19 @@ impl OpsTerm {
     }
 
     fn plan(&self, seen: &Seen) -> OpsPlan {
-        let Seen { job, child, found, outcomes, report } = seen;
+        let Seen { job, child, found, outcomes, file } = seen;
         let observed = OpsObservation {
             job: &job.view,
             spec: job.spec.as_ref(),
             child: child.as_deref(),
             found: found.as_ref(),
             outcomes: outcomes.as_ref(),
-            report: match (report, &self.place.artefacts) {
-                (_, None) => ReportFile::NotKept,
-                (None, _) => ReportFile::Due,
-                (Some(Ok(reference)), _) => ReportFile::Stored(reference),
-                (Some(Err(why)), _) => ReportFile::Lost(why),
+            file: match (file, &self.place.artefacts) {
+                (_, None) => JobFile::NotKept,
+                (None, _) => JobFile::Due,
+                (Some(SeenFile::Underway(how)), _) => JobFile::Underway(how),
+                (Some(SeenFile::Over(Ok(file))), _) => JobFile::Stored(file),
+                (Some(SeenFile::Over(Err(why))), _) => JobFile::Lost(why),
             },
             here: Here { cluster: &self.place.cluster, node: self.place.node.as_deref() },
             now: self.now(),

@@ -1,7 +1,7 @@
 //! The two ports and the metrics, as rounds and the controller use them.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
@@ -28,6 +28,7 @@ use tokio_util::sync::CancellationToken;
 use crate::call_share::CallShares;
 use crate::health::Heartbeat;
 use crate::log_share::LogShare;
+use crate::logs::Logs;
 use crate::metrics::{EndedTarget, JobFigures, Metrics};
 use crate::running::Calling;
 
@@ -47,6 +48,8 @@ pub struct Ports {
     pub(crate) calling: Calling,
     /// How much of the machine the calls of each plugin may use.
     pub(crate) shares: CallShares,
+    /// What collects logs, where the host keeps files.
+    pub(crate) logs: OnceLock<Logs>,
     /// Digests of the plugins whose kinds and fields are watched.
     declared: Mutex<BTreeSet<String>>,
     /// Rises when the set of plugins that may be run has changed.
@@ -62,7 +65,8 @@ impl Ports {
         let (declared, listed, sabotaged) = (Mutex::default(), watch::Sender::new(0), Mutex::default());
         let (heart, log_share) = (Arc::default(), LogShare::default());
         let (calling, shares) = (Calling::default(), CallShares::default());
-        Self { cluster, plugins, metrics, heart, log_share, calling, shares, declared, listed, sabotaged }
+        let logs = OnceLock::new();
+        Self { cluster, plugins, metrics, heart, log_share, calling, shares, logs, declared, listed, sabotaged }
     }
 
     /// Changes when the set of plugins that may be run has changed.

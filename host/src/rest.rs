@@ -10,9 +10,11 @@ use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
 use kube::Client;
 use oarlock_core::cluster::own::OPS_NAMESPACE;
-use oarlock_core::ops_job::spec::OpsSpec;
+use oarlock_core::ops_job::plan::NO_FILES;
+use oarlock_core::ops_job::spec::{OpsSpec, OpsType};
 use oarlock_core::ops_job::verdict::{Service, ungranted};
-use oarlock_core::plugin::grant::ScriptRule;
+use oarlock_core::ops_job::workload::WorkloadName;
+use oarlock_core::plugin::grant::{Grant, ScriptRule};
 use oarlock_core::plugin::lookup::PluginLookup;
 use oarlock_kube::ops::Ops;
 use oarlock_rest::{Listening, Readiness, Rest, RestError, RestOptions, Tls};
@@ -88,13 +90,17 @@ impl OfHost {
     /// The API.
     pub(crate) fn rest(self, args: &RestArgs) -> Rest {
         let Self { client, ops, plugins, place, namespace } = self;
+        let keeps_files = place.artefacts.is_some();
         Rest::new(RestOptions {
             client,
             ops,
             cluster: place.cluster,
             node: place.node,
             system: &SYSTEM_NAMESPACES,
-            service: Box::new(move |asked| service(&plugins, asked)),
+            service: Box::new(move |asked| match keeps_files || asked.kind != OpsType::Dumplog {
+                true => service(&plugins, asked),
+                false => Service::None(NO_FILES.to_owned()),
+            }),
             artefacts: place.artefacts.map(|artefacts| artefacts.folder().to_owned()),
             namespace,
             audience: args.rest_audience.clone(),
@@ -109,12 +115,19 @@ impl OfHost {
 /// What this process has for a type. Its plugins are those of the host that leads, unless somebody is changing them.
 fn service(plugins: &Plugins, asked: &OpsSpec) -> Service {
     let word = asked.kind.word();
+    // That of a workload which is named without its namespace is not known here.
+    let place = match asked.kind.is_for_nodes() {
+        true => Some(OPS_NAMESPACE.to_owned()),
+        false => asked.scope.workloads.first().and_then(|words| WorkloadName::read(words)).map(|own| own.namespace),
+    };
+    let is_reached = |grant: &Grant| place.as_ref().is_none_or(|place| grant.allows_namespace(place));
     if !asked.kind.is_served() {
         return Service::None(format!("{word} is not served by this version"));
     }
     match plugins.find(word, None) {
-        PluginLookup::Serving(plugin) if !plugin.grant.allows_namespace(OPS_NAMESPACE) => {
-            Service::None(format!("the grant of the plugin for {word} does not reach the namespace {OPS_NAMESPACE}"))
+        PluginLookup::Serving(plugin) if !is_reached(&plugin.grant) => {
+            let place = place.unwrap_or_default();
+            Service::None(format!("the grant of the plugin for {word} does not reach the namespace {place}"))
         }
         PluginLookup::Serving(plugin) => {
             let grant = &plugin.grant;

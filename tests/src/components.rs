@@ -60,6 +60,9 @@ pub const RESTART_GRANTS: &str = include_str!("../../plugins/restart/grant.yaml"
 /// The grant of reboot.
 pub const REBOOT_GRANTS: &str = include_str!("../../plugins/reboot/grant.yaml");
 
+/// The grant of dumplog.
+pub const DUMPLOG_GRANTS: &str = include_str!("../../plugins/dumplog/grant.yaml");
+
 /// The grant of addon.
 pub const ADDON_GRANTS: &str = include_str!("../../plugins/addon/grant.yaml");
 

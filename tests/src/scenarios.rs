@@ -13,6 +13,7 @@ pub mod deadlines;
 pub mod documented;
 pub mod drains;
 pub mod dry_runs;
+pub mod dumplogs;
 pub mod ending;
 pub mod epochs;
 pub mod evicting;
@@ -303,6 +304,18 @@ macro_rules! ops_scenarios {
             addons::a_template_that_changes_meanwhile_runs_as_it_was,
             addons::a_busy_node_is_awaited_and_no_pod_is_evicted,
             addons::a_node_whose_script_fails_says_how_and_loses_its_taint,
+        }
+    };
+}
+
+/// Calls a macro with the path of every scenario that reads logs, which a real API server without kubelets does not have.
+#[macro_export]
+macro_rules! log_scenarios {
+    ($macro:ident) => {
+        $macro! {
+            dumplogs::the_logs_of_all_runs_are_one_file_in_the_order_of_time,
+            dumplogs::a_pod_whose_logs_cannot_be_read_is_named_and_costs_only_its_own,
+            dumplogs::a_dumplog_that_cannot_be_says_why,
         }
     };
 }

@@ -49,6 +49,11 @@ async fn an_addon_outlives_a_host_that_is_killed_at_any_write() -> anyhow::Resul
     killed_everywhere(Deed::Addon).await
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_dumplog_outlives_a_host_that_is_killed_at_any_write() -> anyhow::Result<()> {
+    killed_everywhere(Deed::Dumplog).await
+}
+
 /// What a run finds in a host with a bug; nothing is found in the host without it.
 async fn found(deed: Deed, bug: impl Variant + 'static) -> anyhow::Result<String> {
     let mut rig = Rig::sim(1).await?;

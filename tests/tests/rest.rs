@@ -7,6 +7,8 @@ mod agreement;
 mod bad_input;
 #[path = "rest/calls.rs"]
 mod calls;
+#[path = "rest/logs.rs"]
+mod logs;
 #[path = "rest/rights.rs"]
 mod rights;
 #[path = "rest/served.rs"]

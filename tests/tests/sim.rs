@@ -20,6 +20,7 @@ macro_rules! on_sim {
 
 oarlock_tests::scenarios!(on_sim);
 oarlock_tests::ops_scenarios!(on_sim);
+oarlock_tests::log_scenarios!(on_sim);
 
 // What takes too long where time is real.
 on_sim! {

@@ -1,13 +1,14 @@
 //! The files that OpsJobs leave, below a folder that an admin gives: each is published whole or not at all. Source: docs/opsjob.md 5.
 //!
 //! Takes a job, a name and bytes; yields the reference that an output has. May not hold a job up: what cannot be stored within a
-//! moment is said in its place.
+//! moment is said in its place. What logs are put together of is kept beside the files until their job goes.
 
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::StreamExt as _;
+use bytes::Bytes;
+use futures::{StreamExt as _, TryStreamExt as _};
 use k8s_openapi::jiff::Timestamp;
 use object_store::local::LocalFileSystem;
 use object_store::path::Path as Place;
@@ -15,19 +16,51 @@ use object_store::{ObjectStore, ObjectStoreExt as _};
 use parking_lot::Mutex;
 use tokio::time::{Instant, timeout};
 
+use crate::merge::TURNS;
+use crate::upload::Upload;
+
 /// Longest time that the folder may take.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Seconds that a file stays.
 const KEPT: i64 = 30 * 24 * 3_600;
 /// Least time between two searches for files that are older.
 const SEARCHED: Duration = Duration::from_secs(3_600);
+/// The folder of parts. No job has this name.
+const PARTS: &str = ".parts";
+/// Bytes of a piece of a file that is written.
+const PIECE: usize = 1024 * 1024;
 
-/// A folder of files. Clones share it.
+/// Files. Clones share them.
 #[derive(Clone, Debug)]
 pub struct Artefacts {
-    folder: Arc<LocalFileSystem>,
+    store: Arc<dyn ObjectStore>,
     path: Arc<Path>,
     searched: Arc<Mutex<Option<Instant>>>,
+}
+
+/// Why a file is not known to be stored or read.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct ArtefactsFailed(String);
+
+impl ArtefactsFailed {
+    pub(crate) fn silent(after: Duration) -> Self {
+        Self(format!("the folder of artefacts does not answer within {} s", after.as_secs()))
+    }
+}
+
+impl From<object_store::Error> for ArtefactsFailed {
+    fn from(error: object_store::Error) -> Self {
+        Self(error.to_string())
+    }
+}
+
+/// A part of a log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Part {
+    pub(crate) place: Place,
+    /// Its bytes.
+    pub size: u64,
 }
 
 impl Artefacts {
@@ -43,7 +76,7 @@ impl Artefacts {
         std::fs::create_dir_all(folder).map_err(|error| words(&error))?;
         let files = LocalFileSystem::new_with_prefix(folder).map_err(|error| words(&error))?;
         let files = files.with_automatic_cleanup(true).with_fsync(true);
-        Ok(Self { folder: Arc::new(files), path: folder.as_path().into(), searched: Arc::default() })
+        Ok(Self { store: Arc::new(files), path: folder.as_path().into(), searched: Arc::default() })
     }
 
     /// Where the files are: one folder for each job.
@@ -51,38 +84,144 @@ impl Artefacts {
         &self.path
     }
 
+    /// The reference that an output has of a file of a job.
+    pub fn reference(job: &str, file: &str) -> String {
+        format!("artifact:{job}/{file}")
+    }
+
     /// Publishes a file of a job, by their names, in place of any of its name, and removes what is too old. Yields its reference.
     ///
     /// # Errors
     /// Why it is not known to be there.
-    pub async fn publish(&self, (job, file): (&str, &str), bytes: Vec<u8>, now: Timestamp) -> Result<String, String> {
-        let place = Place::from_iter([job, file]);
-        if self.is_due() {
-            tokio::spawn(self.clone().remove_old(now));
+    pub async fn publish(
+        &self,
+        (job, file): (&str, &str),
+        bytes: Vec<u8>,
+        now: Timestamp,
+    ) -> Result<String, ArtefactsFailed> {
+        self.remove_old_when_due(now);
+        self.within(self.store.put(&Place::from_iter([job, file]), bytes.into())).await?;
+        Ok(Self::reference(job, file))
+    }
+
+    /// Begins to write a file of a job, by their names.
+    ///
+    /// # Errors
+    /// Why the store does not take it.
+    pub async fn write(&self, (job, file): (&str, &str), now: Timestamp) -> Result<Upload, ArtefactsFailed> {
+        self.remove_old_when_due(now);
+        self.begin(&Place::from_iter([job, file])).await
+    }
+
+    pub(crate) async fn begin(&self, place: &Place) -> Result<Upload, ArtefactsFailed> {
+        Ok(Upload::begin(self.within(self.store.put_multipart(place)).await?, PIECE))
+    }
+
+    fn part(&self, (job, of, name): (&str, &str, &str)) -> Place {
+        Place::from_iter([PARTS, job, of, name])
+    }
+
+    /// Begins to write a part of the logs of the job of this UID, by whose it is and its name.
+    ///
+    /// # Errors
+    /// Why the store does not take it.
+    pub async fn write_part(&self, part: (&str, &str, &str)) -> Result<Upload, ArtefactsFailed> {
+        self.begin(&self.part(part)).await
+    }
+
+    /// A part that is there whole, and its beginning, at most so many bytes.
+    ///
+    /// # Errors
+    /// Why it is not known.
+    pub async fn find_part(
+        &self,
+        part: (&str, &str, &str),
+        beginning: u64,
+    ) -> Result<Option<(Part, Bytes)>, ArtefactsFailed> {
+        let place = self.part(part);
+        let head = match timeout(PATIENCE, self.store.head(&place)).await {
+            Err(_) => return Err(ArtefactsFailed::silent(PATIENCE)),
+            Ok(Err(object_store::Error::NotFound { .. })) => return Ok(None),
+            Ok(head) => head?,
+        };
+        let beginning = self.read(&place, 0..beginning.min(head.size)).await?;
+        Ok(Some((Part { place, size: head.size }, beginning)))
+    }
+
+    /// The parts of the logs of the job of this UID, by whose they are and their names.
+    ///
+    /// # Errors
+    /// Why they are not known.
+    pub async fn parts(&self, job: &str) -> Result<Vec<Part>, ArtefactsFailed> {
+        let folder = Place::from_iter([PARTS, job]);
+        let found: Vec<_> = self.within(self.store.list(Some(&folder)).try_collect()).await?;
+        let mut parts: Vec<Part> = found
+            .into_iter()
+            .map(|found: object_store::ObjectMeta| Part { place: found.location, size: found.size })
+            .collect();
+        parts.sort_by(|one, other| one.place.cmp(&other.place));
+        Ok(parts)
+    }
+
+    pub(crate) async fn drop_turns(&self, job: &str) -> Result<(), ArtefactsFailed> {
+        let folder = Place::from_iter([PARTS, job, TURNS]);
+        let found: Vec<_> = self.within(self.store.list(Some(&folder)).try_collect()).await?;
+        for turn in found {
+            let turn: object_store::ObjectMeta = turn;
+            self.within(self.store.delete(&turn.location)).await?;
         }
-        match timeout(PATIENCE, self.folder.put(&place, bytes.into())).await {
-            Ok(Ok(_put)) => Ok(format!("artifact:{place}")),
-            Ok(Err(error)) => Err(error.to_string()),
-            Err(_) => Err(format!("the folder of artefacts does not answer within {} s", PATIENCE.as_secs())),
+        Ok(())
+    }
+
+    /// Removes the parts of the job of this UID.
+    ///
+    /// # Errors
+    /// Why they are not known to be gone.
+    pub async fn drop_parts(&self, job: &str) -> Result<(), ArtefactsFailed> {
+        for part in self.parts(job).await? {
+            self.within(self.store.delete(&part.place)).await?;
+        }
+        Ok(())
+    }
+
+    /// The UIDs of the jobs that have parts.
+    ///
+    /// # Errors
+    /// Why they are not known.
+    pub async fn jobs_with_parts(&self) -> Result<Vec<String>, ArtefactsFailed> {
+        let all = self.within(self.store.list_with_delimiter(Some(&Place::from_iter([PARTS])))).await?;
+        Ok(all.common_prefixes.iter().filter_map(|folder| Some(folder.filename()?.to_owned())).collect())
+    }
+
+    pub(crate) async fn read(&self, place: &Place, range: std::ops::Range<u64>) -> Result<Bytes, ArtefactsFailed> {
+        if range.is_empty() {
+            return Ok(Bytes::new());
+        }
+        self.within(self.store.get_range(place, range)).await
+    }
+
+    async fn within<T>(&self, answer: impl Future<Output = object_store::Result<T>>) -> Result<T, ArtefactsFailed> {
+        match timeout(PATIENCE, answer).await {
+            Ok(answered) => Ok(answered?),
+            Err(_) => Err(ArtefactsFailed::silent(PATIENCE)),
         }
     }
 
-    fn is_due(&self) -> bool {
+    fn remove_old_when_due(&self, now: Timestamp) {
         let mut searched = self.searched.lock();
-        let is_due = searched.is_none_or(|at| at.elapsed() >= SEARCHED);
-        if is_due {
+        if searched.is_none_or(|at| at.elapsed() >= SEARCHED) {
             *searched = Some(Instant::now());
+            tokio::spawn(self.clone().remove_old(now));
         }
-        is_due
     }
 
     /// Removes files that are too old. What cannot be read or removed is left for the next time.
     async fn remove_old(self, now: Timestamp) {
         let oldest = now.as_second().saturating_sub(KEPT);
-        let mut files = self.folder.list(None);
+        let mut files = self.store.list(None);
         while let Some(file) = files.next().await {
             let removed = match file {
-                Ok(file) if file.last_modified.timestamp() < oldest => self.folder.delete(&file.location).await,
+                Ok(file) if file.last_modified.timestamp() < oldest => self.store.delete(&file.location).await,
                 Ok(_) => Ok(()),
                 Err(error) => Err(error),
             };
@@ -113,7 +252,7 @@ mod tests {
         let kept = folder.join("artefacts");
         for text in ["first", "second"] {
             let told = artefacts.publish(("check-a", "report.json"), text.into(), now).await;
-            assert_eq!(told.as_deref(), Ok("artifact:check-a/report.json"));
+            assert_eq!(told.unwrap(), "artifact:check-a/report.json");
             assert_eq!(fs::read_to_string(kept.join("check-a/report.json")).unwrap(), text);
         }
         assert_eq!(fs::read_dir(kept.join("check-a")).unwrap().count(), 1, "nothing half done is left");

@@ -16,7 +16,7 @@ use crate::names::{is_api_version, is_dns_label, is_kind, is_label_value, is_qua
 use crate::object_key::{Kind, ObjectKey, Owner};
 use crate::proposal::{MetadataChange, Mutation, ObjectRef, Proposal, TaintChange, TaskRequest};
 use crate::sighting::Sighting;
-use crate::task::MAX_TASKS;
+use crate::task::{MAX_TASKS, is_of_host};
 
 /// The most mutations in one proposal. Replace proposes one; a plugin that needs more is given further visits.
 pub const MAX_MUTATIONS: usize = 64;
@@ -149,11 +149,12 @@ impl Authority<'_> {
         self.object(verb, &ObjectRef { key, uid: None })
     }
 
-    /// Allows a task that the manifest asks for and the grant covers, on a target that is a node.
+    /// Allows a task that the manifest asks for and the grant covers, on a target that it can be done on.
     fn task(&self, request: &TaskRequest) -> Result<(), Denied> {
         let (name, kind) = (printable(&request.name), printable(&request.kind));
-        if self.target.kind != Kind::node() {
-            return denied(format!("task {name}: tasks are done on nodes, and the target is {}", show(self.target)));
+        let (place, places) = if is_of_host(&kind) { (Kind::pod(), "for pods") } else { (Kind::node(), "on nodes") };
+        if self.target.kind != place {
+            return denied(format!("task {name}: {kind} is done {places}, and the target is {}", show(self.target)));
         }
         self.both_tasks(&name, &TaskRule::bare(&kind))?;
         match request.task() {

@@ -366,6 +366,9 @@ fn a_task_is_for_nodes_asked_for_granted_and_one_of_few() {
     );
     refused(ask(&all, &node, &[copy]), "the manifest of plugin p does not ask for `{name: copy-image}`");
     refused(ask(&all, &node, &[check]), "cannot be read");
+    let (logs, collect) = (json!([{"name": "collect-logs"}]), ("a", "collect-logs", json!({})));
+    assert_eq!(ask_tasks((&logs, &logs), &pod, std::slice::from_ref(&collect)), Ok(()));
+    refused(ask_tasks((&logs, &logs), &node, &[collect]), "collect-logs is done for pods, and the target is Node n");
     refused(ask(&all, &node, &[run("a"), run("b")]), "would have 9 tasks");
 }
 

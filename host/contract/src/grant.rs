@@ -12,7 +12,7 @@ use crate::host_path::{is_in, may_be_seen};
 use crate::manifest::{Manifest, TargetKind};
 use crate::object_key::Kind;
 pub use crate::script_rule::ScriptRule;
-use crate::task::CHECK_POD;
+use crate::task::{CHECK_POD, is_of_host};
 pub use crate::task_rule::TaskRule;
 
 /// True if `text` matches `pattern`, which may end in `*`.
@@ -280,6 +280,16 @@ impl Grant {
             Some(pattern) => Err(format!("`{pattern}`: a pattern may have one `*`, at its end")),
             None => Ok(()),
         }
+    }
+
+    /// True if it covers some of this kind of task.
+    pub fn allows_task(&self, kind: &str) -> bool {
+        self.tasks.iter().any(|rule| covers(&rule.name, kind))
+    }
+
+    /// True if it covers tasks that are done by pods on nodes.
+    pub fn has_tasks_on_nodes(&self) -> bool {
+        self.tasks.iter().any(|rule| !is_of_host(&rule.name))
     }
 
     /// True if a check may see this directory of a node.

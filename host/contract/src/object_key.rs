@@ -39,6 +39,11 @@ impl Kind {
     pub fn record() -> Self {
         Self::new("oarlock.dev/v1alpha1", "OperationRecord")
     }
+
+    /// A task that the host itself does: no API server has one, and no plugin sees one.
+    pub fn host_task() -> Self {
+        Self::new("oarlock.dev/in-memory", "HostTask")
+    }
 }
 
 /// `apiVersion` of an OperationJob.

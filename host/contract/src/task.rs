@@ -15,6 +15,8 @@ use crate::names::{is_dns_label, is_plain, is_qualified_name, is_quantity, is_va
 pub const RUN_ON_NODE: &str = "run-on-node";
 /// The kind of a task that runs an unprivileged pod on the target's node.
 pub const CHECK_POD: &str = "check-pod";
+/// The kind of a task by which the host itself collects the logs of the target, a pod.
+pub const COLLECT_LOGS: &str = "collect-logs";
 /// Most tasks of one target.
 pub const MAX_TASKS: usize = 8;
 /// Longest time of a task, in seconds.
@@ -47,7 +49,19 @@ pub enum Task {
     RunOnNode(RunOnNode),
     /// A pod on the target's node.
     CheckPod(Box<CheckPod>),
+    /// The logs of the target's containers, up to when its job was made.
+    CollectLogs,
 }
+
+/// True of the kinds that the host does itself, without a pod: such a task may be begun again, and goes on where it was.
+pub fn is_of_host(kind: &str) -> bool {
+    kind == COLLECT_LOGS
+}
+
+/// The arguments of a task that has none.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct NoArguments {}
 
 /// A command that runs once on a node, as root.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -207,6 +221,7 @@ impl Task {
         match self {
             Self::RunOnNode(run) => run.script.as_ref().and_then(Script::source),
             Self::CheckPod(check) => check.script.as_ref().map(CheckScript::source),
+            Self::CollectLogs => None,
         }
     }
 }
@@ -250,7 +265,10 @@ impl TaskRequest {
                 let task = CheckPod::deserialize(&self.arguments).map_err(unread)?;
                 task.check().map(|()| Task::CheckPod(Box::new(task)))
             }
-            _ => Err(format!("this host offers the kinds {RUN_ON_NODE} and {CHECK_POD}")),
+            COLLECT_LOGS => {
+                NoArguments::deserialize(&self.arguments).map(|NoArguments {}| Task::CollectLogs).map_err(unread)
+            }
+            _ => Err(format!("this host offers the kinds {RUN_ON_NODE}, {CHECK_POD} and {COLLECT_LOGS}")),
         }
     }
 }
@@ -366,7 +384,8 @@ mod tests {
     fn what_no_host_carries_out_is_refused_in_words() {
         let script = json!({"text": "true"});
         for (kind, arguments, word) in [
-            ("copy-image", json!({}), "run-on-node and check-pod"),
+            ("copy-image", json!({}), "run-on-node, check-pod and collect-logs"),
+            (COLLECT_LOGS, json!({"follow": true}), "cannot be read"),
             (RUN_ON_NODE, json!({}), "either `builtin` or `script`"),
             (RUN_ON_NODE, json!({"builtin": "reboot", "script": script}), "either `builtin` or `script`"),
             (RUN_ON_NODE, json!({"script": {}}), "either `text` or `sha256`"),

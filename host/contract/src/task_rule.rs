@@ -11,13 +11,13 @@ use crate::grant::{covers, list};
 use crate::host_path::{ANY_HOST_PATH, is_directory, is_in, may_be_seen};
 use crate::names::is_dns_label;
 use crate::script_rule::ScriptRule;
-use crate::task::{CAPABILITIES, CHECK_POD, RUN_ON_NODE, ScriptOrigin, Task};
+use crate::task::{CAPABILITIES, CHECK_POD, RUN_ON_NODE, ScriptOrigin, Task, is_of_host};
 
 /// A kind of task, and what of it. What a rule does not name it does not have.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct TaskRule {
-    /// `run-on-node`, `check-pod`, or another that the host offers.
+    /// `run-on-node`, `check-pod`, `collect-logs`, or another that the host offers.
     pub name: String,
     /// Commands of the host, for `run-on-node`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -38,6 +38,11 @@ pub struct TaskRule {
 }
 
 impl TaskRule {
+    /// True of one that the host does itself.
+    pub fn is_of_host(&self) -> bool {
+        is_of_host(&self.name)
+    }
+
     /// The kind `name` and nothing of it.
     pub(crate) fn bare(name: &str) -> Self {
         Self { name: name.to_owned(), ..Self::default() }
@@ -60,6 +65,7 @@ impl TaskRule {
             Task::CheckPod(check) => {
                 Self { host_paths: check.host_paths.clone(), capabilities: check.capabilities.clone(), ..bare }
             }
+            Task::CollectLogs => bare,
         }
     }
 

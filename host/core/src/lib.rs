@@ -176,6 +176,7 @@ pub mod ops_job {
     pub mod outcomes;
     pub mod phases;
     pub mod plan;
+    pub mod pod_targets;
     pub mod policy;
     pub mod ratio;
     pub mod refusal;

@@ -21,6 +21,7 @@ use parking_lot::{Mutex, RwLock};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use crate::events::{EventCounts, Events};
+use crate::host_tasks::HostTaskPort;
 use crate::transport::call::Transport;
 use crate::transport::clock::{Clock, ServerClock};
 use crate::transport::discovery::Discovery;
@@ -71,6 +72,8 @@ pub(crate) struct Link {
     pub(crate) listing: Room,
     /// The scripts that this term knows to be there.
     pub(crate) scripts: Arc<Mutex<Scripts>>,
+    /// The tasks that the host itself does.
+    pub(crate) host_tasks: Arc<HostTaskPort>,
 }
 
 impl Cluster {
@@ -93,6 +96,7 @@ impl Cluster {
             room,
             listing: Room::default(),
             scripts: Arc::default(),
+            host_tasks: Arc::default(),
         };
         let events = Arc::new(Events::start(&link, identity));
         (Self { link, watches: Arc::default(), events }, received)

@@ -61,6 +61,10 @@ impl Link {
         check: impl FnOnce() -> Result<(), Stopped>,
         purpose: Purpose<'_>,
     ) -> Result<Value, Stopped> {
+        if write.object().kind == Kind::host_task() {
+            check()?;
+            return self.host_task(write, purpose.dry_run);
+        }
         if !purpose.dry_run
             && let Some(known) = self.without_request(write)
         {

@@ -3,8 +3,11 @@
 use axum::body::Body;
 use axum::response::IntoResponse as _;
 use http::{HeaderValue, Request, Response, StatusCode, header};
+use oarlock_core::child::fields::text;
 use oarlock_core::ops_job::access::Access;
 use oarlock_core::ops_job::refusal::{Code, OpsRefusal};
+use oarlock_core::ops_job::spec::OpsType;
+use serde_json::Value;
 use tower_http::services::ServeFile;
 
 use crate::Parts;
@@ -16,23 +19,24 @@ use crate::query::parameters;
 const REFERENCE: &str = "artifact:";
 
 impl Parts {
-    /// Gives each output that is a file an address that is good for a while, or nothing where the caller may not read it. `base` is the
-    /// scheme and the address by which the client has reached this API.
+    /// Gives each output of a stored job that is a file an address that is good for a while, or nothing where the caller may not read
+    /// it. `base` is the scheme and the address by which the client has reached this API.
     pub(crate) async fn address(
         &self,
         caller: &Caller,
         base: &str,
+        job: &Value,
         outputs: &mut [NamedValue],
     ) -> Result<(), OpsRefusal> {
         for output in outputs {
-            let Some((job, file)) = output.value.strip_prefix(REFERENCE).and_then(|place| place.split_once('/')) else {
+            let Some((id, file)) = output.value.strip_prefix(REFERENCE).and_then(|place| place.split_once('/')) else {
                 continue;
             };
             let has_file = self.artefacts.is_some() && is_file_name(file);
             // Whoever asked for the job may have lost the right to read what it found.
-            let may_read = has_file && self.rights.has(caller, &Access::to_ops_jobs("get", "preflight")).await?;
+            let may_read = has_file && self.rights.has(caller, &to_file(job)).await?;
             output.value = if may_read {
-                let path = self.signatures.path(job, file, self.now().as_second()).await?;
+                let path = self.signatures.path(id, file, self.now().as_second()).await?;
                 format!("{base}{path}")
             } else {
                 String::new()
@@ -71,6 +75,14 @@ impl Parts {
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("private, no-store"));
         Ok(response.map(Body::new).into_response())
     }
+}
+
+/// What whoever reads the file of a job must be allowed.
+fn to_file(job: &Value) -> Access {
+    if text(job, "/spec/type") == Some(OpsType::Dumplog.word()) {
+        return Access::to_logs(text(job, "/spec/targets/0/namespace").unwrap_or_default());
+    }
+    Access::to_ops_jobs("get", OpsType::Preflight.word())
 }
 
 /// A name that leads nowhere else.

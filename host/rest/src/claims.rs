@@ -1,6 +1,6 @@
-//! The nodes of jobs that are being made, and of those that live. Source: docs/opsjob-rest.md 4.
+//! The targets of jobs that are being made, and of those that live. Source: docs/opsjob-rest.md 4.
 //!
-//! The controller alone decides who has a node. This answers the loser at once, where it can be known here.
+//! The controller alone decides who has a target. This answers the loser at once, where it can be known here.
 
 use std::collections::{HashMap, HashSet};
 
@@ -8,53 +8,41 @@ use oarlock_core::ops_job::holders::{HeldPlace, PlaceTaken};
 use oarlock_kube::ops::OpsCache;
 use parking_lot::Mutex;
 
-/// The nodes of jobs that this process is making, by UID, each with the name of the job.
+/// The places of jobs that this process is making, each with the name of the job.
 #[derive(Default)]
-pub(crate) struct NodeClaims(Mutex<HashMap<String, String>>);
+pub(crate) struct Claims(Mutex<HashMap<HeldPlace, String>>);
 
-/// Keeps nodes until it is dropped: by then the job is in the cache, or was not made.
-pub(crate) struct NodeClaim<'a> {
-    claims: &'a NodeClaims,
-    nodes: Vec<String>,
+/// Keeps places until it is dropped: by then the job is in the cache, or was not made.
+pub(crate) struct Claim<'a> {
+    claims: &'a Claims,
+    places: Vec<HeldPlace>,
 }
 
-impl Drop for NodeClaim<'_> {
+impl Drop for Claim<'_> {
     fn drop(&mut self) {
         let mut held = self.claims.0.lock();
-        self.nodes.iter().for_each(|node| drop(held.remove(node)));
+        self.places.iter().for_each(|place| drop(held.remove(place)));
     }
 }
 
-impl NodeClaims {
-    /// Takes these nodes for a job of this name, or yields the first one that another job has.
-    pub(crate) fn take(
-        &self,
-        job: &str,
-        nodes: &[(String, String)],
-        cache: &OpsCache,
-    ) -> Result<NodeClaim<'_>, PlaceTaken> {
+impl Claims {
+    /// Takes these places for a job of this name, or yields the first one that another job has.
+    pub(crate) fn take(&self, job: &str, places: Vec<HeldPlace>, cache: &OpsCache) -> Result<Claim<'_>, PlaceTaken> {
         let mut held = self.0.lock();
-        let taken = |node: &str, holder: &str| PlaceTaken {
-            place: HeldPlace::Node(node.to_owned()),
-            holder: holder.to_owned(),
-        };
-        if let Some((uid, holder)) = nodes.iter().find_map(|(_, uid)| Some((uid, held.get(uid)?))) {
-            return Err(taken(uid, holder));
+        let claimed = places.iter().find_map(|place| Some((place.clone(), held.get(place)?.clone())));
+        if let Some((place, holder)) = claimed.or_else(|| holder(&places, cache)) {
+            return Err(PlaceTaken { place, holder });
         }
-        if let Some((uid, holder)) = holder(nodes, cache) {
-            return Err(taken(&uid, &holder));
-        }
-        held.extend(nodes.iter().map(|(_, uid)| (uid.clone(), job.to_owned())));
-        Ok(NodeClaim { claims: self, nodes: nodes.iter().map(|(_, uid)| uid.clone()).collect() })
+        held.extend(places.iter().map(|place| (place.clone(), job.to_owned())));
+        Ok(Claim { claims: self, places })
     }
 }
 
-/// The first of these nodes that a job has which lives, and that job.
-fn holder(nodes: &[(String, String)], cache: &OpsCache) -> Option<(String, String)> {
-    let wanted: HashSet<&str> = nodes.iter().map(|(_, uid)| uid.as_str()).collect();
+/// The first of these places that a job has which lives, and that job.
+fn holder(places: &[HeldPlace], cache: &OpsCache) -> Option<(HeldPlace, String)> {
+    let wanted: HashSet<&HeldPlace> = places.iter().collect();
     cache.jobs().into_iter().filter(|job| job.is_live()).find_map(|job| {
-        let mut targets = job.view.targets.iter().flat_map(|resolved| &resolved.targets);
-        let (_, uid) = targets.find(|(_, uid)| wanted.contains(uid.as_str()))?;
-        Some((uid.clone(), job.view.name.clone()))
+        let place = job.view.places().into_iter().find(|place| wanted.contains(place))?;
+        Some((place, job.view.name.clone()))
     })
 }

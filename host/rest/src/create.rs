@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 
 use crate::Parts;
 use crate::caller::Caller;
-use crate::claims::NodeClaim;
+use crate::claims::Claim;
 use crate::errors::{of_read, of_request};
 use crate::query::given;
 use crate::workloads::candidates;
@@ -147,15 +147,15 @@ impl<'a> CreateRequest<'a> {
     }
 
     /// Finds out all that the verdict needs, in its order.
-    async fn judge(&self, id: &str) -> Result<(NewJob, Option<NodeClaim<'a>>), OpsRefusal> {
+    async fn judge(&self, id: &str) -> Result<(NewJob, Option<Claim<'a>>), OpsRefusal> {
         let parts = self.parts;
         let (mut facts, mut claim) = (Facts::default(), None);
         let here = Here { cluster: &parts.cluster, node: parts.node.as_deref() };
         loop {
             match verdict(self.body, &facts, here)? {
                 OpsVerdict::Stands(job) => return Ok((job, claim)),
-                OpsVerdict::Needs(RequestNeed::Taken(targets)) => {
-                    let taken = parts.claims.take(id, &targets, parts.ops.cache());
+                OpsVerdict::Needs(RequestNeed::Taken(places)) => {
+                    let taken = parts.claims.take(id, places, parts.ops.cache());
                     facts.taken = Some(match taken {
                         Ok(taken) => {
                             claim = Some(taken).filter(|_| !self.how.is_rehearsal);

@@ -9,7 +9,6 @@ use axum::response::IntoResponse as _;
 use http::{HeaderMap, HeaderValue, Request, Response, Uri, header};
 use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, GroupVersionKind, Patch, PatchParams, Preconditions};
 use oarlock_core::child::fields::text;
-use oarlock_core::cluster::own::OPS_NAMESPACE;
 use oarlock_core::ops_job::access::Access;
 use oarlock_core::ops_job::body::Body;
 use oarlock_core::ops_job::refusal::{Code, OpsRefusal};
@@ -189,7 +188,7 @@ pub(crate) struct Base(pub(crate) String);
 async fn detail(parts: &Parts, caller: &Caller, base: &Base, id: &str) -> Result<Answer, OpsRefusal> {
     let visible = parts.visible(caller, id).await?;
     let mut detail = JobAnswer::of(Item::of(&visible.job, &parts.cluster), &visible.document, parts.ops.defaults());
-    parts.address(caller, &base.0, &mut detail.outputs).await?;
+    parts.address(caller, &base.0, &visible.document, &mut detail.outputs).await?;
     Ok(json_of(&detail))
 }
 
@@ -223,10 +222,12 @@ async fn end(parts: &Parts, caller: &Caller, id: &str) -> Result<Answer, OpsRefu
         Err(error) => return Err(of_request(&error, "stop the OpsJob")),
     }
     // So that no target begins before the controller has heard of it.
+    let view = &visible.job.view;
     if let Some(uid) = text(&visible.document, "/status/operationJob/uid") {
         let kind = GroupVersionKind::gvk("apps.kusionstack.io", "v1alpha1", "OperationJob");
         let resource = ApiResource::from_gvk(&kind);
-        let children: Api<DynamicObject> = Api::namespaced_with(parts.client.clone(), OPS_NAMESPACE, &resource);
+        let children: Api<DynamicObject> =
+            Api::namespaced_with(parts.client.clone(), view.child_namespace(), &resource);
         let patch = json!({"metadata": {"uid": uid}, "spec": {"paused": true}});
         match children.patch(id, &PatchParams::default(), &Patch::Merge(patch)).await {
             Ok(_) => {}

@@ -38,7 +38,7 @@ use tokio::time::Instant;
 
 pub use crate::caller::Caller;
 use crate::caller::Callers;
-use crate::claims::NodeClaims;
+use crate::claims::Claims;
 use crate::errors::{of_read, of_request};
 use crate::rates::Rates;
 use crate::rights::Rights;
@@ -99,7 +99,7 @@ struct Parts {
     callers: Callers,
     rights: Rights,
     rates: Rates,
-    claims: NodeClaims,
+    claims: Claims,
     signatures: Signatures,
     /// When all policies were last seen in force.
     policies: Mutex<Option<Instant>>,
@@ -113,7 +113,7 @@ impl Rest {
             callers: Callers::new(client.clone(), options.audience, options.takes_cluster_tokens),
             rights: Rights::new(client.clone()),
             rates: Rates::new(options.read_rate, options.write_rate),
-            claims: NodeClaims::default(),
+            claims: Claims::default(),
             signatures: Signatures::new(client.clone(), options.namespace, options.url_ttl),
             policies: Mutex::default(),
             client,

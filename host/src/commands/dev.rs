@@ -22,12 +22,12 @@ use serde_json::json;
 use super::host::{beside, made_up_identity, serve_rest, stop_on_signal};
 use super::in_memory::{Furnishing, InMemory, NAMESPACE, create};
 use super::scratch::Scratch;
-use crate::artefacts::Artefacts;
 use crate::controller::RESYNC;
 use crate::health;
 use crate::host::{Host, HostOptions, HostPlace};
 use crate::manifests::{HOST_NAMESPACE, SHIPPED_GRANTS};
 use crate::rest::RestArgs;
+use oarlock_artefacts::Artefacts;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -60,7 +60,7 @@ pub(crate) struct DevArgs {
     /// Path for the kubeconfig [default: a temporary file]
     #[arg(long, value_name = "FILE")]
     kubeconfig_out: Option<PathBuf>,
-    /// Folder for the files that OpsJobs leave, such as the report of a preflight [default: none are left]
+    /// Folder for the files that OpsJobs leave, such as the report of a preflight and collected logs [default: a temporary folder]
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
     /// Address that serves /livez, /readyz and /metrics
@@ -77,7 +77,8 @@ pub(crate) struct DevArgs {
 pub(crate) async fn run(args: DevArgs) -> anyhow::Result<ExitCode> {
     let stop = stop_on_signal()?;
     let scratch = Scratch::new()?;
-    let artefacts = args.data.as_deref().map(Artefacts::in_folder).transpose().map_err(anyhow::Error::msg)?;
+    let data = args.data.clone().unwrap_or_else(|| scratch.path().to_owned());
+    let artefacts = Some(Artefacts::in_folder(&data).map_err(anyhow::Error::msg)?);
     std::fs::create_dir_all(&args.plugins)
         .with_context(|| format!("cannot make the plugin directory {}", args.plugins.display()))?;
     let furnishing = Furnishing { timings: Timings::default(), foo: 4, web: 3, nodes: 3, sleep_factor: 1.0 };

@@ -15,12 +15,12 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use super::memory;
-use crate::artefacts::Artefacts;
 use crate::controller::RESYNC;
 use crate::health;
 use crate::host::{Host, HostOptions, HostPlace};
 use crate::manifests::HOST_NAMESPACE;
 use crate::rest::{RestArgs, readiness};
+use oarlock_artefacts::Artefacts;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -78,7 +78,8 @@ pub(crate) struct HostArgs {
     /// Node that the host runs on; an OpsJob works on it last
     #[arg(long, value_name = "NAME", env = "NODE_NAME", value_parser = NonEmptyStringValueParser::new())]
     node: Option<String>,
-    /// Folder for the files that OpsJobs leave, such as the report of a preflight: below `artefacts` in there, for 30 days
+    /// Folder for the files that OpsJobs leave, such as the report of a preflight and collected logs: below `artefacts` in there, for 30
+    /// days. Without it no logs are collected
     /// [default: none are left]
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,

@@ -2,6 +2,7 @@
 
 mod body;
 mod cluster;
+mod logs;
 mod server;
 mod show;
 
@@ -41,10 +42,18 @@ Examples:
       a check on all nodes; --script - reads it from standard input
   oarlock ops create addon --name swap --cluster local --template swap-off --idle-only
       the script of an AddonTemplate on each node, once no pod of a workload is there
+  oarlock ops create dumplog --name web-logs --workload default/deployment/web --watch
+      the logs of all pods of a workload, in one file
   oarlock ops create reboot --name kernel --cluster local --dry-run
       which nodes it would be, and which not; nothing is made (by REST)
   oarlock ops create -f body.json
       the body of a request as docs/opsjob-rest.md describes it";
+
+const LOGS_EXAMPLES: &str = "\
+Examples:
+  oarlock ops logs web-logs-bcd245 | grep -i error
+      how far the job is goes to standard error
+  oarlock ops logs web-logs-bcd245 --file web.log";
 
 /// Arguments of `oarlock ops`.
 #[derive(Debug, Args)]
@@ -65,6 +74,9 @@ enum OpsCommand {
     Get(GetCommand),
     /// Follow an OpsJob to its end; the exit code is 0 where it succeeded, 1 where it failed, 3 where that is not known
     Watch(WatchCommand),
+    /// Follow a dumplog to its end and print the lines that it has collected; by REST alone
+    #[command(after_help = LOGS_EXAMPLES)]
+    Logs(LogsCommand),
     /// End OpsJobs by force: no further node begins, and those in work are released
     Stop(NamedCommand),
     /// Delete OpsJobs; those that live are stopped first
@@ -152,6 +164,18 @@ struct WatchCommand {
 }
 
 #[derive(Debug, Args)]
+struct LogsCommand {
+    /// The id of the job
+    #[arg(value_name = "ID")]
+    id: String,
+    /// The file that the lines go into [default: standard output]
+    #[arg(short, long, value_name = "FILE")]
+    file: Option<PathBuf>,
+    #[command(flatten)]
+    place: PlaceArgs,
+}
+
+#[derive(Debug, Args)]
 struct NamedCommand {
     /// The ids of the jobs
     #[arg(value_name = "ID", required = true)]
@@ -209,6 +233,10 @@ pub(crate) async fn run(args: OpsArgs) -> anyhow::Result<ExitCode> {
             print(&shown_job(&job, output)?)
         }
         OpsCommand::Watch(WatchCommand { id, output, place }) => place.open().await?.watch(&id, output).await,
+        OpsCommand::Logs(LogsCommand { id, file, place }) => match place.open().await? {
+            Place::Server(server) => logs::print_logs(&server, &id, file).await,
+            Place::Cluster(_) => bail!("logs are read by the REST API: name one with --server"),
+        },
         OpsCommand::Stop(NamedCommand { ids, place }) => {
             let place = place.open().await?;
             for id in &ids {

@@ -5,10 +5,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use oarlock_api::{HostAccount, OARLOCK_GROUP};
+use oarlock_api::{HostAccount, OARLOCK_GROUP, OPERATION_JOB_GROUP};
 use oarlock_core::cluster::object::Kind;
 use oarlock_core::plugin::grant::{Grant, Verb, WriteRule};
 use oarlock_core::plugin::names::is_dns_label;
+use oarlock_core::plugin::task::COLLECT_LOGS;
 use serde_json::{Value, json};
 use thiserror::Error;
 
@@ -130,7 +131,7 @@ impl GrantedAccess {
 
     /// True if some plugin is granted tasks on nodes.
     pub(crate) fn has_tasks(&self) -> bool {
-        self.grants.iter().any(|grant| !grant.namespaces.is_empty() && !grant.tasks.is_empty())
+        self.grants.iter().any(|grant| !grant.namespaces.is_empty() && grant.has_tasks_on_nodes())
     }
 
     /// True if the host changes nodes for some plugin, if only to bump them.
@@ -178,8 +179,9 @@ impl GrantedAccess {
             return Ok(documents);
         }
         let named = Named { plugin, what: "writes" };
+        let logs = if grant.allows_task(COLLECT_LOGS) { ", and of which logs" } else { "" };
         let comment =
-            format!("What plugin {plugin} has the host write in the namespaces of its grant.{}", warning(grant));
+            format!("What plugin {plugin} has the host write{logs} in the namespaces of its grant.{}", warning(grant));
         documents.push(RoleDocument { comment, content: named.role(&inside) });
         match self.namespaces(grant)? {
             None => documents.push(named.bound(None)),
@@ -192,7 +194,7 @@ impl GrantedAccess {
     fn writes(&self, grant: &Grant) -> Result<(Rules, Rules), RoleError> {
         let (mut inside, mut outside) = (Rules::new(), Rules::new());
         // Whatever a plugin does to its target, the host bumps it, and bars it for other targets (3.7.11, 3.15.6). A grant
-        // does not name the kind of the targets, but tasks are done on nodes alone.
+        // does not name the kind of the targets, but most tasks are done on nodes.
         if reaches_nodes(grant) {
             outside.entry((String::new(), "nodes".to_owned())).or_default().insert("patch");
             outside.entry((OARLOCK_GROUP.to_owned(), NODE_HOLDS.to_owned())).or_default().insert("update");
@@ -200,6 +202,15 @@ impl GrantedAccess {
         if patches_pods(grant) {
             inside.entry((String::new(), "pods".to_owned())).or_default().insert("patch");
             inside.entry((OARLOCK_GROUP.to_owned(), HOLDS.to_owned())).or_default().insert("update");
+        }
+        // The host looks which containers a pod has, and reads the logs of each.
+        if grant.allows_task(COLLECT_LOGS) {
+            for resource in ["pods", "pods/log"] {
+                inside.entry((String::new(), resource.to_owned())).or_default().insert("get");
+            }
+            // The child of an OpsJob is where its pods are.
+            let jobs = (OPERATION_JOB_GROUP.to_owned(), "operationjobs".to_owned());
+            inside.entry(jobs).or_default().insert("create");
         }
         for rule in &grant.writes {
             let kind = self.kind(&grant.name, &rule.api_version, &rule.kind)?;
@@ -275,7 +286,7 @@ fn patches_pods(grant: &Grant) -> bool {
 
 /// True if its targets can be nodes: it changes them, or has tasks done on them.
 fn reaches_nodes(grant: &Grant) -> bool {
-    !grant.tasks.is_empty() || grant.writes.iter().any(is_of_node)
+    grant.has_tasks_on_nodes() || grant.writes.iter().any(is_of_node)
 }
 
 fn warning(grant: &Grant) -> String {

@@ -80,7 +80,7 @@ impl Plugin {
             pods.watched = true;
             pods.indexed.fields.insert(NODE_NAME.to_owned());
         }
-        if !self.manifest().tasks.is_empty() {
+        if self.manifest().tasks.iter().any(|task| !task.is_of_host()) {
             // The pods that do its tasks are found by their job.
             let pods = declared.entry(Kind::pod()).or_default();
             pods.watched = true;

@@ -34,7 +34,7 @@ fn tree(package: &str, target: &str, further: &[&str]) -> Vec<String> {
 }
 
 fn resolved(package: &str) -> BTreeSet<String> {
-    let in_components = ["oarlock-sdk", "addon", "eviction", "preflight", "reboot", "replace", "restart"];
+    let in_components = ["oarlock-sdk", "addon", "dumplog", "eviction", "preflight", "reboot", "replace", "restart"];
     let target = if in_components.contains(&package) { COMPONENT } else { NATIVE };
     tree(package, target, &[]).into_iter().filter(|name| name != package).collect()
 }
@@ -137,7 +137,7 @@ fn plugins_depend_on_the_sdk_and_on_what_they_share_alone() {
         holds_its_list(plugin);
         assert_eq!(tree(plugin, NATIVE, &["--depth", "1"]), [plugin, "eviction", "oarlock-sdk"]);
     }
-    for plugin in ["addon", "preflight", "reboot"] {
+    for plugin in ["addon", "dumplog", "preflight", "reboot"] {
         holds_its_list(plugin);
         assert_eq!(tree(plugin, NATIVE, &["--depth", "1"]), [plugin, "oarlock-sdk"]);
     }
@@ -190,6 +190,7 @@ fn every_list_belongs_to_a_test() {
     lists.sort();
     let tested = [
         "addon",
+        "dumplog",
         "eviction",
         "oarlock-api",
         "oarlock-contract",

@@ -1,9 +1,10 @@
 //! A host that is killed at one of the writes of an OpsJob, and what the next one makes of it.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use anyhow::ensure;
+use anyhow::{Context as _, ensure};
 use kube::api::DeleteParams;
 use oarlock_bed::faults::{Fault, Plan, Then, When};
 use oarlock_bed::interception::Interceptor;
@@ -13,6 +14,7 @@ use tokio::sync::Notify;
 
 use super::addons::{ADDON, taints};
 use super::drains::{REBOOT, bootable, workload};
+use super::dumplogs::{DUMPLOG, dumplog, file_of, keep_files, no_parts, talker};
 use super::on_nodes::{Plugin, grant, nodes};
 use super::ops_jobs::end_well;
 use super::reboots::{PREFLIGHT, reboots, until_free};
@@ -31,6 +33,8 @@ pub enum Deed {
     Preflight,
     /// Two scripts run on two nodes each.
     Addon,
+    /// The logs of a pod with two containers are collected.
+    Dumplog,
     /// Two nodes are rebooted, and the second one is made anew under its name before its turn.
     Namesake,
     /// Two nodes are rebooted, and another job asks for them meanwhile.
@@ -42,6 +46,7 @@ impl Deed {
         match self {
             Self::Preflight => PREFLIGHT,
             Self::Addon => ADDON,
+            Self::Dumplog => DUMPLOG,
             Self::Reboot | Self::Stopped | Self::Namesake | Self::Contended => REBOOT,
         }
     }
@@ -72,6 +77,8 @@ pub struct CrashGround<'a> {
     deed: Deed,
     history: History,
     runs: usize,
+    /// Where hosts keep files.
+    folder: Option<PathBuf>,
     /// The bug of the hosts, if they have one.
     pub variant: Option<Arc<dyn Variant>>,
 }
@@ -84,7 +91,8 @@ impl<'a> CrashGround<'a> {
     pub async fn begin(rig: &'a mut Rig, deed: Deed) -> anyhow::Result<Self> {
         let history = prepare(rig).await?;
         grant(rig, deed.plugin()).await?;
-        Ok(Self { rig, deed, history, runs: 0, variant: None })
+        let folder = (deed == Deed::Dumplog).then(|| keep_files(rig));
+        Ok(Self { rig, deed, history, runs: 0, folder, variant: None })
     }
 
     /// Runs the deed on new nodes with a host that is killed at `point`, and judges what came of it. Yields the number of writes.
@@ -95,15 +103,20 @@ impl<'a> CrashGround<'a> {
         self.runs += 1;
         let (deed, name) = (self.deed, format!("j{}", self.runs));
         let nodes = [bootable(self.rig, &format!("{name}-a")).await?, bootable(self.rig, &format!("{name}-b")).await?];
-        if self.runs == 1 {
+        if deed == Deed::Dumplog {
+            let [node, _] = &nodes;
+            talker(self.rig, &name, node, &[("a", "seq -f 'a %g' 3; sleep 900"), ("b", "seq -f 'b %g' 2; sleep 900")])
+                .await?;
+        } else if self.runs == 1 {
             // Later they go back and forth between the nodes of earlier runs.
             workload(self.rig, "web", 2).await?;
         }
         let killed = Arc::new(Notify::new());
         let plan = if point.0 == 0 { Plan::none() } else { kill_at(point, killed.clone())? };
         self.start(plan).await?;
-        self.rig.create_ops(&name, deed.spec(&nodes)).await?;
-        let (is_disturbed, spec) = (AtomicBool::new(false), deed.spec(&nodes));
+        let spec = if deed == Deed::Dumplog { dumplog(self.rig, &format!("pod/{name}")) } else { deed.spec(&nodes) };
+        self.rig.create_ops(&name, spec.clone()).await?;
+        let is_disturbed = AtomicBool::new(false);
         let ended = async |rig: &Rig| {
             let job = rig.ops().get(&name).await?.data;
             let runs = job.pointer("/status/phase").is_some_and(|phase| phase == "Running");
@@ -162,6 +175,19 @@ impl<'a> CrashGround<'a> {
                     ensure!(taints(self.rig, node).await?.is_empty(), "{node} has its taint");
                 }
             }
+            Deed::Dumplog => {
+                let folder = self.folder.as_deref().context("it keeps files")?;
+                let lines = file_of(folder, &job)?;
+                let texts: Vec<&str> = lines.iter().filter_map(|line| line.get(31..)).collect();
+                let label = format!("{}/{name}", self.rig.namespace);
+                let of = |container: &str, count: usize| {
+                    let expected: Vec<String> =
+                        (1..=count).map(|n| format!("{label}/{container} {container} {n}")).collect();
+                    expected.iter().all(|line| texts.iter().filter(|text| *text == line).count() == 1)
+                };
+                ensure!(phase == "Succeeded" && texts.len() == 5 && of("a", 3) && of("b", 2), "{lines:#?} {job:#}");
+                no_parts(folder).await?;
+            }
             Deed::Preflight => {
                 let healthy = output(&job, "result").pointer("/healthy_nodes").cloned();
                 ensure!(phase == "Succeeded" && healthy == Some(json!(nodes)), "{job:#}");
@@ -177,7 +203,7 @@ impl<'a> CrashGround<'a> {
 /// What happens to a job once a node is in work.
 async fn disturb(rig: &Rig, deed: Deed, (name, spec): (&str, &Value)) -> anyhow::Result<()> {
     match deed {
-        Deed::Reboot | Deed::Preflight | Deed::Addon => {}
+        Deed::Reboot | Deed::Preflight | Deed::Addon | Deed::Dumplog => {}
         Deed::Stopped => rig.patch_ops(name, json!({"spec": {"stop": true}})).await?,
         Deed::Namesake => {
             let suffix = format!("{name}-b");

@@ -26,14 +26,15 @@ use oarlock_tests::crash::process::host_binary;
 use oarlock_tests::rig::patiently;
 use serde_json::{Value, json};
 
-/// What the plugins are granted: both in every namespace, and checks see one directory.
+/// What the plugins are granted: all in every namespace, and checks see one directory.
 fn grants() -> String {
     let reboot = include_str!("../../../plugins/reboot/grant.yaml");
     let preflight = include_str!("../../../plugins/preflight/grant.yaml");
     let preflight = preflight.replace("{name: check-pod}", "{name: check-pod, hostPaths: [/var/log]}");
     // Scripts of templates alone.
     let addon = include_str!("../../../plugins/addon/grant.yaml").replace("[template, input]", "[template]");
-    format!("{reboot}\n---\n{preflight}\n---\n{addon}")
+    let dumplog = include_str!("../../../plugins/dumplog/grant.yaml");
+    format!("{reboot}\n---\n{preflight}\n---\n{addon}\n---\n{dumplog}")
 }
 
 /// Where the accounts are.
@@ -101,7 +102,7 @@ fn folder() -> anyhow::Result<PathBuf> {
     let folder = std::env::temp_dir().join(format!("oarlock-rest-{}-{number}", std::process::id()));
     let plugins = folder.join("plugins");
     std::fs::create_dir_all(&plugins)?;
-    for name in ["addon", "reboot", "preflight"] {
+    for name in ["addon", "dumplog", "reboot", "preflight"] {
         std::fs::write(plugins.join(format!("{name}.wasm")), component(name)?)?;
     }
     std::fs::write(folder.join("grants.yaml"), grants())?;
@@ -147,7 +148,7 @@ impl Served {
         let options = WorldOptions { runs_jobs: false, ..options };
         let world = World::start(plane.client(Account::World).await?, options).await?;
         let mut command = command(&folder, "host", more)?;
-        command.arg("--kubeconfig").arg(plane.kubeconfig(Account::Host)?);
+        command.arg("--kubeconfig").arg(plane.kubeconfig(Account::Host)?).arg("--data").arg(folder.join("data"));
         command.args(["--identity", "rest", "--task-image", "oarlock", "--log", "info"]);
         let mut child = Child::spawn("oarlock host", command, folder.join("host.log"))?;
         let url = begun(&mut child).await?;
@@ -164,11 +165,13 @@ impl Served {
         let check = json!({"name": "a", "type": "preflight", "inputs": [{"name": "node", "value": "node-0"}], "image": "busybox",
             "entryPoint": "dHJ1ZQ=="});
         let reboot = json!({"name": "a", "type": "reboot", "inputs": [{"name": "node", "value": "node-0"}]});
-        for body in [check, reboot] {
+        // Refused once it is known who serves it.
+        let logs = json!({"name": "a", "type": "dumplog", "inputs": [{"name": "workload", "value": "nobody"}]});
+        for body in [check, reboot, logs] {
             let mut last = None;
             let served = patiently("the type is served", async || {
                 let answer = self.ask(Some(&admin), Method::POST, "/api/v1/opsjobs?dryRun=All", Some(&body)).await?;
-                let is_served = answer.status == 200;
+                let is_served = matches!(answer.status, 200 | 404);
                 last = Some(answer);
                 Ok(is_served)
             });
@@ -252,7 +255,8 @@ impl Served {
         let answer = client.send(request.body(Body::from(sent.body))?).await?;
         let (head, body) = answer.into_parts();
         let bytes = body.collect().await.map_err(|error| anyhow::anyhow!(error))?.to_bytes();
-        let body = serde_json::from_slice(&bytes).unwrap_or(Value::Null);
+        let text = || if bytes.is_empty() { Value::Null } else { String::from_utf8_lossy(&bytes).into() };
+        let body = serde_json::from_slice(&bytes).unwrap_or_else(|_| text());
         Ok(Answer { status: head.status.as_u16(), headers: head.headers, body })
     }
 

@@ -11,8 +11,19 @@ use anyhow::{Context as _, bail};
 pub(crate) const WASM_TARGET: &str = "wasm32-wasip2";
 
 /// The crates that are WebAssembly components.
-pub(crate) const COMPONENTS: [&str; 10] =
-    ["addon", "replace", "restart", "reboot", "preflight", "hostile", "quarantine", "maintain", "run-script", "golden"];
+pub(crate) const COMPONENTS: [&str; 11] = [
+    "addon",
+    "dumplog",
+    "replace",
+    "restart",
+    "reboot",
+    "preflight",
+    "hostile",
+    "quarantine",
+    "maintain",
+    "run-script",
+    "golden",
+];
 
 /// The component that is nothing but a component: what it does must never run natively.
 pub(crate) const WASM_ONLY: &str = "hostile";

@@ -55,6 +55,9 @@ impl TaskProgress {
 pub struct StoredTask {
     /// How far it is.
     pub state: TaskProgress,
+    /// The host itself does it, and no pod: it may be begun again.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub of_host: bool,
     /// UID of its pod, once that was seen. A task with one is never begun again.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pod: Option<String>,

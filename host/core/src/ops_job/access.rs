@@ -50,6 +50,12 @@ impl Access {
         }
     }
 
+    /// To read the logs of pods in a namespace.
+    pub fn to_logs(namespace: &str) -> Self {
+        let (resource, namespace) = ("pods".to_owned(), namespace.to_owned());
+        Self { verb: "get", resource, subresource: "log", namespace, ..Self::default() }
+    }
+
     /// All that making a job of this type needs.
     pub fn to_create(kind: OpsType, has_own_script: bool) -> Vec<Self> {
         let script = has_own_script.then(|| Self::to_ops_jobs("create", "script"));

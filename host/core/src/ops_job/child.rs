@@ -4,7 +4,6 @@ use serde_json::{Map, Value, json};
 
 use crate::child::build::{OPERATION, WITHHELD};
 use crate::cluster::object::{Kind, ObjectKey};
-use crate::cluster::own::OPS_NAMESPACE;
 use crate::ops_job::addon::AddonStep;
 use crate::ops_job::spec::{OpsSpec, OpsType};
 use crate::ops_job::view::OpsJobView;
@@ -28,13 +27,15 @@ pub fn ops_key(name: &str) -> ObjectKey {
 pub fn child_of(job: &OpsJobView, spec: &OpsSpec, steps: &[AddonStep]) -> Value {
     let targets = job.targets.iter().flat_map(|resolved| &resolved.targets);
     let targets: Vec<Value> = targets.map(|(name, uid)| json!({"name": name, "uid": uid})).collect();
-    let tolerated = spec.ratio.tolerated(targets.len());
-    let policy = if spec.kind == OpsType::Preflight { "Continue" } else { "FailFast" };
+    let tolerated = spec.tolerated(targets.len());
+    let goes_on = matches!(spec.kind, OpsType::Preflight | OpsType::Dumplog);
+    let policy = if goes_on { "Continue" } else { "FailFast" };
+    let target_kind = if spec.kind.is_for_nodes() { "Node" } else { "Pod" };
     let owner = json!({"apiVersion": API_VERSION, "kind": OPS_KIND, "name": job.name, "uid": job.uid,
         "controller": true, "blockOwnerDeletion": true});
     let mut fields = Map::from_iter([
         ("action".to_owned(), json!(spec.kind.word())),
-        ("targetKind".to_owned(), json!("Node")),
+        ("targetKind".to_owned(), json!(target_kind)),
         ("targets".to_owned(), json!(targets)),
         ("failurePolicy".to_owned(), json!({"type": policy, "maxFailures": tolerated})),
         ("activeDeadlineSeconds".to_owned(), json!(spec.kind.deadline())),
@@ -52,5 +53,5 @@ pub fn child_of(job: &OpsJobView, spec: &OpsSpec, steps: &[AddonStep]) -> Value 
     }
     let (api_version, kind) = OPERATION;
     json!({"apiVersion": api_version, "kind": kind,
-        "metadata": {"name": job.name, "namespace": OPS_NAMESPACE, "ownerReferences": [owner]}, "spec": fields})
+        "metadata": {"name": job.name, "namespace": job.child_namespace(), "ownerReferences": [owner]}, "spec": fields})
 }

@@ -63,7 +63,7 @@ mod tests {
     #[test]
     fn each_phase_is_told_once_and_a_failure_as_a_warning() {
         let skipped = vec![Skipped { node: "b".to_owned(), reason: SkipReason::Excluded }];
-        let targets = Some(Resolved { targets: Vec::new(), skipped });
+        let targets = Some(Resolved { skipped, ..Resolved::default() });
         let mut job = OpsJobView { name: "j".into(), uid: "u".into(), targets, ..OpsJobView::default() };
         let mut status = OpsStatus::default();
         let now = Timestamp::UNIX_EPOCH;

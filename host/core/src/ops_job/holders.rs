@@ -1,4 +1,4 @@
-//! Which OpsJob works on what: one at a time on a node, and one of a type on a workload. Source: docs/opsjob.md 3.
+//! Which OpsJob works on what: one at a time on a node, and one of a type on a pod. Source: docs/opsjob.md 3.
 //!
 //! It is rebuilt from the statuses of jobs when a term begins: a job holds its targets from the status that says that they are
 //! resolved until its finalizer goes. May not forget a holder by itself.
@@ -10,8 +10,8 @@ use std::collections::HashMap;
 pub enum HeldPlace {
     /// A node, by UID: a namesake is another one.
     Node(String),
-    /// A workload, by UID, for a type of jobs.
-    Workload(&'static str, String),
+    /// A pod, by UID, for a type of jobs.
+    Pod(&'static str, String),
 }
 
 /// Who has what.
@@ -100,9 +100,9 @@ mod tests {
     }
 
     #[test]
-    fn a_workload_is_for_one_job_of_each_type() {
+    fn a_pod_is_for_one_job_of_each_type() {
         let mut holders = Holders::default();
-        let of = |kind| [HeldPlace::Workload(kind, "w".to_owned())];
+        let of = |kind| [HeldPlace::Pod(kind, "p".to_owned())];
         assert_eq!(
             (holders.take("a", "na", &of("dumplog")), holders.take("b", "nb", &of("exportimage"))),
             (Ok(()), Ok(()))

@@ -9,7 +9,7 @@ use oarlock_api::TargetDetail;
 use serde::Deserialize as _;
 use serde_json::{Value, json};
 
-use crate::child::fields::list;
+use crate::child::fields::{flag, list};
 use crate::job::state::cut;
 use crate::job::task::{StoredTask, tail};
 use crate::ops_job::spec::OpsType;
@@ -22,6 +22,8 @@ const VALUE: usize = 64 * 1024;
 const ALL: usize = 256 * 1024;
 /// Most characters of what is shown of a message.
 const MESSAGE: usize = 256;
+/// The task by which `dumplog` collects logs.
+const COLLECTED: &str = "logs";
 /// The reason of a target that never started, since others had failed.
 pub(super) const SKIPPED: &str = "Skipped";
 
@@ -42,6 +44,26 @@ pub struct TargetOutcome {
     pub exit_code: Option<String>,
     /// The steps of an addon that ran or run, in order.
     pub steps: Vec<StepOutcome>,
+    /// What a task says that has collected its logs.
+    pub collected: Collected,
+}
+
+/// What was collected of the logs of a pod.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Collected {
+    /// The containers of whose log nobody shows the older lines any more, as far as that can be known.
+    pub rotated: Vec<String>,
+    /// Lines are missing, for which the job had no room.
+    pub is_truncated: bool,
+}
+
+impl Collected {
+    fn read(extra: &BTreeMap<String, String>) -> Self {
+        let output = StoredTask::read(extra, COLLECTED).map(|task| task.output).unwrap_or_default();
+        let said: Value = serde_json::from_str(&output).unwrap_or_default();
+        let rotated = list(&said, "/maybeRotated").iter().filter_map(|name| Some(cut(name.as_str()?, MESSAGE)));
+        Self { rotated: rotated.collect(), is_truncated: flag(&said, "/truncated") }
+    }
 }
 
 /// What became of a step of an addon.
@@ -78,6 +100,7 @@ impl TargetOutcome {
             reason: error.reason,
             message: cut(&error.message, MESSAGE),
             steps: StepOutcome::all(&extra),
+            collected: Collected::read(&extra),
             exit_code: extra.remove("ExitCode"),
         }
     }
@@ -111,26 +134,50 @@ pub fn report_file(uid: &str) -> String {
     format!("report-{}.json", uid.split('-').next().unwrap_or_default())
 }
 
-/// Whether that file is stored.
+/// The name of the file with the logs of the workload of this name, of the job of this UID.
+pub fn log_file(workload: &str, uid: &str) -> String {
+    format!("{workload}-{}.log", uid.split('-').next().unwrap_or_default())
+}
+
+/// A file that a job has left.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StoredFile {
+    /// The reference that an output has.
+    pub reference: String,
+    /// Its bytes.
+    pub size: u64,
+    /// Its lines, of logs.
+    pub lines: u64,
+}
+
+/// Whether the file of a job is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ReportFile<'a> {
+pub enum JobFile<'a> {
     /// The host keeps no files.
     NotKept,
     /// Not yet.
     Due,
-    /// Under this reference.
-    Stored(&'a str),
+    /// It is being made, and this says how far that is.
+    Underway(&'a str),
+    /// There.
+    Stored(&'a StoredFile),
     /// It could not be stored, for this reason.
     Lost(&'a str),
 }
 
-impl ReportFile<'_> {
-    /// The output that says so.
-    pub(super) fn output(self) -> Option<Value> {
+impl JobFile<'_> {
+    /// The outputs that say so, of a job of this type.
+    pub(super) fn outputs(self, kind: Option<OpsType>) -> Vec<Value> {
+        let name = if kind == Some(OpsType::Dumplog) { "endpoint" } else { "report" };
         match self {
-            Self::NotKept | Self::Due => None,
-            Self::Stored(reference) => Some(output("report", reference)),
-            Self::Lost(why) => Some(output("report", cut(&format!("it could not be stored: {why}"), MESSAGE))),
+            Self::NotKept | Self::Due | Self::Underway(_) => Vec::new(),
+            Self::Stored(file) if kind == Some(OpsType::Dumplog) => {
+                let StoredFile { reference, size, lines } = file;
+                let counts = [("lines", lines), ("size", size)].map(|(name, count)| output(name, count.to_string()));
+                std::iter::once(output(name, reference)).chain(counts).collect()
+            }
+            Self::Stored(file) => vec![output(name, &*file.reference)],
+            Self::Lost(why) => vec![output(name, cut(&format!("it could not be stored: {why}"), MESSAGE))],
         }
     }
 }
@@ -162,6 +209,7 @@ pub(super) fn outputs(kind: OpsType, outcomes: &Outcomes) -> Vec<Value> {
     let mut outputs = match kind {
         OpsType::Preflight => of_checks(outcomes),
         OpsType::Addon => of_addons(outcomes),
+        OpsType::Dumplog => of_logs(outcomes),
         _ => of_reboots(outcomes),
     };
     let mut room = ALL;
@@ -212,6 +260,24 @@ fn ran(outcome: &TargetOutcome) -> Value {
     let step = |step: &StepOutcome| json!({"step": step.index, "exitCode": step.exit_code, "output": step.output});
     let steps: Vec<Value> = steps.iter().map(step).collect();
     json!({"node": name, "passed": succeeded, "reason": reason, "message": message, "steps": steps})
+}
+
+/// The pods whose logs could not be read, and the containers of which older lines may be missing.
+fn of_logs(Outcomes { targets, counts }: &Outcomes) -> Vec<Value> {
+    let mut missing: Vec<String> = targets.iter().filter(|one| !one.succeeded).map(|one| one.name.clone()).collect();
+    let of =
+        |one: &TargetOutcome| one.collected.rotated.iter().map(|own| format!("{}/{own}", one.name)).collect::<Vec<_>>();
+    let mut rotated: Vec<String> = targets.iter().flat_map(of).collect();
+    missing.sort();
+    rotated.sort();
+    let left_out = counts.total.saturating_sub(targets.len()) + shorten(&mut missing, VALUE);
+    let left_out = left_out + shorten(&mut rotated, VALUE);
+    let all = [output("missing", json!(missing).to_string())];
+    let rotated = (!rotated.is_empty()).then(|| output("maybeRotated", json!(rotated).to_string()));
+    let left_out = (left_out > 0).then(|| output("left_out", left_out.to_string()));
+    let is_truncated = targets.iter().any(|one| one.collected.is_truncated);
+    let left_out = left_out.into_iter().chain(is_truncated.then(|| output("truncated", "true")));
+    all.into_iter().chain(rotated).chain(left_out).collect()
 }
 
 fn of_reboots(Outcomes { targets, counts }: &Outcomes) -> Vec<Value> {

@@ -8,16 +8,17 @@ use std::collections::{BTreeSet, HashMap};
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::cluster::own::OPS_NAMESPACE;
 use crate::job::state::cut;
 use crate::job::time::{after_seconds, earliest, read_time};
 use crate::ops_job::addon::{AddonStep, StepsRefused};
 use crate::ops_job::child::child_of;
 use crate::ops_job::holders::Holders;
-use crate::ops_job::outcomes::{Outcomes, ReportFile, failures, outputs};
+use crate::ops_job::inputs::Scope;
+use crate::ops_job::outcomes::{JobFile, Outcomes, failures, outputs};
 use crate::ops_job::phases::{OpsStatus, Phase, Why};
+use crate::ops_job::pod_targets::{WorkloadPods, resolve_pods};
 use crate::ops_job::spec::{OpsSpec, OpsType, RuleBroken};
-use crate::ops_job::targets::{Here, NodeFacts, Resolved, Selectors, resolve};
+use crate::ops_job::targets::{Filters, Here, NodeFacts, Resolved, Selectors, Unresolved, resolve};
 use crate::ops_job::told::{busy_words, skipped_output, unresolved_words};
 use crate::ops_job::view::{AVAILABLE, OpsChild, OpsJobView, TargetCounts};
 
@@ -31,10 +32,14 @@ const CREATED: &str = "OperationJobCreated";
 const ENDED: &str = "TargetsEnded";
 /// The condition of a job that is ended by force.
 const STOPPING: &str = "Stopping";
+/// Why a host without files collects no logs.
+pub const NO_FILES: &str = "this host keeps no files: an admin has to start it with `--data DIR`";
 /// What a child waits for that the host itself has paused.
 const PAUSED: &str = "Paused";
 /// Seconds that the release of targets may take before a job has ended all the same.
 const CANCEL_GRACE: i64 = 120;
+/// Seconds after which it is asked again how far a file is, and after which one that failed is made anew.
+const FILE_AGAIN: i64 = 10;
 /// Most bytes of a job with its targets. etcd takes 1.5 MiB; the rest is for its status, and for what the API server notes of fields.
 pub(super) const ROOM: usize = 1_056 * 1024;
 
@@ -103,8 +108,8 @@ pub enum OpsNeed {
     Targets,
     /// What became of them.
     Outcomes,
-    /// Its report, which is to be published.
-    Report,
+    /// The file that it leaves, which is to be published.
+    File,
 }
 
 /// Everything that is known, at one time.
@@ -120,8 +125,8 @@ pub struct OpsObservation<'a> {
     pub found: Option<&'a Found>,
     /// What became of them, where that was read.
     pub outcomes: Option<&'a Outcomes>,
-    /// The file that says it of all targets.
-    pub report: ReportFile<'a>,
+    /// The file that it leaves.
+    pub file: JobFile<'a>,
     /// This cluster.
     pub here: Here<'a>,
     /// The time.
@@ -135,6 +140,8 @@ pub struct Found {
     pub nodes: Vec<NodeFacts>,
     /// The nodes of the unfinished pods of its workloads, where it names some.
     pub of_workloads: Option<BTreeSet<String>>,
+    /// The pods of its workload, where it works on pods.
+    pub pods: Option<WorkloadPods>,
     /// A workload that it names and that is not there.
     pub missing: Option<String>,
     /// What an addon runs; nothing of other types.
@@ -145,11 +152,30 @@ pub struct Found {
 
 impl Default for Found {
     fn default() -> Self {
-        Self { nodes: Vec::new(), of_workloads: None, missing: None, steps: Ok(Vec::new()), gap: None }
+        Self { nodes: Vec::new(), of_workloads: None, pods: None, missing: None, steps: Ok(Vec::new()), gap: None }
     }
 }
 
 impl Found {
+    /// The targets of a job that asks for this.
+    ///
+    /// # Errors
+    /// The reason why it has none, of which its owner is told.
+    pub fn resolve(&self, asked: &OpsSpec, filters: &Filters, here: Here<'_>) -> Result<Resolved, Unresolved> {
+        let Scope { nodes, hosts, workspace, cluster, workloads: _ } = &asked.scope;
+        let selectors = Selectors {
+            nodes: nodes.clone(),
+            hosts: hosts.clone(),
+            of_workload: self.of_workloads.clone(),
+            workspace: workspace.clone(),
+            cluster: cluster.clone(),
+        };
+        match &self.pods {
+            Some(pods) => resolve_pods(&selectors, filters, (pods, &self.nodes), here),
+            None => resolve(&selectors, filters, &self.nodes, here),
+        }
+    }
+
     /// The label of workspaces that all of these targets share.
     pub fn shared_workspace(&self, resolved: &Resolved) -> Option<String> {
         let of: HashMap<&str, Option<&String>> =
@@ -175,7 +201,7 @@ pub fn with_refusal(status: &OpsStatus, attempt: Attempt<'_>, message: &str, now
     let (condition, what) = match attempt {
         Attempt::LookUp(OpsNeed::Targets) => (Some(RESOLVED), "find the targets"),
         Attempt::LookUp(OpsNeed::Outcomes) => (None, "read what became of the targets"),
-        Attempt::LookUp(OpsNeed::Report) => (None, "publish the report"),
+        Attempt::LookUp(OpsNeed::File) => (None, "publish the file"),
         Attempt::Make(effect @ Effect::StoreTargets(..)) => (Some(RESOLVED), effect.words()),
         Attempt::Make(effect @ (Effect::StoreScript(_) | Effect::CreateChild(_))) => (Some(CREATED), effect.words()),
         Attempt::Make(effect) => (None, effect.words()),
@@ -301,7 +327,10 @@ impl<'a> Pass<'a> {
     }
 
     fn resolve(&mut self, spec: &OpsSpec, holders: &mut Holders) {
-        let OpsObservation { job, here, now, found, .. } = self.observed;
+        let OpsObservation { job, here, now, found, file, .. } = self.observed;
+        if spec.kind == OpsType::Dumplog && file == JobFile::NotKept {
+            return self.fail(&Why::new("NotServed", NO_FILES));
+        }
         let Some(found) = found else {
             self.needs = Some(OpsNeed::Targets);
             return;
@@ -319,14 +348,7 @@ impl<'a> Pass<'a> {
             if let Err(refused) = &found.steps {
                 return self.fail(&of_steps(refused));
             }
-            let selectors = Selectors {
-                nodes: spec.scope.nodes.clone(),
-                hosts: spec.scope.hosts.clone(),
-                of_workload: found.of_workloads.clone(),
-                workspace: spec.scope.workspace.clone(),
-                cluster: spec.scope.cluster.clone(),
-            };
-            let resolved = resolve(&selectors, &spec.filters, &found.nodes, here);
+            let resolved = found.resolve(spec, &spec.filters, here);
             return match resolved.and_then(|resolved| resolved.within(ROOM.saturating_sub(job.bytes))) {
                 Ok(resolved) => {
                     let shared = found.shared_workspace(&resolved);
@@ -359,7 +381,8 @@ impl<'a> Pass<'a> {
         match (was_there, self.stopping().map_or(spec, Err)) {
             (_, Err(why)) => self.fail(&why),
             (true, Ok(_)) => {
-                let words = format!("OperationJob {OPS_NAMESPACE}/{} was deleted by somebody else", job.name);
+                let (namespace, name) = (job.child_namespace(), &job.name);
+                let words = format!("OperationJob {namespace}/{name} was deleted by somebody else");
                 self.fail(&Why::new("ChildLost", words));
             }
             (false, Ok(spec)) => self.create_child(spec),
@@ -456,15 +479,25 @@ impl<'a> Pass<'a> {
             self.needs = Some(OpsNeed::Outcomes);
             return;
         };
-        let is_reported = self.observed.spec.is_ok_and(|spec| spec.kind == OpsType::Preflight);
-        if is_reported && self.observed.report == ReportFile::Due {
-            self.needs = Some(OpsNeed::Report);
-            return;
+        let kind = self.observed.spec.ok().map(|spec| spec.kind);
+        // What was collected of a job that is ended by force is not put together.
+        let leaves_file = kind == Some(OpsType::Preflight) || kind == Some(OpsType::Dumplog) && has_ended;
+        match self.observed.file {
+            JobFile::Due if leaves_file => {
+                self.needs = Some(OpsNeed::File);
+                return;
+            }
+            JobFile::Underway(how) if leaves_file => {
+                self.status.rest.insert("waitingFor".to_owned(), json!([cut(how, 256)]));
+                self.wake_at(after_seconds(self.observed.now, FILE_AGAIN));
+                return;
+            }
+            _ => {}
         }
         let (now, counts) = (self.observed.now, outcomes.counts);
         self.status.rest.insert("progress".to_owned(), counts.write());
         let mut outputs = self.observed.spec.map_or_else(|_| Vec::new(), |spec| outputs(spec.kind, outcomes));
-        outputs.extend(self.observed.report.output().filter(|_| is_reported));
+        outputs.extend(self.observed.file.outputs(kind).into_iter().filter(|_| leaves_file));
         outputs.extend(skipped_output(self.observed.job.targets.as_ref().map_or(&[], |resolved| &resolved.skipped)));
         self.status.rest.insert("outputs".to_owned(), json!(outputs));
         self.status.rest.insert("waitingFor".to_owned(), json!([]));
@@ -510,7 +543,7 @@ impl<'a> Pass<'a> {
             Err(broken) => return self.fail(&Why::new("Invalid", broken.message())),
         };
         let TargetCounts { total, succeeded, failed, .. } = TargetCounts::read(self.status.rest.get("progress"));
-        let tolerated = spec.ratio.tolerated(total);
+        let tolerated = spec.tolerated(total);
         let began = self.status.started;
         if failed > tolerated {
             let words = format!("{failed} of {total} targets failed, and {tolerated} may{more}");

@@ -1,9 +1,10 @@
 //! Tests of `plan`.
 
 use super::*;
+use crate::child::fields::text;
 use crate::ops_job::holders::HeldPlace;
-use crate::ops_job::outcomes::ReportFile;
-use crate::ops_job::outcomes::TargetOutcome;
+use crate::ops_job::outcomes::{StoredFile, TargetOutcome};
+use crate::ops_job::pod_targets::PodFacts;
 use crate::ops_job::spec::{Defaults, time_to_live};
 
 const HERE: Here<'_> = Here { cluster: "local", node: None };
@@ -32,6 +33,9 @@ struct Stage {
     second: i64,
     made: Vec<&'static str>,
     is_gone: bool,
+    document: Value,
+    pods: Option<WorkloadPods>,
+    file: JobFile<'static>,
 }
 
 impl Stage {
@@ -39,7 +43,21 @@ impl Stage {
         let job = OpsJobView { name: "j".into(), uid: "u".into(), created: Some(at(0)), ..OpsJobView::default() };
         let nodes = ["a", "b", "c"].map(node).to_vec();
         let (holders, made) = (Holders::default(), Vec::new());
-        Self { job, spec, child: None, nodes, holders, second: 0, made, is_gone: false }
+        let job = OpsJobView { kind: text(&spec, "/type").and_then(OpsType::read), ..job };
+        let (pods, file) = (None, JobFile::NotKept);
+        Self {
+            job,
+            spec,
+            child: None,
+            nodes,
+            holders,
+            second: 0,
+            made,
+            is_gone: false,
+            document: Value::Null,
+            pods,
+            file,
+        }
     }
 
     fn reboot(more: &Value) -> Self {
@@ -53,7 +71,7 @@ impl Stage {
     fn pass(&mut self) -> OpsPlan {
         let mut plan = self.plan(None, None);
         if plan.needs == Some(OpsNeed::Targets) {
-            let found = Found { nodes: self.nodes.clone(), ..Found::default() };
+            let found = Found { nodes: self.nodes.clone(), pods: self.pods.clone(), ..Found::default() };
             plan = self.plan(Some(&found), None);
         }
         if plan.needs == Some(OpsNeed::Outcomes) {
@@ -85,7 +103,7 @@ impl Stage {
             child: self.child.as_ref(),
             found,
             outcomes,
-            report: ReportFile::NotKept,
+            file: self.file,
             here: HERE,
             now: at(self.second),
         };
@@ -109,6 +127,7 @@ impl Stage {
                     let total = child["spec"]["targets"].as_array().unwrap().len();
                     let counts = TargetCounts { total, ..TargetCounts::default() };
                     let paused = child["spec"]["paused"] == true;
+                    self.document = child.clone();
                     self.child = Some(OpsChild { uid: "c".into(), counts, paused, ..OpsChild::default() });
                     "create"
                 }
@@ -303,7 +322,7 @@ fn outcomes_that_cannot_be_read_hold_a_stop_up_for_two_minutes_at_most() {
 fn targets_that_somebody_wrote_while_no_policy_was_there_are_not_worked_on() {
     let mut stage = Stage::reboot(&json!({}));
     stage.job.is_kept = true;
-    stage.job.targets = Some(Resolved { targets: vec![("a".into(), "uid-a".into())], skipped: Vec::new() });
+    stage.job.targets = Some(Resolved { targets: vec![("a".into(), "uid-a".into())], ..Resolved::default() });
     assert_eq!(stage.plan(None, None).needs, Some(OpsNeed::Targets));
     let found = Found { gap: Some("it is missing".to_owned()), ..Found::default() };
     let plan = stage.plan(Some(&found), None);
@@ -407,4 +426,73 @@ fn what_cannot_be_is_told_and_makes_nothing() {
         assert!(stage.outcome().2.contains(words), "{}", stage.outcome().2);
         assert_eq!(stage.made, ["keep", "drop"]);
     }
+}
+
+fn dumplog() -> Stage {
+    let spec = json!({"type": "dumplog", "inputs": [{"name": "workload", "value": "team/pod/web"}]});
+    let pod = |name: &str| PodFacts { name: name.into(), uid: format!("uid-{name}"), ..PodFacts::default() };
+    let pods = Some(WorkloadPods { namespace: "team".into(), pods: vec![pod("web-1"), pod("web-0")] });
+    Stage { pods, file: JobFile::Due, ..Stage::of(spec) }
+}
+
+#[test]
+fn the_logs_of_pods_are_collected_by_a_child_beside_them_and_put_together_before_it_goes() {
+    let mut stage = dumplog();
+    stage.settle();
+    assert_eq!(stage.job.child_namespace(), "team");
+    let (metadata, spec) = (&stage.document["metadata"], &stage.document["spec"]);
+    assert_eq!((&metadata["namespace"], &metadata["name"]), (&json!("team"), &json!("j")));
+    let targets = json!([{"name": "web-0", "uid": "uid-web-0"}, {"name": "web-1", "uid": "uid-web-1"}]);
+    assert_eq!((&spec["targetKind"], &spec["targets"], &spec["parallelism"]), (&json!("Pod"), &targets, &json!(8)));
+    assert_eq!(spec["failurePolicy"], json!({"type": "Continue", "maxFailures": 1}));
+    let place = HeldPlace::Pod("dumplog", "uid-web-0".into());
+    assert_eq!(stage.holders.holder(&place), Some("u"));
+    stage.child(TargetCounts { total: 2, succeeded: 1, failed: 1, ..TargetCounts::default() }, true);
+    assert_eq!(stage.pass().needs, Some(OpsNeed::File));
+    stage.file = JobFile::Underway("putting the logs together");
+    let waits = stage.pass();
+    assert!(waits.effects.is_empty() && waits.wake.is_some(), "{waits:?}");
+    assert_eq!(stage.job.status.rest["waitingFor"], json!(["putting the logs together"]));
+    let file: &'static StoredFile =
+        Box::leak(Box::new(StoredFile { reference: "artifact:j/web.log".into(), size: 9, lines: 2 }));
+    stage.file = JobFile::Stored(file);
+    stage.settle();
+    stage.child = None;
+    stage.settle();
+    let value = |name: &str| {
+        let outputs = stage.job.status.rest["outputs"].as_array().unwrap().clone();
+        outputs.into_iter().find(|output| output["name"] == name).map(|output| output["value"].clone())
+    };
+    let told = ["endpoint", "lines", "size", "missing"].map(value);
+    let expected = ["artifact:j/web.log", "2", "9", "[\"a\"]"].map(|text| Some(json!(text)));
+    assert_eq!((told, stage.job.status.phase), (expected, Some(Phase::Succeeded)));
+}
+
+#[test]
+fn a_dumplog_that_is_stopped_leaves_no_file_and_one_that_lost_all_pods_fails() {
+    let mut stage = dumplog();
+    stage.settle();
+    stage.spec["stop"] = json!(true);
+    stage.settle();
+    stage.child = None;
+    stage.settle();
+    assert_eq!(stage.job.status.phase, Some(Phase::Failed));
+    let outputs = stage.job.status.rest["outputs"].as_array().unwrap();
+    assert!(outputs.iter().all(|output| output["name"] != "endpoint"), "{outputs:?}");
+    let mut stage = dumplog();
+    stage.settle();
+    stage.child(TargetCounts { total: 2, failed: 2, ..TargetCounts::default() }, true);
+    stage.file = JobFile::Lost("gone");
+    stage.settle();
+    stage.child = None;
+    stage.settle();
+    let failed = stage.job.status.condition("Failed").unwrap();
+    assert_eq!(failed.reason, "ToleranceExceeded");
+}
+
+#[test]
+fn a_host_that_keeps_no_files_collects_no_logs() {
+    let mut stage = Stage { file: JobFile::NotKept, ..dumplog() };
+    stage.settle();
+    assert_eq!(stage.job.status.condition("Failed").unwrap().reason, "NotServed");
 }

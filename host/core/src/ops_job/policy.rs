@@ -10,7 +10,7 @@ use crate::child::fields::text;
 use crate::job::time::read_time;
 
 /// The names of the policies, each with a binding of its name: who may make OpsJobs, and who their OperationJobs.
-pub const POLICIES: [&str; 2] = ["opsjob.oarlock.dev", "oarlock-ops.oarlock.dev"];
+pub const POLICIES: [&str; 3] = ["opsjob.oarlock.dev", "oarlock-ops.oarlock.dev", "oarlock-ops-pods.oarlock.dev"];
 /// The kinds of a policy and of its binding.
 pub const POLICY_KINDS: [&str; 2] = ["ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"];
 

@@ -25,6 +25,8 @@ pub(super) const FIELDS_OF_TYPES: [(&str, &[OpsType]); 9] = [
     ("resource", &[OpsType::Preflight]),
     ("replica", &[OpsType::Preflight]),
 ];
+/// Most pods whose logs are read at once.
+const LOGS_AT_ONCE: usize = 8;
 /// Most nodes that are left out.
 const EXCLUDED: usize = 5_000;
 /// The field of the time to live.
@@ -81,7 +83,7 @@ impl OpsType {
 
     /// True where this version can do it.
     pub const fn is_served(self) -> bool {
-        matches!(self, Self::Addon | Self::Preflight | Self::Reboot)
+        matches!(self, Self::Addon | Self::Preflight | Self::Reboot | Self::Dumplog)
     }
 }
 
@@ -138,6 +140,15 @@ pub struct OpsSpec {
 const FEW: usize = 16;
 
 impl OpsSpec {
+    /// How many of so many targets may fail.
+    pub fn tolerated(&self, targets: usize) -> usize {
+        match self.kind {
+            OpsType::Dumplog => targets.saturating_sub(1),
+            OpsType::Exportimage => 0,
+            OpsType::Addon | OpsType::Preflight | OpsType::Reboot => self.ratio.tolerated(targets),
+        }
+    }
+
     /// True where a script is among its inputs, with which its writer is root on nodes.
     pub fn has_own_script(&self) -> bool {
         self.steps.iter().any(|step| matches!(step, StepSource::Script(_)))
@@ -147,6 +158,12 @@ impl OpsSpec {
     pub fn host_paths(&self) -> Vec<String> {
         let paths = self.parameters.get("hostPaths").and_then(Value::as_array).into_iter().flatten();
         paths.filter_map(|path| path.as_str().map(str::to_owned)).collect()
+    }
+
+    /// True where it is for nodes, or for the pods of some.
+    pub fn asks_for_nodes(&self) -> bool {
+        let Scope { nodes, hosts, .. } = &self.scope;
+        self.kind.is_for_nodes() || !(nodes.is_empty() && hosts.is_empty() && self.filters.excluded.is_empty())
     }
 
     /// The names of the nodes that decide, where these are few; empty where all nodes may.
@@ -209,7 +226,11 @@ impl OpsSpec {
             Some(count) if count < 0 => refuse(field, "0 or more"),
             count => Ok(count.and_then(|count| usize::try_from(count).ok()).filter(|count| *count > 0)),
         };
-        let batch = count("batchCount")?.or((kind != OpsType::Preflight).then_some(1));
+        let batch = count("batchCount")?.or(match kind {
+            OpsType::Preflight => None,
+            OpsType::Dumplog => Some(LOGS_AT_ONCE),
+            OpsType::Addon | OpsType::Reboot | OpsType::Exportimage => Some(1),
+        });
         let ratio = match spec.get("availableRatio").filter(|ratio| !ratio.is_null()) {
             None => Ratio::default(),
             Some(ratio) => {

@@ -55,7 +55,7 @@ fn what_breaks_a_rule_is_named_with_its_field_and_the_rule() {
     let cases = [
         (with(reboot(), &json!({"type": "Reboot"})), "spec.type: one of addon,"),
         (with(reboot(), &json!({"type": "dumplog"})), "spec.inputs: dumplog takes one workload"),
-        (with(json!({"type": "dumplog"}), &input("workload", "a/pod/b")), "spec.type: dumplog is not served"),
+        (with(json!({"type": "exportimage"}), &input("workload", "a/pod/b")), "spec.type: exportimage is not served"),
         (with(reboot(), &json!({"inputs": []})), "spec.inputs: 1 to 5000"),
         (
             with(reboot(), &json!({"inputs": vec![json!({"name": "workload", "value": "a/pod/b"}); 5]})),

@@ -3,6 +3,8 @@
 //! Takes a document; yields a view and a spec with types. What has had its effect is left out: selectors once the targets are stored,
 //! parameters once the child is recorded, and of a job that is over all but its time to live.
 
+use std::collections::BTreeSet;
+
 use serde_json::Value;
 
 use crate::child::fields::{at, flag, list, text};
@@ -13,7 +15,7 @@ use crate::ops_job::addon::StepSource;
 use crate::ops_job::inputs::Scope;
 use crate::ops_job::phases::{OpsStatus, Phase};
 use crate::ops_job::plan::{FINALIZER, RESOLVED};
-use crate::ops_job::spec::{Defaults, OpsSpec, RuleBroken, time_to_live};
+use crate::ops_job::spec::{Defaults, OpsSpec, OpsType, RuleBroken, time_to_live};
 use crate::ops_job::summary::OpsSummary;
 use crate::ops_job::targets::{Resolved, SkipReason, Skipped};
 use crate::ops_job::view::OpsJobView;
@@ -43,6 +45,7 @@ impl StoredOps {
         let view = OpsJobView {
             name: own("/metadata/name")?,
             uid: own("/metadata/uid")?,
+            kind: text(raw, "/type").and_then(OpsType::read),
             version: own("/metadata/resourceVersion").unwrap_or_default(),
             created: read_time(text(document, "/metadata/creationTimestamp")),
             deleting: own("/metadata/deletionTimestamp").is_some(),
@@ -109,7 +112,10 @@ impl StoredOps {
         }
         if let Ok(spec) = &mut self.spec {
             if is_over || self.view.targets.is_some() {
-                (spec.scope, spec.filters.excluded) = Default::default();
+                // The file of a job on pods is named after its workload.
+                let workloads = std::mem::take(&mut spec.scope.workloads);
+                let named = if spec.kind.is_for_nodes() || is_over { Vec::new() } else { workloads };
+                (spec.scope, spec.filters.excluded) = (Scope { workloads: named, ..Scope::default() }, BTreeSet::new());
             }
             if is_over || self.view.status.rest.contains_key("operationJob") {
                 (spec.parameters, spec.script, spec.steps) = Default::default();
@@ -128,6 +134,7 @@ fn resolved(document: &Value) -> Option<Resolved> {
         Some(Skipped { node: text(skipped, "/node")?.to_owned(), reason })
     };
     let resolved = Resolved {
+        namespace: targets.first().and_then(|target| text(target, "/namespace")).map(str::to_owned),
         targets: targets.iter().filter_map(target).collect(),
         skipped: list(document, "/spec/skipped").iter().filter_map(skipped).collect(),
     };

@@ -173,12 +173,18 @@ pub struct Resolved {
     pub targets: Vec<(String, String)>,
     /// The others that were asked for, by name.
     pub skipped: Vec<Skipped>,
+    /// The namespace of the targets, where these are pods.
+    pub namespace: Option<String>,
 }
 
 impl Resolved {
     /// The fields of a spec that say so, with the workspace that all targets share.
     pub fn fields(&self, workspace: Option<&str>) -> Vec<(&'static str, Value)> {
-        let targets: Vec<Value> = self.targets.iter().map(|(name, uid)| json!({"name": name, "uid": uid})).collect();
+        let target = |(name, uid): &(String, String)| match &self.namespace {
+            Some(namespace) => json!({"name": name, "namespace": namespace, "uid": uid}),
+            None => json!({"name": name, "uid": uid}),
+        };
+        let targets: Vec<Value> = self.targets.iter().map(target).collect();
         let skipped = self.skipped.iter();
         let skipped: Vec<Value> =
             skipped.map(|skipped| json!({"node": skipped.node, "reason": skipped.reason.word()})).collect();
@@ -192,7 +198,8 @@ impl Resolved {
     /// There is no room for all targets.
     pub fn within(mut self, room: usize) -> Result<Self, Unresolved> {
         // What a list item takes beside its texts.
-        let bytes: usize = self.targets.iter().map(|(name, uid)| name.len() + uid.len() + 24).sum();
+        let namespace = self.namespace.as_ref().map_or(0, |namespace| namespace.len() + 16);
+        let bytes: usize = self.targets.iter().map(|(name, uid)| name.len() + uid.len() + namespace + 24).sum();
         let Some(mut left) = room.checked_sub(bytes) else {
             return Err(Unresolved::TooLarge(self.targets.len(), bytes));
         };
@@ -225,6 +232,8 @@ pub enum Unresolved {
     ExcludedNotFound(String),
     /// All were left out: how many for each reason.
     NoTargets(BTreeMap<SkipReason, usize>),
+    /// The workload has no pods, or none on the nodes that are asked for.
+    NoPods,
     /// So many are too many.
     TooMany(usize),
     /// These take more than so many bytes.

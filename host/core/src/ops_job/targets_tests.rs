@@ -160,8 +160,8 @@ proptest! {
 #[test]
 fn what_is_skipped_is_named_as_far_as_there_is_room_and_targets_need_room_for_all() {
     let skipped = |number: usize| Skipped { node: format!("{number:060}"), reason: SkipReason::NotReady };
-    let resolved =
-        Resolved { targets: vec![("a".repeat(60), "u".repeat(36))], skipped: (0..10_000).map(skipped).collect() };
+    let targets = vec![("a".repeat(60), "u".repeat(36))];
+    let resolved = Resolved { targets, skipped: (0..10_000).map(skipped).collect(), namespace: None };
     assert_eq!(resolved.clone().within(usize::MAX).unwrap().skipped.len(), MOST);
     let few = resolved.clone().within(120 + 3 * 100).unwrap();
     assert_eq!((few.targets.len(), few.skipped.len()), (1, 3));

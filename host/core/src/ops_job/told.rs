@@ -21,7 +21,7 @@ pub(super) fn skipped_output(skipped: &[Skipped]) -> Vec<Value> {
 
 /// The words for the loser of a target, of which `targets` has the name.
 pub(super) fn busy_words(busy: &PlaceTaken, targets: &[(String, String)]) -> Why {
-    let (HeldPlace::Node(uid) | HeldPlace::Workload(_, uid)) = &busy.place;
+    let (HeldPlace::Node(uid) | HeldPlace::Pod(_, uid)) = &busy.place;
     let name = targets.iter().find(|(_, of)| of == uid).map_or(uid.as_str(), |(name, _)| name);
     let holder = &busy.holder;
     Why::new("TargetBusy", format!("OpsJob {holder} works on {name}: wait for it, or stop it, and make this one anew"))
@@ -52,14 +52,17 @@ pub(super) fn unresolved_words(unresolved: &Unresolved) -> Why {
             let counts = if counts.is_empty() { "none is there".to_owned() } else { counts.join(", ") };
             Why::new("NoTargets", format!("no node is left: {counts}"))
         }
+        Unresolved::NoPods => {
+            Why::new("NoTargets", "the workload has no pods, or none on the nodes that are asked for".to_owned())
+        }
         Unresolved::TooLarge(count, bytes) => Why::new(
             "Invalid",
             format!(
-                "the names of {count} nodes take {} KiB, for which there is no room beside the spec: make several jobs, or ask for nodes \
+                "the names of {count} targets take {} KiB, for which there is no room beside the spec: make several jobs, or ask for nodes \
                  by workspace or cluster",
                 bytes / 1_024
             ),
         ),
-        Unresolved::TooMany(count) => Why::new("Invalid", format!("{count} nodes are too many: at most {MOST}")),
+        Unresolved::TooMany(count) => Why::new("Invalid", format!("{count} targets are too many: at most {MOST}")),
     }
 }

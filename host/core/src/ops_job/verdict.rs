@@ -11,12 +11,13 @@ use crate::job::bound::shown;
 use crate::ops_job::access::Access;
 use crate::ops_job::addon::StepsRefused;
 use crate::ops_job::body::{Body, FieldValidation};
-use crate::ops_job::holders::PlaceTaken;
+use crate::ops_job::holders::{HeldPlace, PlaceTaken};
 use crate::ops_job::plan::{Found, ROOM};
 use crate::ops_job::refusal::{Code, OpsRefusal};
-use crate::ops_job::spec::OpsSpec;
-use crate::ops_job::targets::{Filters, Here, Resolved, Selectors, Unresolved, resolve};
+use crate::ops_job::spec::{OpsSpec, OpsType};
+use crate::ops_job::targets::{Filters, Here, Resolved, Unresolved};
 use crate::ops_job::told::{busy_words, unresolved_words};
+use crate::ops_job::view::place;
 use crate::ops_job::workload::WorkloadName;
 
 /// Most workloads of a name whose readers are asked for.
@@ -73,8 +74,8 @@ pub enum RequestNeed {
     Candidates(String),
     /// What the targets are found by, with these workloads.
     Found(Vec<WorkloadName>),
-    /// Which job has one of these nodes, name and UID each.
-    Taken(Vec<(String, String)>),
+    /// Which job has one of these.
+    Taken(Vec<HeldPlace>),
 }
 
 /// What a request comes to.
@@ -140,6 +141,7 @@ impl Judge<'_> {
         self.check_service()?;
         let workloads = self.workloads()?;
         let of_workload = workloads.first().map(|workload| workload.namespace.clone());
+        self.check_pods(&workloads)?;
         let Some(found) = &self.facts.found else { return Err(Held::Needs(RequestNeed::Found(workloads))) };
         if let Some(gap) = &found.gap {
             return refused(
@@ -156,20 +158,17 @@ impl Judge<'_> {
             Ok(_) => {}
         }
         let (filters, ignored, excluded) = self.filters(found);
-        let scope = &self.body.asked.scope;
-        let selectors = Selectors {
-            nodes: scope.nodes.clone(),
-            hosts: scope.hosts.clone(),
-            of_workload: found.of_workloads.clone(),
-            workspace: scope.workspace.clone(),
-            cluster: scope.cluster.clone(),
-        };
         let bytes = Value::Object(self.body.spec.clone()).to_string().len();
-        let resolved = resolve(&selectors, &filters, &found.nodes, self.here)
+        let asked = &self.body.asked;
+        let resolved = found
+            .resolve(asked, &filters, self.here)
             .and_then(|resolved| resolved.within(ROOM.saturating_sub(bytes)))
             .map_err(|unresolved| of_unresolved(&unresolved))?;
         match &self.facts.taken {
-            None => return Err(Held::Needs(RequestNeed::Taken(resolved.targets))),
+            None => {
+                let places = resolved.targets.iter().map(|(_, uid)| place(Some(asked.kind), uid));
+                return Err(Held::Needs(RequestNeed::Taken(places.collect())));
+            }
             Some(Some(taken)) => return refused(Code::Busy, busy_words(taken, &resolved.targets).message),
             Some(None) => {}
         }
@@ -226,6 +225,17 @@ impl Judge<'_> {
             Some(Service::None(why)) => refused(Code::NotServed, format!("type: {why}")),
             Some(Service::Plugin { ungranted: None }) => Ok(()),
             Some(Service::Plugin { ungranted: Some(words) }) => refused(Code::Forbidden, words),
+        }
+    }
+
+    /// What is read of the pods of a workload, the caller may read too.
+    fn check_pods(&self, workloads: &[WorkloadName]) -> Result<(), Held> {
+        let Some(workload) = workloads.first().filter(|_| self.body.asked.kind == OpsType::Dumplog) else {
+            return Ok(());
+        };
+        match self.denied(&[Access::to_logs(&workload.namespace)])? {
+            Some(denied) => refused(Code::Forbidden, format!("inputs: you may not {}", denied.words())),
+            None => Ok(()),
         }
     }
 
@@ -310,6 +320,7 @@ fn of_unresolved(unresolved: &Unresolved) -> OpsRefusal {
         | Unresolved::Outside(..)
         | Unresolved::ExcludedNotFound(_)
         | Unresolved::NoTargets(_)
+        | Unresolved::NoPods
         | Unresolved::TooMany(_) => Code::BadRequest,
     };
     let message = unresolved_words(unresolved).message;

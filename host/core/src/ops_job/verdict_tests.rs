@@ -61,7 +61,7 @@ fn facts_are_asked_for_one_after_the_other_and_none_before_the_one_before_it() {
     known.rights.insert(Access::to_workload(&candidate), true);
     assert_eq!(needs(&known), RequestNeed::Found(vec![candidate]));
     known.found = all.found.map(|found| Found { of_workloads: Some(BTreeSet::from(["a".to_owned()])), ..found });
-    assert_eq!(needs(&known), RequestNeed::Taken(vec![("a".to_owned(), "u-a".to_owned())]));
+    assert_eq!(needs(&known), RequestNeed::Taken(vec![HeldPlace::Node("u-a".to_owned())]));
     known.taken = Some(None);
     let OpsVerdict::Stands(job) = verdict(&body, &known, here()).unwrap() else { panic!("all is known") };
     assert_eq!((job.workspace.as_deref(), job.resolved.targets.len()), (Some("d"), 1));

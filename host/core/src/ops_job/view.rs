@@ -5,6 +5,8 @@ use serde_json::{Value, json};
 
 use crate::child::fields::{flag, list, number, text};
 use crate::child::progress::block;
+use crate::cluster::own::OPS_NAMESPACE;
+use crate::job::key::JobKey;
 use crate::job::state::cut;
 use crate::job::time::read_time;
 use crate::ops_job::child::{API_VERSION, OPS_KIND};
@@ -12,6 +14,7 @@ use crate::ops_job::holders::{HeldPlace, Holders};
 use crate::ops_job::outcomes::SKIPPED;
 use crate::ops_job::phases::OpsStatus;
 use crate::ops_job::plan::RESOLVED;
+use crate::ops_job::spec::OpsType;
 use crate::ops_job::targets::Resolved;
 
 /// A job as it is stored.
@@ -21,6 +24,8 @@ pub struct OpsJobView {
     pub name: String,
     /// Its UID.
     pub uid: String,
+    /// What it does, where that is one of the types.
+    pub kind: Option<OpsType>,
     /// Its version.
     pub version: String,
     /// When it was created.
@@ -45,7 +50,13 @@ impl OpsJobView {
     /// What it works on.
     pub fn places(&self) -> Vec<HeldPlace> {
         let targets = self.targets.iter().flat_map(|resolved| &resolved.targets);
-        targets.map(|(_, uid)| HeldPlace::Node(uid.clone())).collect()
+        targets.map(|(_, uid)| place(self.kind, uid)).collect()
+    }
+
+    /// The namespace of its child: that of its pods, else the one for jobs on nodes.
+    pub fn child_namespace(&self) -> &str {
+        let of_pods = self.targets.as_ref().and_then(|resolved| resolved.namespace.as_deref());
+        of_pods.filter(|_| self.kind.is_some_and(|kind| !kind.is_for_nodes())).unwrap_or(OPS_NAMESPACE)
     }
 
     /// Takes what it has, as its status says it, when a term begins.
@@ -57,9 +68,19 @@ impl OpsJobView {
     }
 }
 
+/// What a job of this type has of a target.
+pub fn place(kind: Option<OpsType>, uid: &str) -> HeldPlace {
+    match kind.filter(|kind| !kind.is_for_nodes()) {
+        Some(kind) => HeldPlace::Pod(kind.word(), uid.to_owned()),
+        None => HeldPlace::Node(uid.to_owned()),
+    }
+}
+
 /// Its child as it was last seen.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct OpsChild {
+    /// Its namespace and name.
+    pub key: JobKey,
     /// Its UID.
     pub uid: String,
     /// Its version.
@@ -85,6 +106,11 @@ pub struct OpsChild {
 }
 
 impl OpsChild {
+    /// True where it is in the place of the child of this job.
+    pub fn is_of(&self, job: &OpsJobView) -> bool {
+        self.key.name == job.name && self.key.namespace == job.child_namespace()
+    }
+
     /// Reads a stored OperationJob, with the UID of the OpsJob that owns it. `None` where none does.
     pub fn read(document: &Value) -> Option<(String, Self)> {
         let is_ours = |owner: &&Value| {
@@ -105,7 +131,9 @@ impl OpsChild {
         let started = details.iter().filter_map(|detail| read_time(text(detail, "/startTime"))).min();
         let has_begun = counts.processing + counts.succeeded + counts.failed > 0;
         let job_began = || read_time(text(document, "/status/startTime"));
+        let own = |field: &str| text(document, field).unwrap_or_default().to_owned();
         let child = Self {
+            key: JobKey { namespace: own("/metadata/namespace"), name: own("/metadata/name") },
             uid: text(document, "/metadata/uid")?.to_owned(),
             version: text(document, "/metadata/resourceVersion").and_then(|own| own.parse().ok()).unwrap_or(0),
             has_ended: matches!(text(document, "/status/progress"), Some("Succeeded" | "Failed")),

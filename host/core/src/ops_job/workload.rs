@@ -57,6 +57,11 @@ impl WorkloadName {
     }
 }
 
+/// The name of a workload in whatever form it is written.
+pub fn name_of(words: &str) -> &str {
+    words.rsplit('/').next().unwrap_or(words)
+}
+
 /// The controller of an object, by UID.
 pub fn controller(object: &Value) -> Option<&str> {
     let mut owners = list(object, "/metadata/ownerReferences").iter();

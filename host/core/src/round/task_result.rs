@@ -27,7 +27,7 @@ const TERMINATION_MESSAGE: usize = 4096;
 
 /// A task as its pod shows it.
 pub(super) fn progressed(task: &StoredTask, pod: &Object, seen: &TaskPod) -> StoredTask {
-    let task = StoredTask { pod: Some(pod.uid.clone()), ..task.clone() };
+    let task = StoredTask { pod: Some(pod.uid.clone()).filter(|_| !task.of_host), ..task.clone() };
     if !seen.is_over() {
         return match seen.started {
             // It started after all.

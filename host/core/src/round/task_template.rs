@@ -59,6 +59,7 @@ impl Target<'_> {
         let mut spec = match task {
             Task::RunOnNode(run) => self.run_on_node(request, run, digest.as_deref()),
             Task::CheckPod(check) => self.check_pod(check, count),
+            Task::CollectLogs => json!({}),
         };
         let script = digest.as_deref().map(scripts::name_of);
         let mut annotations = Map::from_iter([(JOB.to_owned(), json!(self.round.job.key.to_string()))]);
@@ -83,6 +84,19 @@ impl Target<'_> {
             labels.extend(script.map(|name| (SCRIPT.to_owned(), json!(name))));
         }
         json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
+    }
+
+    /// A task of the host: what it is, and for what.
+    pub(super) fn host_task_document(&self, request: &TaskRequest) -> Value {
+        let mut metadata = self.task_metadata(&request.name);
+        if let Some(labels) = metadata.pointer_mut("/labels").and_then(Value::as_object_mut) {
+            labels.insert(TASK_KIND.to_owned(), json!(request.kind));
+        }
+        let target = json!({"namespace": self.key.namespace, "name": self.name, "uid": self.stored.uid});
+        let made = self.round.object.metadata.creation_timestamp.as_ref();
+        let until = made.map(|made| made.0.to_string());
+        let spec = json!({"kind": request.kind, "arguments": request.arguments, "target": target, "until": until});
+        json!({"metadata": metadata, "spec": spec})
     }
 
     /// The ConfigMap that keeps the output of a task until its job goes.

@@ -2,7 +2,8 @@
 //!
 //! The intent is durable before the pod is made, and the result before the pod goes. A plugin asks for a task until it sees
 //! it, as for anything else; a task whose pod was seen is never begun again, and of a command on a node the marker there
-//! keeps a second pod from running it. Source: docs/operationjob.md 3.17.
+//! keeps a second pod from running it. A task of the host itself has an object in memory in place of a pod. With the term that
+//! object goes, and the task is begun again and goes on. Source: docs/operationjob.md 3.17.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -18,7 +19,7 @@ use crate::job::state::{TargetState, extras};
 use crate::job::task::{StoredTask, TaskProgress};
 use crate::job::time::after;
 use crate::plugin::proposal::{Mutation, Proposal};
-use crate::plugin::task::{RUN_ON_NODE, ScriptSource, TaskRequest};
+use crate::plugin::task::{RUN_ON_NODE, ScriptSource, TaskRequest, is_of_host};
 use crate::plugin::visit::TaskStatus;
 use crate::round::context::Target;
 use crate::round::target_memory::TargetMemory;
@@ -67,7 +68,7 @@ pub(super) fn output_kind() -> Kind {
 pub(super) fn note_intents(proposal: &Proposal, extra: &mut BTreeMap<String, String>) {
     for task in requests(proposal) {
         if StoredTask::read(extra, &task.name).is_none() {
-            StoredTask::default().store(extra, &task.name);
+            StoredTask { of_host: is_of_host(&task.kind), ..StoredTask::default() }.store(extra, &task.name);
         }
     }
 }
@@ -88,15 +89,18 @@ impl Target<'_> {
 
     /// The pods of tasks that go on, and whose pod was not seen.
     pub(super) fn unseen_tasks(&self) -> Vec<ObjectKey> {
-        let unseen = |(name, task): &(String, StoredTask)| task.pod.is_none() && self.task_pod(name).is_none();
+        let unseen = |(name, task): &(String, StoredTask)| {
+            !task.of_host && task.pod.is_none() && self.task_pod(name, false).is_none()
+        };
         let tasks = unfinished(self.stored).into_iter().filter(unseen);
         tasks.map(|(name, _)| self.task_object(Kind::pod(), &name)).collect()
     }
 
-    /// The pod of a task, if it is there. One of its name that another node shows, or that a kubelet made, is not it, whatever
-    /// its labels say.
-    fn task_pod(&self, task: &str) -> Option<Arc<Object>> {
-        let found = self.round.sighting(&self.task_object(Kind::pod(), task)).found();
+    /// The pod of a task, or what shows one of the host, if it is there. One of its name that another node shows, or that a kubelet
+    /// made, is not it, whatever its labels say.
+    fn task_pod(&self, task: &str, of_host: bool) -> Option<Arc<Object>> {
+        let kind = if of_host { Kind::host_task() } else { Kind::pod() };
+        let found = self.round.sighting(&self.task_object(kind, task)).found();
         found.filter(|pod| {
             let labels = [(JOB_UID, self.round.job.uid.as_str()), (TASK, task)];
             pod.task.as_ref().is_some_and(|seen| seen.is_for(self.name))
@@ -106,20 +110,27 @@ impl Target<'_> {
 
     /// The same, once its UID is stored only the pod of that UID: no other one has its result.
     fn known_pod(&self, name: &str, task: &StoredTask) -> Option<Arc<Object>> {
-        self.task_pod(name).filter(|pod| task.pod.as_ref().is_none_or(|uid| *uid == pod.uid))
+        self.task_pod(name, task.of_host).filter(|pod| task.pod.as_ref().is_none_or(|uid| *uid == pod.uid))
     }
 
     /// The write that begins a task; `None` if it was begun, or may have been.
     pub(super) fn begin_task(&self, request: &TaskRequest, state: &TargetState) -> Option<Write> {
+        let of_host = is_of_host(&request.kind);
         let stored = StoredTask::read(&state.extra, &request.name);
-        let was_begun = stored.is_some_and(|task| task.state != TaskProgress::Waiting || task.pod.is_some());
-        if was_begun || self.task_pod(&request.name).is_some() {
+        let was_begun = stored.is_some_and(|task| match of_host {
+            true => task.state.terminal(),
+            false => task.state != TaskProgress::Waiting || task.pod.is_some(),
+        });
+        if was_begun || self.task_pod(&request.name, of_host).is_some() {
             return None;
         }
         // It was authorized, so it can be read.
         let task = request.task().ok()?;
-        let body = self.task_document(request, &task, self.round.target_count);
-        let object = self.task_object(Kind::pod(), &request.name);
+        let (kind, body) = match of_host {
+            true => (Kind::host_task(), self.host_task_document(request)),
+            false => (Kind::pod(), self.task_document(request, &task, self.round.target_count)),
+        };
+        let object = self.task_object(kind, &request.name);
         Some(Write::Create { object, body, owner_uid: self.round.job.uid.clone() })
     }
 
@@ -151,7 +162,7 @@ impl Target<'_> {
         let mut reads = Vec::new();
         for (name, task) in unfinished(&state) {
             let Some(pod) = self.known_pod(&name, &task) else {
-                let was_there = task.pod.is_some() || known.tasks.begun.contains(&name);
+                let was_there = !task.of_host && (task.pod.is_some() || known.tasks.begun.contains(&name));
                 let read = LiveRead::Object(self.task_object(Kind::pod(), &name));
                 if was_there && self.round.live.has(&read) {
                     gone(task).store(&mut state.extra, &name);
@@ -171,7 +182,7 @@ impl Target<'_> {
     fn seen_now(&self, task: &StoredTask, pod: &Object, seen: &TaskPod) -> StoredTask {
         let task = progressed(task, pod, seen);
         let is_due = |time: Timestamp| time <= self.round.now;
-        if task.state.terminal() {
+        if task.state.terminal() || task.of_host {
             return task;
         }
         if must_have_ended(pod, seen).is_some_and(is_due) {
@@ -205,7 +216,7 @@ impl Target<'_> {
     pub(super) fn task_writes(&self, state: &TargetState, known: &TargetMemory) -> Vec<Write> {
         let mut writes = Vec::new();
         for (name, task) in StoredTask::all(&state.extra) {
-            let Some(pod) = self.task_pod(name).filter(|pod| !pod.terminating()) else { continue };
+            let Some(pod) = self.task_pod(name, task.of_host).filter(|pod| !pod.terminating()) else { continue };
             let seen = pod.task.as_deref();
             let delete = |version: Option<String>| Write::Delete {
                 object: pod.key.clone(),
@@ -217,7 +228,8 @@ impl Target<'_> {
             if task.state.terminal() {
                 let output = seen.filter(|_| task.pod.as_ref() == Some(&pod.uid)).and_then(|seen| output(&pod, seen));
                 let output = output.filter(|output| !output.is_empty());
-                let kept = output.filter(|_| !known.tasks.outputs_refused && !self.round.deleting());
+                let keeps = !known.tasks.outputs_refused && !self.round.deleting() && !task.of_host;
+                let kept = output.filter(|_| keeps);
                 writes.extend(kept.map(|output| Write::Create {
                     object: self.task_object(output_kind(), name),
                     body: self.output_document(name, &output),
@@ -260,7 +272,7 @@ impl Target<'_> {
     /// none does. One that was given up has run out of that time.
     pub(super) fn commands_end_until(&self, state: &TargetState) -> Option<Timestamp> {
         let until = |name: &str| {
-            let pod = self.task_pod(name).filter(|pod| pod.labels.get(TASK_KIND) == Some(RUN_ON_NODE))?;
+            let pod = self.task_pod(name, false).filter(|pod| pod.labels.get(TASK_KIND) == Some(RUN_ON_NODE))?;
             let seen = pod.task.as_deref().filter(|seen| !seen.is_over())?;
             must_have_ended(&pod, seen).filter(|time| *time > self.round.now)
         };
@@ -270,14 +282,21 @@ impl Target<'_> {
 
     /// True if pods of its tasks are left.
     pub(super) fn has_task_pods(&self, state: &TargetState) -> bool {
-        StoredTask::all(&state.extra).any(|(name, _)| self.task_pod(name).is_some_and(|pod| !pod.terminating()))
+        let is_there =
+            |(name, task): (&str, StoredTask)| self.task_pod(name, task.of_host).is_some_and(|pod| !pod.terminating());
+        StoredTask::all(&state.extra).any(is_there)
     }
 
     /// The tasks of a target as its plugin sees them. One that was not seen to begin is asked for again.
     pub(super) fn task_statuses(&self, state: &TargetState) -> BTreeMap<String, TaskStatus> {
-        let tasks = StoredTask::all(&state.extra).filter(|(_, task)| task.state.terminal() || task.pod.is_some());
+        let is_seen = |name: &str, task: &StoredTask| match task.of_host {
+            true => self.task_pod(name, true).is_some(),
+            false => task.pod.is_some(),
+        };
+        let tasks = StoredTask::all(&state.extra).filter(|(name, task)| task.state.terminal() || is_seen(name, task));
         let shown = tasks.map(|(name, task)| {
-            let why = || self.task_pod(name).and_then(|pod| Some(pod.task.as_ref()?.why.clone())).unwrap_or_default();
+            let pod = || self.task_pod(name, task.of_host);
+            let why = || pod().and_then(|pod| Some(pod.task.as_ref()?.why.clone())).unwrap_or_default();
             let message = if task.state.terminal() { task.message } else { why() };
             let status =
                 TaskStatus { state: task.state.word(), exit_code: task.exit_code, output: task.output, message };

@@ -68,7 +68,8 @@ impl Orphans {
 
     /// The deletions of orphaned pods of tasks in their namespace. `jobs` are the UIDs of all jobs that exist.
     pub fn sweep_tasks(&mut self, store: &Store, jobs: &BTreeSet<String>, namespace: &str) -> Vec<Write> {
-        let mut pods = store.all(&Kind::pod(), Some(namespace));
+        let of_kind = |kind: Kind| store.all(&kind, Some(namespace));
+        let mut pods = [of_kind(Kind::pod()), of_kind(Kind::host_task())].concat();
         pods.retain(|pod| pod.task.is_some() && pod.labels.get(JOB_UID).is_some_and(|uid| !jobs.contains(uid)));
         let of_job = |pod: &Object| pod.labels.get(JOB_UID).unwrap_or_default().to_owned();
         let missing: BTreeSet<String> = pods.iter().map(|pod| of_job(pod)).collect();
@@ -88,7 +89,8 @@ pub fn held_by(store: &Store, job_uid: &str) -> Vec<Write> {
 /// The writes that remove what a job that is gone has beside the holds that the views show: pods of its tasks in their namespace,
 /// and of what was read live, holds on objects of which no view is kept, and outputs of tasks.
 pub fn beside_holds(job_uid: &str, store: &Store, tasks: &str, seen: &SeenObjects) -> Vec<Write> {
-    let pods = store.labelled(&Kind::pod(), tasks, JOB_UID, job_uid);
+    let of_kind = |kind: Kind| store.labelled(&kind, tasks, JOB_UID, job_uid);
+    let pods = [of_kind(Kind::pod()), of_kind(Kind::host_task())].concat();
     let pods = pods.iter().filter(|pod| pod.task.is_some() && !pod.terminating()).map(|pod| deletion(pod));
     let unwatched = seen.values().flatten().filter(|object| !store.keeps(&object.key.kind) && !object.terminating());
     let unwatched = unwatched.filter_map(|object| {

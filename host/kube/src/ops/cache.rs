@@ -105,7 +105,14 @@ impl OpsCache {
 
     /// The child of the job of this UID.
     pub fn child(&self, owner: &str) -> Option<Arc<OpsChild>> {
-        self.held.lock().children.get(owner).cloned()
+        let held = self.held.lock();
+        let job = held.jobs.get(held.names.get(owner)?)?;
+        held.children.get(owner).filter(|child| child.is_of(&job.view)).cloned()
+    }
+
+    /// Has the job of this UID looked at again.
+    pub fn soil(&self, uid: &str) {
+        self.hold(|held| held.dirty.extend(held.names.get(uid).cloned()));
     }
 
     /// The names of jobs that changed since the last call.
@@ -148,6 +155,11 @@ impl OpsCache {
     pub(crate) fn put_child(&self, owner: String, child: OpsChild) {
         self.hold(|held| {
             if held.children.get(&owner).is_some_and(|known| known.uid == child.uid && known.version >= child.version) {
+                return;
+            }
+            // An OperationJob of another name or place is none of its own, whoever it says is its owner.
+            let job = held.names.get(&owner).and_then(|name| held.jobs.get(name));
+            if job.is_some_and(|job| !child.is_of(&job.view)) {
                 return;
             }
             held.soil_owner(&owner);

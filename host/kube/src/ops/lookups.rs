@@ -11,10 +11,11 @@ use oarlock_core::cluster::object::{Kind, ObjectKey};
 use oarlock_core::job::spec::is_object_name;
 use oarlock_core::ops_job::addon::{AddonStep, StepSource, StepsRefused, TemplateKind, addon_templates, steps};
 use oarlock_core::ops_job::plan::Found;
+use oarlock_core::ops_job::pod_targets::{PodFacts, WorkloadPods};
 use oarlock_core::ops_job::policy::{POLICIES, POLICY_KINDS, gap};
 use oarlock_core::ops_job::spec::OpsSpec;
 use oarlock_core::ops_job::targets::NodeFacts;
-use oarlock_core::ops_job::workload::{WorkloadName, busies, controller, node_of};
+use oarlock_core::ops_job::workload::{WorkloadName, busies, controller};
 use serde_json::Value;
 
 use crate::ops::port::Ops;
@@ -30,7 +31,7 @@ static SHIPPED: LazyLock<Vec<Value>> =
 
 /// The fields of pods that decide here.
 fn fields() -> Projection {
-    Projection::of_object(&["/spec/nodeName", "/status/phase"].map(str::to_owned))
+    Projection::of_object(&PodFacts::FIELDS.map(str::to_owned))
 }
 
 impl Ops {
@@ -48,21 +49,26 @@ impl Ops {
     /// # Errors
     /// The API server's sentence.
     pub async fn find(&self, asked: &OpsSpec, workloads: &[String], system: &[&str]) -> Result<Found, ReadFailed> {
-        let (mut of_workloads, mut missing) = (BTreeSet::new(), None);
+        let (mut of_workloads, mut of_pods, mut missing) = (BTreeSet::new(), None, None);
         for words in workloads {
-            match self.nodes_of(words).await? {
-                Some(found) => of_workloads.extend(found),
-                None => missing = missing.or_else(|| Some(words.clone())),
-            }
+            let Some(found) = self.pods_of(words).await? else {
+                missing = missing.or_else(|| Some(words.clone()));
+                continue;
+            };
+            of_workloads.extend(found.pods.iter().filter_map(PodFacts::runs_on).map(str::to_owned));
+            of_pods = Some(found).filter(|_| !asked.kind.is_for_nodes());
         }
-        let mut nodes = self.nodes(asked.nodes_that_decide()).await?;
+        let mut nodes = match asked.asks_for_nodes() {
+            true => self.nodes(asked.nodes_that_decide()).await?,
+            false => Vec::new(),
+        };
         if asked.filters.spares_busy || asked.filters.busy_last {
             let busy = self.busy_nodes(system).await?;
             nodes.iter_mut().for_each(|node| node.is_busy = busy.contains(&node.name));
         }
         let of_workloads = (!workloads.is_empty()).then_some(of_workloads);
         let steps = self.steps(asked).await?;
-        Ok(Found { nodes, of_workloads, missing, steps, gap: None })
+        Ok(Found { nodes, of_workloads, pods: of_pods, missing, steps, gap: None })
     }
 
     /// What an addon runs, as it is now.
@@ -127,12 +133,12 @@ impl Ops {
         Ok(nodes)
     }
 
-    async fn nodes_of(&self, words: &str) -> Result<Option<Vec<String>>, ReadFailed> {
+    async fn pods_of(&self, words: &str) -> Result<Option<WorkloadPods>, ReadFailed> {
         let Some(WorkloadName { kind, namespace, name }) = WorkloadName::read(words) else { return Ok(None) };
         let key = ObjectKey { kind: kind.clone(), namespace: Some(namespace.clone()), name };
         let Some(workload) = self.cluster.link.stored(&key).await? else { return Ok(None) };
         if kind == Kind::pod() {
-            return Ok(Some(node_of(&workload).map(str::to_owned).into_iter().collect()));
+            return Ok(Some(WorkloadPods { pods: PodFacts::read(&workload).into_iter().collect(), namespace }));
         }
         let uid = workload.pointer("/metadata/uid").and_then(Value::as_str).unwrap_or_default().to_owned();
         let there = Selected { namespace: Some(&namespace), ..Selected::default() };
@@ -147,8 +153,9 @@ impl Ops {
         }
         let of_pod = |pod: Value| {
             let is_own = controller(&pod).is_some_and(|owner| owners.contains(owner));
-            node_of(&pod).filter(|_| is_own).map(str::to_owned)
+            PodFacts::read(&pod).filter(|_| is_own)
         };
-        self.list(Kind::pod(), there, &fields(), of_pod).await.map(Some)
+        let pods = self.list(Kind::pod(), there, &fields(), of_pod).await?;
+        Ok(Some(WorkloadPods { pods, namespace }))
     }
 }

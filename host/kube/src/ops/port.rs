@@ -4,17 +4,17 @@ use std::sync::Arc;
 
 use oarlock_core::child::fields::{number, text};
 use oarlock_core::cluster::object::{Kind, ObjectKey};
-use oarlock_core::cluster::own::OPS_NAMESPACE;
 use oarlock_core::cluster::scripts;
 use oarlock_core::cluster::task_pod::JOB_UID;
 use oarlock_core::cluster::writes::{Stopped, Write};
+use oarlock_core::job::key::JobKey;
 use oarlock_core::ops_job::child::{OPS_KIND, ops_key, ops_kind};
 use oarlock_core::ops_job::outcomes::Outcomes;
 use oarlock_core::ops_job::plan::{Effect, FINALIZER};
 use oarlock_core::ops_job::spec::Defaults;
 use oarlock_core::ops_job::stored::StoredOps;
 use oarlock_core::ops_job::targets::Resolved;
-use oarlock_core::ops_job::view::OpsChild;
+use oarlock_core::ops_job::view::{OpsChild, OpsJobView};
 use serde_json::{Value, json};
 
 use crate::cluster::Cluster;
@@ -36,8 +36,8 @@ pub struct Ops {
 }
 
 /// The child of a job.
-pub(super) fn child_key(name: &str) -> ObjectKey {
-    ObjectKey { kind: Kind::job(), namespace: Some(OPS_NAMESPACE.to_owned()), name: name.to_owned() }
+fn child_key(job: &OpsJobView) -> ObjectKey {
+    JobKey { namespace: job.child_namespace().to_owned(), name: job.name.clone() }.object()
 }
 
 impl Ops {
@@ -115,7 +115,7 @@ impl Ops {
     /// # Errors
     /// The API server's sentence.
     pub async fn read_child(&self, job: &StoredOps) -> Result<(), ReadFailed> {
-        let stored = self.cluster.link.stored(&child_key(&job.view.name)).await?;
+        let stored = self.cluster.link.stored(&child_key(&job.view)).await?;
         let child = stored.as_ref().and_then(read_child).filter(|(owner, _)| *owner == job.view.uid);
         child.into_iter().for_each(|(owner, child)| self.cache.put_child(owner, child));
         Ok(())
@@ -126,7 +126,7 @@ impl Ops {
     /// # Errors
     /// The API server's sentence.
     pub async fn read_outcomes(&self, job: &StoredOps, child: &OpsChild) -> Result<Option<Outcomes>, ReadFailed> {
-        let document = self.cluster.link.stored(&child_key(&job.view.name)).await?;
+        let document = self.cluster.link.stored(&child_key(&job.view)).await?;
         let is_it = |document: &Value| text(document, "/metadata/uid") == Some(&child.uid);
         let Some(document) = document.filter(is_it) else {
             self.cache.drop_child(&job.view.uid, child);
@@ -138,7 +138,7 @@ impl Ops {
             return Ok(Some(Outcomes::read(&document, &[])));
         }
         let labels = format!("{JOB_UID}={}", child.uid);
-        let of_child = Selected { namespace: Some(OPS_NAMESPACE), labels: Some(&labels), fields: None };
+        let of_child = Selected { namespace: Some(job.view.child_namespace()), labels: Some(&labels), fields: None };
         let records = self.list(Kind::record(), of_child, &Projection::everything(), Some).await?;
         Ok(Some(Outcomes::read(&document, &records)))
     }
@@ -213,7 +213,7 @@ impl Ops {
 
 /// The request of an effect; none where there is nothing to do any more.
 fn write_of(effect: &Effect, job: &StoredOps, child: Option<&OpsChild>) -> Option<Write> {
-    let of_child = child_key(&job.view.name);
+    let of_child = child_key(&job.view);
     let paused = |paused: bool| {
         let uid = &child?.uid;
         Some(Write::patch(&of_child, json!({"metadata": {"uid": uid}, "spec": {"paused": paused}})))

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use oarlock_core::cluster::memory::NamespaceShares;
 use oarlock_core::cluster::own::OPS_NAMESPACE;
-use oarlock_core::ops_job::spec::Defaults;
+use oarlock_core::ops_job::spec::{Defaults, OpsType};
 use oarlock_core::ops_job::stored::StoredOps;
 use oarlock_core::ops_job::view::OpsChild;
 use serde_json::Value;
@@ -51,8 +51,11 @@ impl ItemSink for JobSink {
     }
 }
 
-/// Reads an OperationJob that an OpsJob owns: in the namespace of these, where nobody else may make one.
+/// Reads an OperationJob that an OpsJob owns: in the namespace of these, or for pods anywhere, by an action that is the host's alone.
+/// Nobody else may make one of either.
 pub(crate) fn read_child(document: &Value) -> Option<(String, OpsChild)> {
     let namespace = document.pointer("/metadata/namespace").and_then(Value::as_str);
-    OpsChild::read(document).filter(|_| namespace == Some(OPS_NAMESPACE))
+    let action = document.pointer("/spec/action").and_then(Value::as_str).and_then(OpsType::read);
+    let is_for_pods = action.is_some_and(|action| !action.is_for_nodes());
+    OpsChild::read(document).filter(|_| namespace == Some(OPS_NAMESPACE) || is_for_pods)
 }

@@ -13,7 +13,7 @@ use crate::commands::text_file::{shown, text_of};
 /// What a job is to be.
 #[derive(Debug, Args)]
 pub(super) struct CreateArgs {
-    /// addon, preflight or reboot
+    /// addon, dumplog, preflight or reboot
     #[arg(value_name = "TYPE", required_unless_present = "file")]
     kind: Option<String>,
     /// What its id begins with
@@ -25,7 +25,7 @@ pub(super) struct CreateArgs {
     /// A node by its label kubernetes.io/hostname; can be repeated
     #[arg(long, value_name = "HOST")]
     host: Vec<String>,
-    /// The nodes of a workload: namespace/kind/name; can be repeated
+    /// The nodes of a workload: namespace/kind/name; can be repeated. dumplog: the workload whose pods it reads
     #[arg(long, value_name = "WORKLOAD")]
     workload: Vec<String>,
     /// The nodes of a workspace

@@ -104,6 +104,21 @@ pub(super) struct Server {
     url: String,
 }
 
+/// A file as it arrives.
+pub(super) struct Pieces(Body);
+
+impl Pieces {
+    /// Its next piece; `None` at its end.
+    pub(super) async fn next(&mut self) -> anyhow::Result<Option<bytes::Bytes>> {
+        while let Some(frame) = self.0.frame().await {
+            if let Ok(piece) = frame.context("the file ended before it was whole")?.into_data() {
+                return Ok(Some(piece));
+            }
+        }
+        Ok(None)
+    }
+}
+
 /// A job that was made.
 pub(super) struct Made {
     pub(super) id: String,
@@ -157,11 +172,26 @@ impl Server {
         self.ask(Method::DELETE, &path_of(id), None).await.map(drop)
     }
 
+    /// Opens a file that a job has left, by the address that the server gave.
+    pub(super) async fn file(&self, address: &str) -> anyhow::Result<Pieces> {
+        let address: http::Uri = address.parse().context("the server's answer has no address of a file")?;
+        let path = address.path_and_query().map_or("/", |path| path.as_str());
+        let request = Request::get(path).body(Body::empty())?;
+        let answer = self.client.send(request).await.with_context(|| self.unreached())?;
+        if answer.status() != StatusCode::OK {
+            bail!("the server answers {} for the file: it may be gone", answer.status().as_u16());
+        }
+        Ok(Pieces(answer.into_body()))
+    }
+
+    fn unreached(&self) -> String {
+        format!("the server {} is not reached: check --server, and --ca-file for its certificate", self.url)
+    }
+
     async fn ask(&self, method: Method, path: &str, body: Option<String>) -> anyhow::Result<(Value, Vec<String>)> {
         let request = Request::builder().method(method).uri(path).header("content-type", "application/json");
         let request = request.body(Body::from(body.unwrap_or_default().into_bytes()))?;
-        let unreached =
-            || format!("the server {} is not reached: check --server, and --ca-file for its certificate", self.url);
+        let unreached = || self.unreached();
         let answer = self.client.send(request).await.with_context(unreached)?;
         let (head, body) = answer.into_parts();
         let text =

@@ -1,0 +1,165 @@
+//! Puts parts together into one file, in the order of the times of their lines.
+//!
+//! Takes parts that are sorted each; yields what was written. May not hold more than a window of each part.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use crate::stamp::Stamp;
+use crate::store::{Artefacts, ArtefactsFailed, Part};
+use crate::upload::Upload;
+
+/// Bytes of all windows together, and bounds of one.
+const WINDOWS: usize = 16 * 1024 * 1024;
+const LEAST_WINDOW: usize = 16 * 1024;
+const MOST_WINDOW: usize = 512 * 1024;
+/// Most parts that are read at once. More are put together in turns.
+const WIDTH: usize = 512;
+
+/// What was written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Merged {
+    /// Lines.
+    pub lines: u64,
+    /// Bytes.
+    pub bytes: u64,
+}
+
+impl Artefacts {
+    /// Puts all parts of the job of this UID together into one file: by time, and of one time by part. `done` is told how many bytes
+    /// were written, now and then.
+    ///
+    /// # Errors
+    /// Why the file is not known to be there.
+    pub async fn merge_parts(
+        &self,
+        job: &str,
+        mut into: Upload,
+        done: impl Fn(u64) + Send,
+    ) -> Result<Merged, ArtefactsFailed> {
+        self.drop_turns(job).await?;
+        let mut parts = self.parts(job).await?;
+        let mut turn = 0_u32;
+        while parts.len() > WIDTH {
+            let mut merged = Vec::new();
+            for some in parts.chunks(WIDTH) {
+                let name = format!("{turn:010}");
+                let mut upload = self.write_part((job, TURNS, &name)).await?;
+                merge(self, some, &mut upload, &|_| {}).await?;
+                upload.finish().await?;
+                merged.extend(self.find_part((job, TURNS, &name), 0).await?.map(|(part, _)| part));
+                turn = turn.saturating_add(1);
+            }
+            parts = merged;
+        }
+        let lines = merge(self, &parts, &mut into, &done).await?;
+        self.drop_turns(job).await?;
+        Ok(Merged { lines, bytes: into.finish().await? })
+    }
+}
+
+/// Bytes between two words of how far it is.
+const TOLD_EACH: u64 = 64 * 1024 * 1024;
+/// Whose parts the results of turns are: no pod has this name. A merge that begins anew makes them anew.
+pub(crate) const TURNS: &str = ".turns";
+
+async fn merge(
+    store: &Artefacts,
+    parts: &[Part],
+    into: &mut Upload,
+    done: &(impl Fn(u64) + Send),
+) -> Result<u64, ArtefactsFailed> {
+    let size = WINDOWS.checked_div(parts.len()).unwrap_or(WINDOWS).clamp(LEAST_WINDOW, MOST_WINDOW);
+    let mut windows: Vec<Window<'_>> = parts.iter().map(|part| Window::of(store, part, size)).collect();
+    let mut next = BinaryHeap::new();
+    for (number, window) in windows.iter_mut().enumerate() {
+        next.extend(window.stamp().await?.map(|stamp| Reverse((stamp, number))));
+    }
+    let (mut lines, mut written, mut told) = (0_u64, 0_u64, 0_u64);
+    while let Some(Reverse((_, number))) = next.pop() {
+        let Some(window) = windows.get_mut(number) else { continue };
+        let other = next.peek().map(|Reverse(other)| *other);
+        loop {
+            written = written.saturating_add(window.copy_line(into).await?);
+            lines = lines.saturating_add(1);
+            match window.stamp().await? {
+                None => break,
+                Some(stamp) if other.is_some_and(|other| other < (stamp, number)) => {
+                    next.push(Reverse((stamp, number)));
+                    break;
+                }
+                Some(_) => {}
+            }
+        }
+        if written.saturating_sub(told) > TOLD_EACH {
+            told = written;
+            done(written);
+        }
+    }
+    Ok(lines)
+}
+
+/// A window of a part, which moves on.
+struct Window<'a> {
+    store: &'a Artefacts,
+    part: &'a Part,
+    size: usize,
+    /// How much of the part was read.
+    read: u64,
+    held: Vec<u8>,
+    at: usize,
+}
+
+impl<'a> Window<'a> {
+    fn of(store: &'a Artefacts, part: &'a Part, size: usize) -> Self {
+        Self { store, part, size, read: 0, held: Vec::new(), at: 0 }
+    }
+
+    fn rest(&self) -> &[u8] {
+        self.held.get(self.at..).unwrap_or_default()
+    }
+
+    /// Reads on. False at the end of the part.
+    async fn read_on(&mut self) -> Result<bool, ArtefactsFailed> {
+        if self.read >= self.part.size {
+            return Ok(false);
+        }
+        let to = self.read.saturating_add(self.size as u64).min(self.part.size);
+        let more = self.store.read(&self.part.place, self.read..to).await?;
+        self.held.drain(..self.at);
+        self.at = 0;
+        self.held.extend_from_slice(&more);
+        self.read = to;
+        Ok(true)
+    }
+
+    /// The time of the next line; `None` after the last one.
+    async fn stamp(&mut self) -> Result<Option<Stamp>, ArtefactsFailed> {
+        loop {
+            if let Some(stamp) = Stamp::of_line(self.rest()) {
+                return Ok(Some(stamp));
+            }
+            if !self.read_on().await? {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Copies a line, however long it is. Yields its bytes.
+    async fn copy_line(&mut self, into: &mut Upload) -> Result<u64, ArtefactsFailed> {
+        let mut bytes = 0_u64;
+        loop {
+            let rest = self.rest();
+            let (count, is_whole) = match memchr::memchr(b'\n', rest) {
+                Some(end) => (end.saturating_add(1), true),
+                None => (rest.len(), false),
+            };
+            into.write(rest.get(..count).unwrap_or_default()).await?;
+            bytes = bytes.saturating_add(count as u64);
+            self.at = self.at.saturating_add(count);
+            if is_whole || !self.read_on().await? {
+                return Ok(bytes);
+            }
+        }
+    }
+}

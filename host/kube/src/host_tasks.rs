@@ -1,0 +1,169 @@
+//! Tasks that the host itself does, as the rounds see them: objects in memory, which are made, change and go as pods do.
+//!
+//! A write to one goes to whoever does the tasks of this process, and to no API server. May not keep one longer than its term.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use oarlock_core::cluster::object::{Kind, Object, ObjectKey};
+use oarlock_core::cluster::store::Indexed;
+use oarlock_core::cluster::task_pod::{ContainerEnd, JOB_UID, TaskPod};
+use oarlock_core::cluster::writes::{Stopped, Write};
+use parking_lot::Mutex;
+use serde_json::Value;
+
+use crate::cluster::{Cluster, Link};
+
+/// Whoever does the tasks of this process.
+pub trait HostTasks: Send + Sync {
+    /// Begins a task, or goes on with it. What becomes of it is told by [`Cluster::show_task`].
+    fn begin(&self, task: HostTask);
+    /// Ends a task, if it goes on. Nothing more is told of it.
+    fn end(&self, name: &str);
+}
+
+/// A task of the host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostTask {
+    /// Its name: the same for ever for one job, target and task.
+    pub name: String,
+    /// UID of the OperationJob.
+    pub job_uid: String,
+    /// Its kind, such as `collect-logs`.
+    pub kind: String,
+    /// The target's namespace, name and UID.
+    pub target: (String, String, String),
+    /// When its job was made, in RFC 3339.
+    pub until: String,
+}
+
+/// How far a task is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum HostTaskState {
+    /// It goes on, and this says how.
+    Running(String),
+    /// It was done, with this output.
+    Done(String),
+    /// It could not be done, for this reason, whose first word is for programs.
+    Failed(String),
+}
+
+/// Who does the tasks of a process, and those that rounds may see.
+#[derive(Default)]
+pub(crate) struct HostTaskPort {
+    runner: Mutex<Option<Arc<dyn HostTasks>>>,
+    version: AtomicU64,
+    begun: Mutex<BTreeMap<String, Value>>,
+}
+
+impl HostTaskPort {
+    fn next(&self) -> u64 {
+        self.version.fetch_add(1, Ordering::Relaxed).saturating_add(1)
+    }
+
+    /// Notes that a task goes on. False where that was known.
+    fn note(&self, name: &str, body: &Value) -> bool {
+        let mut begun = self.begun.lock();
+        if begun.contains_key(name) {
+            return false;
+        }
+        let mut body = body.clone();
+        // One that is begun anew in this process is another object.
+        if let Some(metadata) = body.get_mut("metadata").and_then(Value::as_object_mut) {
+            metadata.insert("uid".to_owned(), format!("{name}-{}", self.next()).into());
+        }
+        begun.insert(name.to_owned(), body);
+        true
+    }
+}
+
+impl HostTask {
+    fn read(body: &Value) -> Option<Self> {
+        let text = |at: &str| body.pointer(at).and_then(Value::as_str).map(str::to_owned);
+        Some(Self {
+            name: text("/metadata/name")?,
+            job_uid: body.pointer("/metadata/labels")?.get(JOB_UID)?.as_str()?.to_owned(),
+            kind: text("/spec/kind")?,
+            target: (text("/spec/target/namespace")?, text("/spec/target/name")?, text("/spec/target/uid")?),
+            until: text("/spec/until")?,
+        })
+    }
+}
+
+impl Link {
+    /// Makes a write to a task of the host.
+    pub(crate) fn host_task(&self, write: &Write, dry_run: bool) -> Result<Value, Stopped> {
+        let object = write.object();
+        let refused = |message: &str| Err(Stopped::Refused { message: message.to_owned() });
+        let Some(runner) = self.host_tasks.runner.lock().clone() else {
+            return refused("this host keeps no files: an admin has to start it with `--data DIR`");
+        };
+        if dry_run {
+            return Ok(Value::Null);
+        }
+        match write {
+            Write::Create { body, .. } => {
+                let Some(task) = HostTask::read(body) else { return refused("its target is not known") };
+                if !self.host_tasks.note(&task.name, body) {
+                    return Ok(Value::Null);
+                }
+                self.show(&task.name, HostTaskState::Running(String::new()));
+                runner.begin(task);
+            }
+            Write::Delete { uid, .. } => {
+                self.host_tasks.begun.lock().remove(&object.name);
+                runner.end(&object.name);
+                self.objects.send(self.objects.store.confirm_gone(object, uid), None);
+            }
+            Write::Patch { .. } | Write::Evict { .. } => return refused("a task is made and deleted, and not changed"),
+        }
+        Ok(Value::Null)
+    }
+
+    fn show(&self, name: &str, state: HostTaskState) {
+        let Some(body) = self.host_tasks.begun.lock().get(name).cloned() else { return };
+        let Some(object) = Object::slim(&body, &Kind::host_task(), &[]) else { return };
+        let resource_version = self.host_tasks.next().to_string();
+        self.objects.take(Object { task: Some(Box::new(as_pod(state))), resource_version, ..object });
+    }
+}
+
+/// How a task fares, as a pod would show it.
+fn as_pod(state: HostTaskState) -> TaskPod {
+    let end = |exit_code, message| Some(ContainerEnd { exit_code, message, reason: String::new() });
+    let (ended, why) = match state {
+        HostTaskState::Running(how) => (None, how),
+        HostTaskState::Done(output) => (end(0, output), String::new()),
+        HostTaskState::Failed(why) => (end(1, String::new()), why),
+    };
+    TaskPod { started: true, ended, why, ..TaskPod::default() }
+}
+
+impl Cluster {
+    /// From now on the tasks of this process are done by this one.
+    pub fn do_tasks(&self, runner: Arc<dyn HostTasks>) {
+        let labels = [JOB_UID.to_owned()].into();
+        self.store().keep(&Kind::host_task(), Indexed { labels, ..Indexed::default() });
+        *self.link.host_tasks.runner.lock() = Some(runner);
+    }
+
+    /// Shows the rounds how far a task is.
+    pub fn show_task(&self, name: &str, state: HostTaskState) {
+        self.link.show(name, state);
+    }
+
+    /// Ends all tasks: a term is over, and none of another one is known.
+    pub fn end_tasks(&self) {
+        let begun = std::mem::take(&mut *self.link.host_tasks.begun.lock());
+        let runner = self.link.host_tasks.runner.lock().clone();
+        for name in begun.keys() {
+            runner.iter().for_each(|runner| runner.end(name));
+            let namespace = Some(self.tasks().namespace.clone());
+            let key = ObjectKey { kind: Kind::host_task(), namespace, name: name.clone() };
+            if let Some(object) = self.store().get(&key) {
+                self.link.objects.send(self.store().confirm_gone(&key, &object.uid), None);
+            }
+        }
+    }
+}

@@ -1,0 +1,318 @@
+//! Collects the logs of pods for OpsJobs: the task `collect-logs` of each target, and one file of what these have collected.
+//!
+//! Takes tasks and jobs; tells the rounds what becomes of them. What was collected is a part of its own for each run of a container, and
+//! stays as it is: a host that is killed goes on with the parts that are missing. May not hold a log in memory. Source: docs/opsjob.md 11.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use oarlock_artefacts::part::{LogRoom, PartFailed, PartOf, write_part};
+use oarlock_artefacts::stamp::{LENGTH, Stamp};
+use oarlock_artefacts::{Artefacts, ArtefactsFailed};
+use oarlock_core::ops_job::outcomes::StoredFile;
+use oarlock_kube::Cluster;
+use oarlock_kube::host_tasks::{HostTask, HostTaskState, HostTasks};
+use oarlock_kube::logs::{ContainerRun, LogFailed};
+use parking_lot::Mutex;
+use serde_json::json;
+use tokio::sync::Semaphore;
+use tokio::task::AbortHandle;
+use tokio::time::{Duration, sleep};
+
+/// Logs that are read at once.
+const AT_ONCE: usize = 8;
+/// Most bytes that are collected for one job, times and labels among them.
+const MOST_BYTES: u64 = 10 * 1024 * 1024 * 1024;
+/// How often a pod is tried whose logs cannot be read, and the wait before the second time, which doubles.
+const TRIES: u32 = 4;
+const FIRST_WAIT: Duration = Duration::from_secs(1);
+/// How often a pod is looked at again whose containers were restarted meanwhile.
+const LOOKS: u32 = 10;
+/// A log whose first line came so long after its container began has had other lines before, or its container said nothing.
+const LATE: SignedDuration = SignedDuration::from_secs(60);
+/// Most names in the output of a task.
+const NAMED: usize = 4;
+
+/// Collects logs. Clones share what goes on.
+#[derive(Clone)]
+pub(crate) struct Logs {
+    cluster: Cluster,
+    artefacts: Artefacts,
+    places: Arc<Semaphore>,
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Default)]
+struct State {
+    /// The tasks that go on, by name.
+    tasks: HashMap<String, AbortHandle>,
+    /// What is left for each job, by the UID of its OperationJob.
+    rooms: HashMap<String, Arc<LogRoom>>,
+    /// The OperationJobs for which a host before has collected something.
+    before: HashSet<String>,
+    /// The files that are put together, by the UID of the OperationJob.
+    files: HashMap<String, Making>,
+}
+
+/// A file that is put together.
+enum Making {
+    Underway(AbortHandle, String),
+    Over(Result<StoredFile, String>),
+}
+
+/// The file that a job is to have.
+pub(crate) struct LogFileOf<'a> {
+    /// The UID of its OperationJob.
+    pub(crate) child: &'a str,
+    /// Its name.
+    pub(crate) job: &'a str,
+    /// The name of the file.
+    pub(crate) file: &'a str,
+}
+
+/// How far the file of a job is.
+pub(crate) enum LogFile {
+    Underway(String),
+    Over(Result<StoredFile, String>),
+}
+
+/// Why the logs of a pod were not collected.
+enum CollectFailed {
+    /// They will not be.
+    ForGood(String),
+    /// They may be, later.
+    ForNow(String),
+}
+
+impl From<ArtefactsFailed> for CollectFailed {
+    fn from(failed: ArtefactsFailed) -> Self {
+        Self::ForNow(format!("what was read cannot be stored: {failed}"))
+    }
+}
+
+impl HostTasks for Logs {
+    fn begin(&self, task: HostTask) {
+        let (logs, name) = (self.clone(), task.name.clone());
+        let going = tokio::spawn(async move { logs.run(task).await });
+        if let Some(before) = self.state.lock().tasks.insert(name, going.abort_handle()) {
+            before.abort();
+        }
+    }
+
+    fn end(&self, name: &str) {
+        if let Some(task) = self.state.lock().tasks.remove(name) {
+            task.abort();
+        }
+    }
+}
+
+impl Logs {
+    pub(crate) fn new(cluster: Cluster, artefacts: Artefacts) -> Self {
+        Self { cluster, artefacts, places: Arc::new(Semaphore::new(AT_ONCE)), state: Arc::default() }
+    }
+
+    async fn run(&self, task: HostTask) {
+        let state = self.collect_in_turn(&task).await;
+        if let HostTaskState::Failed(why) = &state {
+            let (namespace, pod, _) = &task.target;
+            tracing::warn!(namespace, pod, why, "failed to collect the logs of a pod");
+        }
+        self.cluster.show_task(&task.name, state);
+    }
+
+    async fn collect_in_turn(&self, task: &HostTask) -> HostTaskState {
+        let Ok(_place) = self.places.acquire().await else { return HostTaskState::Failed("the host ends".to_owned()) };
+        let mut wait = FIRST_WAIT;
+        for left in (0..TRIES).rev() {
+            match self.collect(task).await {
+                Ok(output) => return HostTaskState::Done(output),
+                Err(CollectFailed::ForNow(why)) if left > 0 => {
+                    self.cluster.show_task(&task.name, HostTaskState::Running(why));
+                    sleep(wait).await;
+                    wait = wait.saturating_mul(2);
+                }
+                Err(CollectFailed::ForNow(why) | CollectFailed::ForGood(why)) => return HostTaskState::Failed(why),
+            }
+        }
+        HostTaskState::Failed("it was tried too often".to_owned())
+    }
+
+    /// Collects the logs of all runs that the API shows, until none is there that was not collected.
+    async fn collect(&self, task: &HostTask) -> Result<String, CollectFailed> {
+        let room = self.room_of(&task.job_uid).await?;
+        let mut runs = self.runs(task).await?;
+        for _ in 0..LOOKS {
+            let mut is_whole = true;
+            for run in &runs {
+                is_whole &= self.collect_run(task, run, &room).await?;
+            }
+            let now = self.runs(task).await?;
+            if is_whole && now == runs {
+                return self.said_of(task, &runs, &room).await;
+            }
+            runs = now;
+        }
+        Err(CollectFailed::ForNow("its containers are restarted faster than their logs can be read".to_owned()))
+    }
+
+    async fn runs(&self, task: &HostTask) -> Result<Vec<ContainerRun>, CollectFailed> {
+        let (namespace, pod, uid) = &task.target;
+        match self.cluster.container_runs((namespace, pod, uid)).await {
+            Ok(Some(runs)) => Ok(runs),
+            Ok(None) => Err(CollectFailed::ForGood(format!("pod {pod} is gone"))),
+            Err(failed) => Err(CollectFailed::ForNow(failed.message)),
+        }
+    }
+
+    /// Collects the log of a run, if that was not done. False where it was another run that was read.
+    async fn collect_run(&self, task: &HostTask, run: &ContainerRun, room: &LogRoom) -> Result<bool, CollectFailed> {
+        let (namespace, pod, _) = &task.target;
+        let name = part_name(run);
+        let part = (task.job_uid.as_str(), pod.as_str(), name.as_str());
+        if self.artefacts.find_part(part, 0).await?.is_some() {
+            return Ok(true);
+        }
+        let log = match self.cluster.open_log((namespace, pod), run).await {
+            Ok(log) => log,
+            // It has no log, or it was restarted meanwhile, which the next look shows.
+            Err(LogFailed::NoSuchRun(_)) => return Ok(true),
+            Err(LogFailed::Unavailable(why)) => return Err(CollectFailed::ForNow(why)),
+        };
+        let label = format!("{namespace}/{pod}/{}{}", run.container, if run.is_previous { " previous" } else { "" });
+        let stamp = |time: Option<Timestamp>| time.map_or(Stamp::LEAST, Stamp::of);
+        let until = task.until.parse().ok().map_or(Stamp::MOST, Stamp::end_of);
+        let of = PartOf { label: &label, began: stamp(run.began), until, room };
+        let mut upload = self.artefacts.write_part(part).await?;
+        let written = write_part(log, &of, &mut upload).await.map_err(|failed| match failed {
+            PartFailed::Store(failed) => failed.into(),
+            failed => CollectFailed::ForNow(failed.to_string()),
+        })?;
+        if !self.runs(task).await?.contains(run) {
+            room.give_back(written.bytes);
+            return Ok(false);
+        }
+        upload.finish().await?;
+        Ok(true)
+    }
+
+    /// The output of a task: the containers of whose log older lines are likely.
+    async fn said_of(&self, task: &HostTask, runs: &[ContainerRun], room: &LogRoom) -> Result<String, CollectFailed> {
+        let (_, pod, _) = &task.target;
+        let (mut bytes, mut rotated) = (0_u64, Vec::new());
+        for run in runs {
+            let name = part_name(run);
+            let found = self.artefacts.find_part((&task.job_uid, pod, &name), LENGTH as u64).await?;
+            let Some((part, beginning)) = found else { continue };
+            bytes = bytes.saturating_add(part.size);
+            let first = Stamp::of_line(&beginning).and_then(|stamp| stamp.time());
+            let is_late = first.zip(run.began).is_some_and(|(first, began)| first.duration_since(began) > LATE);
+            if is_late && rotated.len() < NAMED && !rotated.contains(&run.container) {
+                rotated.push(run.container.clone());
+            }
+        }
+        Ok(json!({"bytes": bytes, "maybeRotated": rotated, "truncated": room.is_used_up()}).to_string())
+    }
+
+    /// What is left for a job: what a host before has collected counts too.
+    async fn room_of(&self, job: &str) -> Result<Arc<LogRoom>, CollectFailed> {
+        if let Some(room) = self.state.lock().rooms.get(job) {
+            return Ok(room.clone());
+        }
+        let taken: u64 = self.artefacts.parts(job).await?.iter().map(|part| part.size).sum();
+        let room = Arc::new(LogRoom::of(MOST_BYTES.saturating_sub(taken)));
+        Ok(self.state.lock().rooms.entry(job.to_owned()).or_insert(room).clone())
+    }
+
+    /// Puts the file of a job together, once, in the background. `tell` is called when that is over.
+    pub(crate) fn file(&self, of: &LogFileOf<'_>, now: Timestamp, tell: impl FnOnce() + Send + 'static) -> LogFile {
+        let mut state = self.state.lock();
+        match state.files.get(of.child) {
+            Some(Making::Underway(_, how)) => return LogFile::Underway(how.clone()),
+            Some(Making::Over(Ok(file))) => return LogFile::Over(Ok(file.clone())),
+            Some(Making::Over(Err(_))) => {
+                let Some(Making::Over(over)) = state.files.remove(of.child) else {
+                    return LogFile::Underway(String::new());
+                };
+                return LogFile::Over(over);
+            }
+            None => {}
+        }
+        let (logs, child) = (self.clone(), of.child.to_owned());
+        let (job, file) = (of.job.to_owned(), of.file.to_owned());
+        let making = tokio::spawn(async move {
+            let made = logs.make_file(&child, (&job, &file), now).await.map_err(|failed| failed.to_string());
+            logs.state.lock().files.insert(child, Making::Over(made));
+            tell();
+        });
+        let how = "putting the logs together".to_owned();
+        state.files.insert(of.child.to_owned(), Making::Underway(making.abort_handle(), how.clone()));
+        LogFile::Underway(how)
+    }
+
+    async fn make_file(
+        &self,
+        child: &str,
+        (job, file): (&str, &str),
+        now: Timestamp,
+    ) -> Result<StoredFile, ArtefactsFailed> {
+        let upload = self.artefacts.write((job, file), now).await?;
+        let told = |bytes: u64| {
+            if let Some(Making::Underway(_, how)) = self.state.lock().files.get_mut(child) {
+                *how = format!("putting the logs together: {} MiB", bytes / (1024 * 1024));
+            }
+        };
+        let merged = self.artefacts.merge_parts(child, upload, told).await?;
+        Ok(StoredFile { reference: Artefacts::reference(job, file), size: merged.bytes, lines: merged.lines })
+    }
+
+    /// The OperationJob of this UID is gone, and what was collected for it goes too.
+    pub(crate) fn job_is_gone(&self, job: &str) {
+        let (was_read, file) = {
+            let mut state = self.state.lock();
+            let was_read = state.rooms.remove(job).is_some() | state.before.remove(job);
+            (was_read, state.files.remove(job))
+        };
+        if let Some(Making::Underway(making, _)) = &file {
+            making.abort();
+        }
+        if was_read || file.is_some() {
+            self.drop_parts(job);
+        }
+    }
+
+    fn drop_parts(&self, job: &str) {
+        let (logs, job) = (self.clone(), job.to_owned());
+        tokio::spawn(async move {
+            if let Err(failed) = logs.artefacts.drop_parts(&job).await {
+                tracing::warn!(error = %failed, job, "failed to remove collected logs; the next sweep tries again");
+            }
+        });
+    }
+
+    /// Removes what was collected for jobs that are gone.
+    pub(crate) async fn sweep(&self) {
+        let found = self.artefacts.jobs_with_parts().await.unwrap_or_default();
+        // Noted before the jobs are listed, which also comes later than the parts: none that has just begun is missing, and of none
+        // that goes meanwhile anything stays.
+        self.state.lock().before.extend(found.iter().cloned());
+        let Ok(jobs) = self.cluster.list_jobs().await else { return };
+        for uid in found.into_iter().filter(|uid| !jobs.iter().any(|job| job.uid == *uid)) {
+            self.job_is_gone(&uid);
+        }
+    }
+
+    /// Ends the files that are being put together: the term is over.
+    pub(crate) fn end_files(&self) {
+        for (_, making) in self.state.lock().files.drain() {
+            if let Making::Underway(making, _) = making {
+                making.abort();
+            }
+        }
+    }
+}
+
+/// The name of a part: it sorts by container, and of one by run.
+fn part_name(run: &ContainerRun) -> String {
+    format!("{:03}-{}-{:010}", run.place, run.container, run.number)
+}
