@@ -1,5 +1,5 @@
 //! The acts of the story of OpsJobs by REST, in order: a reboot, another one of the same node that is refused, a check that is stopped, a
-//! script of a template, and a list.
+//! script of a template, the logs of a workload, and a list.
 //!
 //! Requests are those of curl, as whoever has a client of the API would send them. What came of it is judged by the nodes and the world's
 //! ledger.
@@ -19,9 +19,10 @@ use crate::commands::ops::follow_by_rest;
 
 /// What is on the stage.
 pub(super) const SCENERY: Scenery = Scenery {
-    plugins: &["addon", "preflight", "reboot"],
+    plugins: &["addon", "dumplog", "preflight", "reboot"],
     grants: concat!(
         include_str!("../../../../plugins/addon/grant.yaml"),
+        include_str!("../../../../plugins/dumplog/grant.yaml"),
         include_str!("../../../../plugins/preflight/grant.yaml"),
         include_str!("../../../../plugins/reboot/grant.yaml")
     ),
@@ -48,6 +49,22 @@ spec:
   script: |
     # sim: output timers are off
     systemctl disable --now apt-daily-upgrade.timer && echo timers are off
+";
+
+/// Whose logs are collected.
+const TALKERS: &str = "\
+apiVersion: apps/v1
+kind: StatefulSet
+metadata: {name: talkers, namespace: default}
+spec:
+  serviceName: talkers
+  replicas: 2
+  selector: {matchLabels: {app: talkers}}
+  template:
+    metadata: {labels: {app: talkers}}
+    spec:
+      containers:
+      - {name: main, image: busybox, command: [sh, -c, 'echo begin; while true; do echo tick; sleep 1; done']}
 ";
 
 /// The story while it is told.
@@ -85,13 +102,14 @@ impl OpsActs<'_> {
         self.reboot().await?;
         self.stop_a_check().await?;
         self.run_scripts().await?;
+        self.collect_logs().await?;
         self.list().await
     }
 
     async fn begin(&self) -> anyhow::Result<()> {
         let RestPlace { url, token, .. } = self.rest;
         let told = format!(
-            "A Kubernetes API in memory with 3 nodes, and a host that gets the plugins addon, preflight and reboot. It serves OpsJobs by REST\n\
+            "A Kubernetes API in memory with 3 nodes, and a host that gets the plugins addon, dumplog, preflight and reboot. It serves OpsJobs by REST\n\
              at {url}, with a page about it at {url}/docs. Who asks, a token says that the API server made:"
         );
         self.play.screen.say(&told).await?;
@@ -153,11 +171,50 @@ impl OpsActs<'_> {
         self.check(said == 2, &format!("{said} nodes say that their timers are off")).await
     }
 
+    async fn collect_logs(&mut self) -> anyhow::Result<()> {
+        self.play.screen.title("4. The logs of a workload are one file").await?;
+        self.play.apply(TALKERS).await?;
+        self.until_they_talk().await?;
+        let body = json!({"name": "dump-log", "type": "dumplog",
+            "inputs": [{"name": "workload", "value": "default/statefulset/talkers"}], "timeoutSecond": 600});
+        let made = self.curl("POST", "/api/v1/opsjobs", Some(&body)).await?;
+        let path = format!("/api/v1/opsjobs/{}", made.text("jobId"));
+        self.until(&path, "Succeeded").await?;
+        let ended = self.curl("GET", &path, None).await?;
+        let outputs = ended.body.get("outputs").and_then(Value::as_array).into_iter().flatten();
+        let address = outputs.into_iter().find(|output| output.get("name").is_some_and(|name| name == "endpoint"));
+        let address = address.and_then(|output| output.get("value")?.as_str()).unwrap_or_default();
+        self.play.screen.command(&format!("curl '{address}'"), "").await?;
+        let output =
+            Command::new("curl").args(["--silent", "--show-error", "--max-time", "20", address]).output().await?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        self.play.screen.say(text.trim_end()).await?;
+        let times: Vec<&str> = text.lines().filter_map(|line| line.split(' ').next()).collect();
+        let pods = ["talkers-0", "talkers-1"].iter().filter(|pod| text.contains(**pod)).count();
+        let holds = pods == 2 && times.is_sorted() && times.len() >= 4;
+        self.check(holds, &format!("{} lines of {pods} pods, in the order of their times", times.len())).await
+    }
+
+    async fn until_they_talk(&self) -> anyhow::Result<()> {
+        let deadline = Instant::now() + ACT_ENDS_WITHIN;
+        let is_ready = |pod: &Value| pod.pointer("/status/containerStatuses/0/ready") == Some(&Value::Bool(true));
+        loop {
+            let pods = self.play.user.pods("talkers").await?;
+            if pods.iter().filter(|pod| is_ready(&json!(pod))).count() == 2 {
+                return Ok(());
+            }
+            if Instant::now() > deadline {
+                bail!("timed out after {ACT_ENDS_WITHIN:?} waiting for the pods of talkers");
+            }
+            sleep(ASK_EVERY).await;
+        }
+    }
+
     async fn list(&mut self) -> anyhow::Result<()> {
-        self.play.screen.title("4. What there was").await?;
+        self.play.screen.title("5. What there was").await?;
         let listed = self.curl("GET", "/api/v1/opsjobs?sortBy=creationTime&order=asc", None).await?;
         let count = listed.body.get("totalCount").and_then(Value::as_u64);
-        self.check(count == Some(3), &format!("{} jobs are listed", count.unwrap_or(0))).await?;
+        self.check(count == Some(4), &format!("{} jobs are listed", count.unwrap_or(0))).await?;
         let is_left = |node: &Value| node.pointer("/spec/unschedulable") == Some(&Value::Bool(true));
         let left = self.play.user.nodes().await?.iter().filter(|node| is_left(&json!(node))).count();
         self.check(left == 0, &format!("{left} nodes are left cordoned")).await

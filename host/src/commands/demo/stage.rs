@@ -9,6 +9,7 @@ use anyhow::{Context as _, bail};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Client;
 use kube::api::Api;
+use oarlock_artefacts::Artefacts;
 use oarlock_core::round::task_settings::TaskSettings;
 use oarlock_kube::lease::NOTE;
 use oarlock_sim::world::{Ledger, Span, Timings, World};
@@ -106,6 +107,7 @@ impl Stage {
         check_plugins(&plugins_from, plugins)?;
         let scratch = Scratch::new()?;
         let directory = scratch.path().join("plugins");
+        let artefacts = Artefacts::in_folder(scratch.path()).map_err(anyhow::Error::msg)?;
         std::fs::create_dir(&directory).with_context(|| format!("cannot make {}", directory.display()))?;
         let grants = scratch.write("grants.yaml", &format!("{SHIPPED_GRANTS}---\n{grants}"))?;
         let sleep_factor = if hurried { SLEEP_HURRIED } else { 1.0 };
@@ -124,7 +126,7 @@ impl Stage {
             namespace: HOST_NAMESPACE.to_owned(),
             resync: RESYNC,
             tasks: TaskSettings::default(),
-            place: HostPlace::default(),
+            place: HostPlace { artefacts: Some(artefacts), ..HostPlace::default() },
             memory_limit: None,
         })
         .await?;
