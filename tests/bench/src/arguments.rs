@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::flows::arguments::Flows;
+use crate::logs::LogsBench;
 use crate::policies::Policies;
 use crate::rest::RestBench;
 
@@ -30,6 +31,8 @@ pub(crate) enum What {
     Flows(Flows),
     /// The admission policies of pods: what they cost whoever writes a pod
     Policies(Policies),
+    /// The logs of a workload: how fast a host collects them, and in what memory
+    Logs(LogsBench),
     /// The REST API of OpsJobs: creates, and reads beside clients that mean no good
     Rest(RestBench),
     /// The bare client that `flows` starts

@@ -28,6 +28,9 @@ const REBOOT_GRANTS: &str = include_str!("../../../plugins/reboot/grant.yaml");
 /// What preflight may do.
 const PREFLIGHT_GRANTS: &str = include_str!("../../../plugins/preflight/grant.yaml");
 
+/// What dumplog may do.
+const DUMPLOG_GRANTS: &str = include_str!("../../../plugins/dumplog/grant.yaml");
+
 /// The plugins that a host finds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Dropped {
@@ -41,6 +44,8 @@ pub(crate) enum Dropped {
     Preflight,
     /// The one that reboots nodes, for OpsJobs.
     Ops,
+    /// The one that collects logs, for OpsJobs.
+    Logs,
 }
 
 impl Dropped {
@@ -50,6 +55,7 @@ impl Dropped {
             Self::WithHostile => &["replace.wasm", "hostile.wasm"],
             Self::Reboot | Self::Ops => &["reboot.wasm"],
             Self::Preflight => &["preflight.wasm"],
+            Self::Logs => &["dumplog.wasm"],
         }
     }
 
@@ -59,6 +65,7 @@ impl Dropped {
             Self::WithHostile => format!("{GRANTS}\n---\n{HOSTILE_GRANTS}"),
             Self::Reboot | Self::Ops => REBOOT_GRANTS.to_owned(),
             Self::Preflight => PREFLIGHT_GRANTS.to_owned(),
+            Self::Logs => DUMPLOG_GRANTS.to_owned(),
         }
     }
 }
@@ -92,7 +99,7 @@ pub(crate) async fn manifests_with_flows() -> anyhow::Result<Vec<serde_json::Val
 pub(crate) async fn manifests_for(dropped: Dropped) -> anyhow::Result<Vec<serde_json::Value>> {
     let file = std::env::temp_dir().join(format!("oarlock-bench-{}.grants.yaml", std::process::id()));
     std::fs::write(&file, dropped.grants())?;
-    let ops = (dropped == Dropped::Ops).then_some("--ops");
+    let ops = matches!(dropped, Dropped::Ops | Dropped::Logs).then_some("--ops");
     let printed = Command::new(binary()?).arg("manifests").arg("--grants").arg(&file).args(ops).output().await;
     std::fs::remove_file(&file)?;
     let printed = printed.context("cannot run `oarlock manifests`")?;
@@ -225,6 +232,7 @@ fn spawn(folder: &Path, kubeconfig: &Path, identity: &str, address: &str) -> any
     let mut command = std::process::Command::new(binary()?);
     command.args(["host", "--identity", identity, "--listen", address, "--task-image", "oarlock"]);
     command.arg("--plugins").arg(folder.join("plugins")).arg("--kubeconfig").arg(kubeconfig);
+    command.arg("--data").arg(folder.join("data"));
     children::Child::spawn("the host", command, folder.join("host.log"))
 }
 

@@ -25,6 +25,7 @@ mod ideal;
 mod idle;
 mod job_watch;
 mod kills;
+mod logs;
 mod meter;
 mod metrics;
 mod neighbours;
@@ -76,6 +77,10 @@ fn main() -> anyhow::Result<()> {
             let figures = runtime.block_on(policies::run(&asked))?;
             println!("{}", table::policies(&figures));
             (figures, asked.common.json)
+        }
+        What::Logs(asked) => {
+            let components = asked.common.plugins_from.clone().unwrap_or_else(components);
+            (runtime.block_on(logs::run(&asked, &components))?, asked.common.json)
         }
         What::Rest(asked) => {
             let components = asked.common.plugins_from.clone().unwrap_or_else(components);

@@ -168,6 +168,7 @@ Examples:
   cargo xtask bench flows                                         JobFlows and DaemonJobs beside a bare client, their goals beside them
   cargo xtask bench flows --measure daemon,large --rounds 1       1,000 nodes, and 5,000 beside them
   cargo xtask bench policies --rounds 9                           CPU of the API server per pod write, without and with them
+  cargo xtask bench logs                                          1 GB of logs of 20 pods, beside a client that reads and drops them
   cargo xtask bench rest                                          creates and reads by REST, beside slow, flooding and idle clients
   cargo xtask bench operations --scenario outage --failure api-server-killed --mode evict --rounds 3
 
@@ -184,6 +185,8 @@ pub(crate) enum Subject {
     Flows,
     /// The admission policies of pods: what they cost whoever writes a pod
     Policies,
+    /// The logs of a workload: how fast a host collects them, and in what memory
+    Logs,
     /// The REST API of OpsJobs: creates, and reads beside clients that mean no good
     Rest,
 }

@@ -1,0 +1,206 @@
+//! The bench of dumplogs: how fast a host collects the logs of a workload, beside a client that reads the same logs and drops them.
+//!
+//! Takes how many pods and lines; yields bytes a second of both, and what the host's memory rose by. May not judge.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use clap::Args;
+use futures::{AsyncReadExt as _, StreamExt as _, TryStreamExt as _, stream};
+use k8s_openapi::api::apps::v1::StatefulSet;
+use k8s_openapi::api::core::v1::Pod;
+use kube::Client;
+use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, ListParams, LogParams, PostParams};
+use oarlock_bed::install::{self, Way};
+use oarlock_sim::world::{World, WorldOptions};
+use serde_json::{Value, json};
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::arguments::Common;
+use crate::children::{Dropped, HostProcess, manifests_for};
+use crate::goals::{self, Goal};
+use crate::spread::{self, round};
+use crate::usage;
+
+/// Logs that the bare reader reads at once, as the host does.
+const AT_ONCE: usize = 8;
+/// Longest time of a step.
+const PATIENCE: Duration = Duration::from_secs(600);
+const MIB: f64 = 1024.0 * 1024.0;
+/// What each line says before its number.
+const TEXT: &str = "the quick brown fox jumps over the lazy dog, and the lazy dog does not mind that at all, number";
+
+const GOALS: [Goal; 3] = [
+    Goal { figure: "/ofBare", name: "bytes a second, of a bare reader of the same API", goal: "at least 0.7" },
+    Goal { figure: "/memoryMib", name: "memory above idle, MiB", goal: "at most 64" },
+    Goal { figure: "/host/mibPerSecond", name: "MiB of logs a second, from the create to the end", goal: "told" },
+];
+
+const NOTES: &str = "\
+A cluster in memory in this process makes the logs up as they are read; host and bare reader come to it by HTTP. bare: 8 logs at once, read
+and dropped. host: from the create of the OpsJob to its end, the file put together and on the disk. Bytes are those of the API, with times.";
+
+/// What to measure.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct LogsBench {
+    /// How many pods
+    #[arg(long, default_value = "20", value_parser = clap::value_parser!(u32).range(1..=500))]
+    pub(crate) targets: u32,
+    /// How many lines of about 130 bytes each of them has
+    #[arg(long, default_value = "400000", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) lines: u32,
+    /// How often
+    #[arg(long, default_value = "3", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) rounds: u32,
+    #[command(flatten)]
+    pub(crate) common: Common,
+}
+
+/// Measures, and prints each figure beside its goal.
+///
+/// # Errors
+/// If the host does not run, or loses a line.
+pub(crate) async fn run(asked: &LogsBench, components: &Path) -> anyhow::Result<Value> {
+    let site = LogSite::start(asked).await?;
+    let host = HostProcess::start(&site.kubeconfig, components, Dropped::Logs).await?;
+    let mut rounds = Vec::new();
+    for number in 1..=asked.rounds {
+        let figures = site.measure(&host, asked, number).await?;
+        println!("round {number}: {figures}");
+        rounds.push(figures);
+    }
+    host.stop().await?;
+    let spread = spread::of(&rounds.iter().collect::<Vec<_>>());
+    let whole = goals::beside(json!({"rounds": rounds, "spread": spread, "notes": NOTES}), &GOALS);
+    for row in whole.get("goals").and_then(Value::as_array).into_iter().flatten() {
+        println!("{row}");
+    }
+    println!("{NOTES}");
+    Ok(whole)
+}
+
+/// A cluster in memory, served, with pods that have printed their lines.
+struct LogSite {
+    kubeconfig: PathBuf,
+    client: Client,
+    _world: World,
+}
+
+impl LogSite {
+    async fn start(asked: &LogsBench) -> anyhow::Result<Self> {
+        let clock = Arc::new(oarlock_sim::RealClock);
+        let cluster = oarlock_sim::Cluster::new(oarlock_sim::Options { clock: clock.clone(), ..Default::default() });
+        let inside = Client::new(cluster.service(), "default");
+        install::install(&inside, &manifests_for(Dropped::Logs).await?, Way::CreateMissing).await?;
+        let world = World::start(inside.clone(), WorldOptions { nodes: 3, ..WorldOptions::new(1, clock) }).await?;
+        let listener = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await?;
+        let url = format!("http://{}", listener.local_addr()?);
+        tokio::spawn(async move { cluster.serve(listener).await });
+        let kubeconfig = std::env::temp_dir().join(format!("oarlock-bench-logs-{}.kubeconfig", std::process::id()));
+        let text = json!({"apiVersion": "v1", "kind": "Config", "current-context": "sim",
+            "clusters": [{"name": "sim", "cluster": {"server": url}}], "users": [{"name": "sim", "user": {}}],
+            "contexts": [{"name": "sim", "context": {"cluster": "sim", "user": "sim", "namespace": "default"}}]});
+        std::fs::write(&kubeconfig, text.to_string())?;
+        let client = Client::try_from(kube::Config::new(url.parse()?))?;
+        let site = Self { kubeconfig, client, _world: world };
+        site.talk(asked).await?;
+        Ok(site)
+    }
+
+    fn pods(&self) -> Api<Pod> {
+        Api::namespaced(self.client.clone(), "default")
+    }
+
+    async fn talk(&self, asked: &LogsBench) -> anyhow::Result<()> {
+        let command = json!(["sh", "-c", format!("seq -f '{TEXT} %g' {}; sleep 86400", asked.lines)]);
+        let labels = json!({"app": "talkers"});
+        let set = json!({"metadata": {"name": "talkers"}, "spec": {"serviceName": "talkers", "replicas": asked.targets,
+            "podManagementPolicy": "Parallel", "selector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels},
+                "spec": {"containers": [{"name": "main", "image": "busybox", "command": command}]}}}});
+        let sets: Api<StatefulSet> = Api::namespaced(self.client.clone(), "default");
+        sets.create(&PostParams::default(), &serde_json::from_value(set)?).await?;
+        let ready = async {
+            loop {
+                let pods = self.pods().list(&ListParams::default().labels("app=talkers")).await?.items;
+                let is_ready = |pod: &&Pod| {
+                    let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_ref());
+                    conditions.is_some_and(|all| all.iter().any(|one| one.type_ == "Ready" && one.status == "True"))
+                };
+                if pods.iter().filter(is_ready).count() >= asked.targets as usize {
+                    // Each line has a time of its own, a microsecond after the one before.
+                    sleep(Duration::from_secs(1) + Duration::from_micros(asked.lines.into())).await;
+                    return anyhow::Ok(());
+                }
+                sleep(Duration::from_millis(100)).await;
+            }
+        };
+        timeout(PATIENCE, ready).await.context("the pods are not Ready")?
+    }
+
+    /// Reads all logs and drops them. Yields their bytes.
+    async fn read_bare(&self) -> anyhow::Result<u64> {
+        let pods = self.pods().list(&ListParams::default().labels("app=talkers")).await?.items;
+        let read = stream::iter(pods).map(|pod| async move {
+            let name = pod.metadata.name.context("a pod has a name")?;
+            let params = LogParams { timestamps: true, ..LogParams::default() };
+            let mut log = Box::pin(self.pods().log_stream(&name, &params).await?);
+            let (mut piece, mut bytes) = (vec![0; 64 * 1024], 0_u64);
+            loop {
+                match log.read(&mut piece).await? {
+                    0 => return anyhow::Ok(bytes),
+                    count => bytes += count as u64,
+                }
+            }
+        });
+        let all: Vec<u64> = read.buffer_unordered(AT_ONCE).try_collect().await?;
+        Ok(all.iter().sum())
+    }
+
+    async fn measure(&self, host: &HostProcess, asked: &LogsBench, number: u32) -> anyhow::Result<Value> {
+        let begun = Instant::now();
+        let bytes = self.read_bare().await?;
+        let bare = begun.elapsed();
+        let idle = usage::rss_kib(host.id())?;
+        let begun = Instant::now();
+        let (job, peak) = self.collect(host, &format!("logs-{number}")).await?;
+        let took = begun.elapsed();
+        let lines = u64::from(asked.lines) * u64::from(asked.targets);
+        let outputs = job.pointer("/status/outputs").and_then(Value::as_array).cloned().unwrap_or_default();
+        let told = outputs.iter().find(|output| output.get("name").is_some_and(|name| name == "lines"));
+        let told = told.and_then(|output| output.get("value")?.as_str()?.parse::<u64>().ok());
+        ensure!(told == Some(lines), "{told:?} lines of {lines}: {job:#}");
+        #[allow(clippy::cast_precision_loss, reason = "far below 2^52")]
+        let (mib, rise) = (bytes as f64 / MIB, peak.saturating_sub(idle) as f64 / 1024.0);
+        let [bare, took] = [bare, took].map(|time| mib / time.as_secs_f64());
+        Ok(json!({"mib": round(mib), "bare": {"mibPerSecond": round(bare)}, "host": {"mibPerSecond": round(took)},
+            "ofBare": round(took / bare), "memoryMib": round(rise)}))
+    }
+
+    /// Has the host collect all logs. Yields the job at its end, and the most memory that the host had, in KiB.
+    async fn collect(&self, host: &HostProcess, name: &str) -> anyhow::Result<(Value, u64)> {
+        let resource = ApiResource {
+            group: "oarlock.dev".into(),
+            version: "v1alpha1".into(),
+            api_version: "oarlock.dev/v1alpha1".into(),
+            kind: "OpsJob".into(),
+            plural: "opsjobs".into(),
+        };
+        let jobs: Api<DynamicObject> = Api::all_with(self.client.clone(), &resource);
+        let spec = json!({"type": "dumplog", "inputs": [{"name": "workload", "value": "default/statefulset/talkers"}]});
+        jobs.create(&PostParams::default(), &DynamicObject::new(name, &resource).data(json!({ "spec": spec }))).await?;
+        let (begun, mut peak) = (Instant::now(), 0);
+        loop {
+            peak = peak.max(usage::rss_kib(host.id())?);
+            let job = jobs.get(name).await?.data;
+            if job.pointer("/status/finishedAt").is_some() {
+                ensure!(job.pointer("/status/phase").is_some_and(|phase| phase == "Succeeded"), "{job:#}");
+                jobs.delete(name, &DeleteParams::default()).await?;
+                return Ok((job, peak));
+            }
+            ensure!(begun.elapsed() < PATIENCE, "the job does not end: {job:#}");
+            sleep(Duration::from_millis(20)).await;
+        }
+    }
+}
