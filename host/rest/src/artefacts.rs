@@ -35,12 +35,17 @@ impl Parts {
             let has_file = self.artefacts.is_some() && is_file_name(file);
             // Whoever asked for the job may have lost the right to read what it found.
             let may_read = has_file && self.rights.has(caller, &to_file(job)).await?;
-            output.value = if may_read {
-                let path = self.signatures.path(id, file, self.now().as_second()).await?;
-                format!("{base}{path}")
-            } else {
-                String::new()
-            };
+            let mut address = String::new();
+            if may_read {
+                match self.signatures.path(id, file, self.now().as_second()).await {
+                    Ok(path) => address = format!("{base}{path}"),
+                    // The job can be read all the same.
+                    Err(refusal) => {
+                        tracing::warn!(job = id, why = refusal.message, "no address of a file can be signed")
+                    }
+                }
+            }
+            output.value = address;
         }
         Ok(())
     }

@@ -29,8 +29,10 @@ impl Claims {
     /// Takes these places for a job of this name, or yields the first one that another job has.
     pub(crate) fn take(&self, job: &str, places: Vec<HeldPlace>, cache: &OpsCache) -> Result<Claim<'_>, PlaceTaken> {
         let mut held = self.0.lock();
-        let claimed = places.iter().find_map(|place| Some((place.clone(), held.get(place)?.clone())));
-        if let Some((place, holder)) = claimed.or_else(|| holder(&places, cache)) {
+        // One that is sent twice under one key is one job.
+        let other = |place: &HeldPlace| held.get(place).filter(|holder| *holder != job).cloned();
+        let claimed = places.iter().find_map(|place| Some((place.clone(), other(place)?)));
+        if let Some((place, holder)) = claimed.or_else(|| holder(job, &places, cache)) {
             return Err(PlaceTaken { place, holder });
         }
         held.extend(places.iter().map(|place| (place.clone(), job.to_owned())));
@@ -38,10 +40,10 @@ impl Claims {
     }
 }
 
-/// The first of these places that a job has which lives, and that job.
-fn holder(places: &[HeldPlace], cache: &OpsCache) -> Option<(HeldPlace, String)> {
+/// The first of these places that another job has which lives, and that job.
+fn holder(own: &str, places: &[HeldPlace], cache: &OpsCache) -> Option<(HeldPlace, String)> {
     let wanted: HashSet<&HeldPlace> = places.iter().collect();
-    cache.jobs().into_iter().filter(|job| job.is_live()).find_map(|job| {
+    cache.jobs().into_iter().filter(|job| job.is_live() && job.view.name != own).find_map(|job| {
         let place = job.view.places().into_iter().find(|place| wanted.contains(place))?;
         Some((place, job.view.name.clone()))
     })

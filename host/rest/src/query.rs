@@ -205,6 +205,11 @@ fn time(name: &str, text: &str) -> Result<Timestamp, OpsRefusal> {
     if let Ok(time) = text.parse::<Timestamp>() {
         return Ok(time);
     }
+    // The last day that can be written stands for ever.
+    let day = text.strip_prefix("9999-12-31").is_some_and(|rest| rest.starts_with(['T', 't']));
+    if day && text.trim_end_matches(['Z', 'z']).parse::<DateTime>().is_ok() {
+        return Ok(Timestamp::MAX);
+    }
     let civil: DateTime = text.parse().map_err(|_| wrong())?;
     let is_whole = text.contains(['T', 't']) && !text.contains('[') && !text.ends_with(['z', 'Z']);
     let zoned = civil.to_zoned(TimeZone::UTC).ok().filter(|_| is_whole);
@@ -251,6 +256,8 @@ mod tests {
         let read = ListQuery::read(Some("foo=1&foo=2&limit=&phase=&sortBy=JOBNAME&order=asc"), now()).unwrap();
         assert_eq!((read.limit, read.sort_by, read.is_ascending, read.phase), (100, "jobName", true, None));
         assert_eq!(read.until.duration_since(read.since), BACK);
+        let for_ever = ListQuery::read(Some("until=9999-12-31T23:59:59Z"), now()).unwrap();
+        assert_eq!(for_ever.until, Timestamp::MAX);
         for same in [
             "2026-01-01T00:00:00Z",
             "2026-01-01T01:00:00%2B01:00",

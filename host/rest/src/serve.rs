@@ -16,10 +16,12 @@ use axum_server::accept::NoDelayAcceptor;
 use axum_server::tls_rustls::{RustlsAcceptor, RustlsConfig};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use http::{HeaderValue, Method, Request, Response, StatusCode, header};
-use hyper_util::rt::TokioTimer;
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use hyper_util::server::conn::auto::Builder;
 use oarlock_core::ops_job::refusal::{Code, OpsRefusal};
 use ring::rand::{SecureRandom as _, SystemRandom};
+use rustls::ServerConfig;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use utoipa_swagger_ui::{Config, SwaggerUi};
@@ -101,7 +103,10 @@ impl Listening {
         let tls = match tls {
             None => None,
             Some(tls) => match RustlsConfig::from_pem_file(&tls.certificate, &tls.key).await {
-                Ok(config) => Some((tls, config)),
+                Ok(config) => {
+                    speak_http1(&config);
+                    Some((tls, config))
+                }
                 Err(cause) => return Err(RestError::Tls { tls, cause }),
             },
         };
@@ -143,6 +148,8 @@ impl Listening {
         });
         let mut server = axum_server::from_tcp(self.listener)?.handle(handle);
         let http = server.http_builder();
+        // To tell HTTP/2 apart, a connection would be waited for without end.
+        *http = Builder::new(TokioExecutor::new()).http1_only();
         http.http1().timer(TokioTimer::new()).header_read_timeout(HEAD_TIME).max_buf_size(HEAD).max_headers(HEADERS);
         let served = match self.tls {
             None => server.acceptor(NoDelayAcceptor::new()).serve(app).await,
@@ -160,6 +167,13 @@ impl Listening {
     }
 }
 
+/// Has clients told that there is no HTTP/2.
+fn speak_http1(config: &RustlsConfig) {
+    let mut own = ServerConfig::clone(&config.get_inner());
+    own.alpn_protocols = vec![b"http/1.1".to_vec()];
+    config.reload_from_config(Arc::new(own));
+}
+
 /// Takes a new certificate when its files change. One that cannot be used leaves the old one in its place.
 async fn reload(files: Tls, config: RustlsConfig, stop: CancellationToken) {
     let mut before = contents(&files).await;
@@ -170,7 +184,10 @@ async fn reload(files: Tls, config: RustlsConfig, stop: CancellationToken) {
         }
         let Some((certificate, key)) = now.clone() else { continue };
         match config.reload_from_pem(certificate, key).await {
-            Ok(()) => tracing::info!("the certificate of the REST API was read anew"),
+            Ok(()) => {
+                speak_http1(&config);
+                tracing::info!("the certificate of the REST API was read anew");
+            }
             Err(error) => {
                 tracing::error!(error = %error, "the new certificate of the REST API cannot be used; the old one stays")
             }
@@ -216,13 +233,7 @@ fn router(rest: Rest, ready: Readiness, scheme: &'static str) -> Router {
 async fn all(mut request: Request<Body>, next: Next, scheme: &'static str) -> Response<Body> {
     let id = request_id(&request);
     request.extensions_mut().insert(RequestId(id.clone()));
-    // HTTP/2 has it in the address.
-    let authority = request.uri().authority().map(http::uri::Authority::as_str);
-    let host = request.headers().get(header::HOST).and_then(|host| host.to_str().ok());
-    let host = authority.or(host).unwrap_or_default();
-    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b':' | b'-' | b'[' | b']');
-    let host = if host.bytes().all(is_plain) { host } else { "" };
-    let base = Base(if host.is_empty() { String::new() } else { format!("{scheme}://{host}") });
+    let base = base(request.headers(), scheme);
     request.extensions_mut().insert(base);
     let has_form = request.uri().path() != "/readyz";
     let mut response = in_time(next.run(request)).await;
@@ -233,6 +244,17 @@ async fn all(mut request: Request<Body>, next: Next, scheme: &'static str) -> Re
         response.headers_mut().insert(REQUEST_ID, id);
     }
     response
+}
+
+/// The scheme and the address by which a client has reached this API.
+fn base(headers: &HeaderMap, scheme: &str) -> Base {
+    let told = |name: &str| headers.get(name).and_then(|own| own.to_str().ok());
+    // A proxy that ends TLS says so. Whoever makes it up is given addresses that do not work.
+    let scheme = if told("x-forwarded-proto") == Some("https") { "https" } else { scheme };
+    let host = told(header::HOST.as_str()).unwrap_or_default();
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b':' | b'-' | b'[' | b']');
+    let is_host = !host.is_empty() && host.bytes().all(is_plain);
+    Base(if is_host { format!("{scheme}://{host}") } else { String::new() })
 }
 
 /// The answer, or that it took too long.

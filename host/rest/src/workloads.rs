@@ -9,8 +9,8 @@ use oarlock_core::ops_job::workload::WorkloadName;
 
 use crate::errors::of_request;
 
-/// Most of one kind that are looked at.
-const OF_A_KIND: u32 = 10;
+/// Most of one kind that are looked at: one more than may be meant.
+const OF_A_KIND: u32 = 11;
 
 /// The workloads that `namespace/kind/name`, `namespace/name` or `name` may mean. Of the first form it is not known whether it is there.
 pub(crate) async fn candidates(client: &Client, text: &str) -> Result<Vec<WorkloadName>, OpsRefusal> {

@@ -1,8 +1,11 @@
 //! What cannot be right, each with its status, its code and its message.
 
+use std::time::Duration;
+
 use anyhow::ensure;
 use http::Method;
 use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use super::served::{FAST, Sent, Served};
 
@@ -250,6 +253,21 @@ async fn play(served: &Served) -> anyhow::Result<()> {
         "{answer:?}"
     );
     ensure!(answer.text("/targets/0/name") == "node-0", "{answer:?}");
+    Ok(())
+}
+
+/// Whoever connects and says nothing, or speaks what is not spoken here, is not waited for.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_connection_that_says_nothing_ends() -> anyhow::Result<()> {
+    let served = Served::in_memory(&FAST).await?;
+    let address = served.address();
+    for begin in ["", "P", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "GET / HTTP/1.1\r\nHost: a"] {
+        let mut stream = tokio::net::TcpStream::connect(&address).await?;
+        stream.write_all(begin.as_bytes()).await?;
+        let mut said = Vec::new();
+        let ended = tokio::time::timeout(Duration::from_secs(60), stream.read_to_end(&mut said)).await;
+        ensure!(ended.is_ok(), "{begin:?} is waited for");
+    }
     Ok(())
 }
 

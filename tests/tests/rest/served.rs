@@ -217,6 +217,11 @@ impl Served {
         self.bind(account, &format!("of-{account}")).await
     }
 
+    /// Where it listens.
+    pub(crate) fn address(&self) -> String {
+        self.url.trim_start_matches("http://").to_owned()
+    }
+
     /// Where its process writes what it does.
     pub(crate) fn log(&self) -> PathBuf {
         self.folder.join("host.log")

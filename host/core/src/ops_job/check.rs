@@ -40,8 +40,10 @@ pub(super) fn check_parameters(spec: &Value) -> Result<(Map<String, Value>, Stri
     if env.len() > VARIABLES {
         return refuse("env", format_args!("at most {VARIABLES} variables"));
     }
-    if let Some((name, _)) = env.iter().find(|(name, value)| !is_variable(name) || !value.is_string()) {
-        let rule = format!("text by name, of letters, digits and _, and none that begins with {OWN_VARIABLES}");
+    let is_text = |value: &Value| value.as_str().is_some_and(|text| !text.contains('\0'));
+    if let Some((name, _)) = env.iter().find(|(name, value)| !is_variable(name) || !is_text(value)) {
+        let rule =
+            format!("text without 0 by name, of letters, digits and _, and none that begins with {OWN_VARIABLES}");
         return refuse(&format!("env.{}", shown(name, 64)), rule);
     }
     if list(spec, "/hostpath").len() > HOST_PATHS {

@@ -105,6 +105,7 @@ impl Inputs {
             "workspace" => single(&mut self.scope.workspace)?,
             "cluster" => single(&mut self.scope.cluster)?,
             "drain" => match value {
+                _ if self.drain.is_some() => return refuse(field, "one drain at most"),
                 "true" | "false" => self.drain = Some(value == "true"),
                 _ => return refuse(field, "drain is true or false"),
             },

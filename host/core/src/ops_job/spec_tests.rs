@@ -55,6 +55,14 @@ fn what_breaks_a_rule_is_named_with_its_field_and_the_rule() {
     let cases = [
         (with(reboot(), &json!({"type": "Reboot"})), "spec.type: one of addon,"),
         (with(reboot(), &json!({"type": "dumplog"})), "spec.inputs: dumplog takes one workload"),
+        (
+            with(
+                reboot(),
+                &json!({"inputs": [{"name": "drain", "value": "true"}, {"name": "drain", "value": "false"}]}),
+            ),
+            "spec.inputs[1]: one drain at most",
+        ),
+        (with(preflight(), &json!({"env": {"A": "a\u{0}"}})), "spec.env.A: text without 0 by name"),
         (with(json!({"type": "exportimage"}), &input("workload", "a/pod/b")), "spec.type: exportimage is not served"),
         (with(reboot(), &json!({"inputs": []})), "spec.inputs: 1 to 5000"),
         (

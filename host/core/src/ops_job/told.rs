@@ -58,9 +58,8 @@ pub(super) fn unresolved_words(unresolved: &Unresolved) -> Why {
         Unresolved::TooLarge(count, bytes) => Why::new(
             "Invalid",
             format!(
-                "the names of {count} targets take {} KiB, for which there is no room beside the spec: make several jobs, or ask for nodes \
-                 by workspace or cluster",
-                bytes / 1_024
+                "there is no room for the names of {count} targets, of {bytes} bytes, beside the spec: make several jobs, or ask for \
+                 nodes by workspace or cluster"
             ),
         ),
         Unresolved::TooMany(count) => Why::new("Invalid", format!("{count} targets are too many: at most {MOST}")),

@@ -255,7 +255,11 @@ impl Judge<'_> {
             self.body.asked.kind.is_for_nodes()
                 || self.body.asked.scope.workspace.as_ref().is_none_or(|own| *own == candidate.namespace)
         };
-        let candidates: Vec<&WorkloadName> = candidates.iter().filter(of_workspace).take(CANDIDATES).collect();
+        let candidates: Vec<&WorkloadName> = candidates.iter().filter(of_workspace).collect();
+        if candidates.len() > CANDIDATES {
+            let words = format!("more than {CANDIDATES} are called so: write it as namespace/kind/name");
+            return refused(Code::BadRequest, format!("inputs: workload {}: {words}", shown(text, 256)));
+        }
         let asked: Vec<Access> = candidates.iter().map(|candidate| Access::to_workload(candidate)).collect();
         self.denied(&asked)?;
         let is_readable = |candidate: &&&WorkloadName| self.may(&Access::to_workload(candidate)) == Some(true);

@@ -88,6 +88,11 @@ fn of_workloads_only_those_count_that_the_caller_may_read() {
     assert!(told.0 == 400 && told.1.contains("d/deployment/web, e/statefulset/web"), "{told:?}");
     may(&mut known, false, true);
     assert_eq!(verdict(&body, &known, here()), Ok(OpsVerdict::Needs(RequestNeed::Found(vec![other.clone()]))));
+    // Whom the rights to so many would be asked for, some of them would not be seen.
+    let many = (0..=CANDIDATES).map(|n| WorkloadName::read(&format!("n{n}/deployment/web")).unwrap());
+    known.candidates.insert("web".to_owned(), many.collect());
+    let told = refused(&body, &known);
+    assert!(told.0 == 400 && told.1.contains("more than 10 are called so"), "{told:?}");
 }
 
 #[test]

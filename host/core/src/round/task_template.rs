@@ -143,7 +143,8 @@ impl Target<'_> {
             ("OARLOCK_NODE_COUNT", count.to_string()),
         ];
         let asked = check.env.iter().filter(|(key, _)| own.iter().all(|(name, _)| name != key));
-        let env = asked.map(|(key, value)| json!({"name": key, "value": value}));
+        // Kubernetes puts variables in for `$(NAME)`, and `$$` is a `$` that it leaves alone.
+        let env = asked.map(|(key, value)| json!({"name": key, "value": value.replace('$', "$$")}));
         let env: Vec<Value> =
             env.chain(own.iter().map(|(name, value)| json!({"name": name, "value": value}))).collect();
         let command = match check.script {

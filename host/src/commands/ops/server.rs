@@ -64,6 +64,9 @@ impl ServerArgs {
         if !matches!(address.scheme_str(), Some("http" | "https")) || address.host().is_none() {
             bail!(wrong());
         }
+        if address.scheme_str() == Some("http") && !address.host().is_some_and(is_here) {
+            bail!("{url} would have the token sent in the clear: use https, or forward a port of this machine to it");
+        }
         let mut config = Config::new(address);
         config.default_retry = false;
         config.auth_info.token = Some(token.into());
@@ -76,6 +79,12 @@ impl ServerArgs {
         let client = Client::try_from(config).with_context(wrong)?;
         Ok(Some(Server { client, url }))
     }
+}
+
+/// True of a host that is this machine.
+fn is_here(host: &str) -> bool {
+    let address = host.trim_start_matches('[').trim_end_matches(']').parse::<std::net::IpAddr>();
+    host == "localhost" || address.is_ok_and(|address| address.is_loopback())
 }
 
 /// The certificates of a text in PEM.
@@ -199,7 +208,11 @@ impl Server {
         let value: Value = serde_json::from_slice(&text.to_bytes()).unwrap_or_default();
         if head.status != StatusCode::OK {
             let own = |field: &str| value.get(field).and_then(Value::as_str).unwrap_or_default();
-            bail!("{} ({} {})", escaped(own("errorMessage")), head.status.as_u16(), escaped(own("errorCode")));
+            let status = head.status.as_u16();
+            if own("errorMessage").is_empty() {
+                bail!("{} answers {status}: is it the REST API of OpsJobs?", self.url);
+            }
+            bail!("{} ({status} {})", escaped(own("errorMessage")), escaped(own("errorCode")));
         }
         let warnings = head.headers.get_all("warning").iter().filter_map(|text| text.to_str().ok());
         // 299 - "text"
@@ -257,6 +270,16 @@ mod tests {
     use oarlock_view::{JobView, Watched as _};
 
     use super::*;
+
+    #[test]
+    fn a_token_goes_in_the_clear_to_this_machine_alone() {
+        for here in ["localhost", "127.0.0.1", "127.8.9.1", "[::1]"] {
+            assert!(is_here(here), "{here}");
+        }
+        for elsewhere in ["10.0.0.1", "localhost.example", "[fe80::1]", "127.0.0.1.example"] {
+            assert!(!is_here(elsewhere), "{elsewhere}");
+        }
+    }
 
     #[test]
     fn an_answer_is_shown_as_the_resource_that_it_is_about() {
