@@ -4,7 +4,7 @@
 //! stays as it is: a host that is killed goes on with the parts that are missing. May not hold a log in memory. Source: docs/opsjob.md 11.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use oarlock_artefacts::part::{LogRoom, PartFailed, PartOf, write_part};
@@ -20,8 +20,9 @@ use tokio::sync::Semaphore;
 use tokio::task::AbortHandle;
 use tokio::time::{Duration, sleep};
 
-/// Logs that are read at once.
-const AT_ONCE: usize = 8;
+/// Logs that are read at once, in all and of one namespace: kubelets that do not answer hold up their own alone.
+const AT_ONCE: usize = 24;
+const OF_NAMESPACE: usize = 8;
 /// Most bytes that are collected for one job, times and labels among them.
 const MOST_BYTES: u64 = 10 * 1024 * 1024 * 1024;
 /// How often a pod is tried whose logs cannot be read, and the wait before the second time, which doubles.
@@ -40,6 +41,7 @@ pub(crate) struct Logs {
     cluster: Cluster,
     artefacts: Artefacts,
     places: Arc<Semaphore>,
+    of_namespaces: Arc<Mutex<HashMap<String, Weak<Semaphore>>>>,
     state: Arc<Mutex<State>>,
 }
 
@@ -109,7 +111,18 @@ impl HostTasks for Logs {
 
 impl Logs {
     pub(crate) fn new(cluster: Cluster, artefacts: Artefacts) -> Self {
-        Self { cluster, artefacts, places: Arc::new(Semaphore::new(AT_ONCE)), state: Arc::default() }
+        let (places, of_namespaces) = (Arc::new(Semaphore::new(AT_ONCE)), Arc::default());
+        Self { cluster, artefacts, places, of_namespaces, state: Arc::default() }
+    }
+
+    /// The places of a namespace, which are there as long as somebody wants one.
+    fn places_of(&self, namespace: &str) -> Arc<Semaphore> {
+        let mut all = self.of_namespaces.lock();
+        all.retain(|_, places| places.strong_count() > 0);
+        let known = all.get(namespace).and_then(Weak::upgrade);
+        let places = known.unwrap_or_else(|| Arc::new(Semaphore::new(OF_NAMESPACE)));
+        all.insert(namespace.to_owned(), Arc::downgrade(&places));
+        places
     }
 
     async fn run(&self, task: HostTask) {
@@ -122,7 +135,11 @@ impl Logs {
     }
 
     async fn collect_in_turn(&self, task: &HostTask) -> HostTaskState {
-        let Ok(_place) = self.places.acquire().await else { return HostTaskState::Failed("the host ends".to_owned()) };
+        let (namespace, _, _) = &task.target;
+        let own = self.places_of(namespace);
+        let (Ok(_own), Ok(_place)) = (own.acquire().await, self.places.acquire().await) else {
+            return HostTaskState::Failed("the host ends".to_owned());
+        };
         let mut wait = FIRST_WAIT;
         for left in (0..TRIES).rev() {
             match self.collect(task).await {

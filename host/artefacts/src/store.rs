@@ -28,7 +28,7 @@ const SEARCHED: Duration = Duration::from_secs(3_600);
 /// The folder of parts. No job has this name.
 const PARTS: &str = ".parts";
 /// Bytes of a piece of a file that is written.
-const PIECE: usize = 1024 * 1024;
+const PIECE: usize = 512 * 1024;
 
 /// Files. Clones share them.
 #[derive(Clone, Debug)]

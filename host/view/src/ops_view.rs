@@ -97,6 +97,12 @@ fn targets(ops: &Value) -> Vec<TargetView> {
         let passed = nodes.iter().filter(|node| node.get("passed") == Some(&Value::Bool(true)));
         succeeded.extend(passed.map(|node| text(node, "/node").to_owned()));
     }
+    // Of a dumplog, all of which it does not say that they are missing.
+    if let Some(missing) = outputs.iter().find(|output| output.name == "missing").filter(|_| has_ended) {
+        let missing: Vec<String> = serde_json::from_str(&missing.value).unwrap_or_default();
+        let named = list(ops, "/spec/targets").iter().map(|target| text(target, "/name").to_owned());
+        succeeded.extend(named.filter(|name| !missing.contains(name)));
+    }
     let failure = |name: &str| {
         let of_name = |one: &&Value| text(one, "/type") == name && text(one, "/status") == "False";
         let condition = list(ops, "/status/conditions").iter().find(of_name)?;
@@ -192,6 +198,15 @@ mod tests {
              Failed=True ToleranceExceeded: 1 of 3 targets failed\nresult: {\"failed\":1}\n\n\
              TARGET   STATE       FOR\nb        Failed            NotReady: it stays down\nc        Unknown\na        Succeeded\n"
         );
+    }
+
+    #[test]
+    fn the_pods_of_a_dumplog_have_succeeded_unless_they_are_missing() {
+        let status = json!({"phase": "Succeeded", "outputs": [{"name": "missing", "value": "[\"b\"]"}],
+            "conditions": [{"type": "b", "status": "False", "reason": "LogUnavailable", "message": "its node is down"}]});
+        let view = JobView::of_ops(&ops(&status), None);
+        let states: Vec<&str> = view.targets().iter().map(TargetView::state).collect();
+        assert_eq!(states, ["Succeeded", "Failed", "Succeeded"]);
     }
 
     #[test]
