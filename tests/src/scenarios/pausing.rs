@@ -54,7 +54,7 @@ pub async fn a_refused_eviction_is_not_tried_again_while_the_job_is_paused(rig: 
     let (target, other) = pods.split_at(1);
     let (name, other) = (names(target).join(""), names(other));
     rig.create_job("b", replace(&names(target), json!({}))).await?;
-    rig.create_job("t", replace(&other, json!({"activeDeadlineSeconds": 12}))).await?;
+    rig.create_job("t", replace(&other, json!({"activeDeadlineSeconds": 30}))).await?;
     let (blocked, other) = ("Processing/EvictionBlocked", other.join(""));
     rig.until("b", "blocked", |job| job.target(&name) == blocked).await?;
     rig.until("t", "blocked", |job| job.target(&other) == blocked).await?;
