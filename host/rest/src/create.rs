@@ -18,9 +18,9 @@ use serde_json::{Value, json};
 
 use crate::Parts;
 use crate::caller::Caller;
-use crate::claims::Claim;
 use crate::errors::{of_read, of_request};
 use crate::query::given;
+use crate::reservations::Reservation;
 use crate::workloads::candidates;
 
 /// Says of a job that was made under a key what its request was.
@@ -147,18 +147,18 @@ impl<'a> CreateRequest<'a> {
     }
 
     /// Finds out all that the verdict needs, in its order.
-    async fn judge(&self, id: &str) -> Result<(NewJob, Option<Claim<'a>>), OpsRefusal> {
+    async fn judge(&self, id: &str) -> Result<(NewJob, Option<Reservation<'a>>), OpsRefusal> {
         let parts = self.parts;
-        let (mut facts, mut claim) = (Facts::default(), None);
+        let (mut facts, mut reservation) = (Facts::default(), None);
         let here = Here { cluster: &parts.cluster, node: parts.node.as_deref() };
         loop {
             match verdict(self.body, &facts, here)? {
-                OpsVerdict::Stands(job) => return Ok((job, claim)),
+                OpsVerdict::Stands(job) => return Ok((job, reservation)),
                 OpsVerdict::Needs(RequestNeed::Taken(places)) => {
-                    let taken = parts.claims.take(id, places, parts.ops.cache());
+                    let taken = parts.reservations.take(id, places, parts.ops.cache());
                     facts.taken = Some(match taken {
                         Ok(taken) => {
-                            claim = Some(taken).filter(|_| !self.how.is_rehearsal);
+                            reservation = Some(taken).filter(|_| !self.how.is_rehearsal);
                             None
                         }
                         Err(taken) => Some(taken),

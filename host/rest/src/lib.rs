@@ -7,13 +7,13 @@ mod answers;
 mod artefacts;
 mod audit;
 mod caller;
-mod claims;
 mod create;
 mod errors;
 mod handlers;
 pub mod openapi;
 mod query;
 mod rates;
+mod reservations;
 mod rights;
 mod serve;
 mod signatures;
@@ -38,9 +38,9 @@ use tokio::time::Instant;
 
 pub use crate::caller::Caller;
 use crate::caller::Callers;
-use crate::claims::Claims;
 use crate::errors::{of_read, of_request};
 use crate::rates::Rates;
+use crate::reservations::Reservations;
 use crate::rights::Rights;
 pub use crate::serve::{Listening, Readiness, RestError, Tls};
 use crate::signatures::Signatures;
@@ -99,7 +99,7 @@ struct Parts {
     callers: Callers,
     rights: Rights,
     rates: Rates,
-    claims: Claims,
+    reservations: Reservations,
     signatures: Signatures,
     /// When all policies were last seen in force.
     policies: Mutex<Option<Instant>>,
@@ -113,7 +113,7 @@ impl Rest {
             callers: Callers::new(client.clone(), options.audience, options.takes_cluster_tokens),
             rights: Rights::new(client.clone()),
             rates: Rates::new(options.read_rate, options.write_rate),
-            claims: Claims::default(),
+            reservations: Reservations::default(),
             signatures: Signatures::new(client.clone(), options.namespace, options.url_ttl),
             policies: Mutex::default(),
             client,

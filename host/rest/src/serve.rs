@@ -17,8 +17,6 @@ use axum_server::tls_rustls::{RustlsAcceptor, RustlsConfig};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
-use hyper_util::rt::{TokioExecutor, TokioTimer};
-use hyper_util::server::conn::auto::Builder;
 use oarlock_core::ops_job::refusal::{Code, OpsRefusal};
 use ring::rand::{SecureRandom as _, SystemRandom};
 use rustls::ServerConfig;
@@ -146,11 +144,10 @@ impl Listening {
                 handle.graceful_shutdown(Some(LAST_ANSWERS));
             }
         });
-        let mut server = axum_server::from_tcp(self.listener)?.handle(handle);
-        let http = server.http_builder();
         // To tell HTTP/2 apart, a connection would be waited for without end.
-        *http = Builder::new(TokioExecutor::new()).http1_only();
-        http.http1().timer(TokioTimer::new()).header_read_timeout(HEAD_TIME).max_buf_size(HEAD).max_headers(HEADERS);
+        let mut server = axum_server::from_tcp(self.listener)?.handle(handle).http1_only();
+        let http = server.http_builder();
+        http.http1().header_read_timeout(HEAD_TIME).max_buf_size(HEAD).max_headers(HEADERS);
         let served = match self.tls {
             None => server.acceptor(NoDelayAcceptor::new()).serve(app).await,
             Some((files, config)) => {

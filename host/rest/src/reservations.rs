@@ -10,24 +10,29 @@ use parking_lot::Mutex;
 
 /// The places of jobs that this process is making, each with the name of the job.
 #[derive(Default)]
-pub(crate) struct Claims(Mutex<HashMap<HeldPlace, String>>);
+pub(crate) struct Reservations(Mutex<HashMap<HeldPlace, String>>);
 
 /// Keeps places until it is dropped: by then the job is in the cache, or was not made.
-pub(crate) struct Claim<'a> {
-    claims: &'a Claims,
+pub(crate) struct Reservation<'a> {
+    reservations: &'a Reservations,
     places: Vec<HeldPlace>,
 }
 
-impl Drop for Claim<'_> {
+impl Drop for Reservation<'_> {
     fn drop(&mut self) {
-        let mut held = self.claims.0.lock();
+        let mut held = self.reservations.0.lock();
         self.places.iter().for_each(|place| drop(held.remove(place)));
     }
 }
 
-impl Claims {
+impl Reservations {
     /// Takes these places for a job of this name, or yields the first one that another job has.
-    pub(crate) fn take(&self, job: &str, places: Vec<HeldPlace>, cache: &OpsCache) -> Result<Claim<'_>, PlaceTaken> {
+    pub(crate) fn take(
+        &self,
+        job: &str,
+        places: Vec<HeldPlace>,
+        cache: &OpsCache,
+    ) -> Result<Reservation<'_>, PlaceTaken> {
         let mut held = self.0.lock();
         // One that is sent twice under one key is one job.
         let other = |place: &HeldPlace| held.get(place).filter(|holder| *holder != job).cloned();
@@ -36,7 +41,7 @@ impl Claims {
             return Err(PlaceTaken { place, holder });
         }
         held.extend(places.iter().map(|place| (place.clone(), job.to_owned())));
-        Ok(Claim { claims: self, places })
+        Ok(Reservation { reservations: self, places })
     }
 }
 
