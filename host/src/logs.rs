@@ -7,8 +7,8 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Weak};
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use oarlock_artefacts::line_time::{LENGTH, LineTime};
 use oarlock_artefacts::part::{LogRoom, PartFailed, PartOf, write_part};
-use oarlock_artefacts::stamp::{LENGTH, Stamp};
 use oarlock_artefacts::{Artefacts, ArtefactsFailed};
 use oarlock_core::ops_job::outcomes::StoredFile;
 use oarlock_kube::Cluster;
@@ -23,6 +23,8 @@ use tokio::time::{Duration, sleep};
 /// Logs that are read at once, in all and of one namespace: kubelets that do not answer hold up their own alone.
 const AT_ONCE: usize = 24;
 const OF_NAMESPACE: usize = 8;
+/// Files that are put together at once: the next one waits.
+const FILES_AT_ONCE: usize = 2;
 /// Most bytes that are collected for one job, times and labels among them.
 const MOST_BYTES: u64 = 10 * 1024 * 1024 * 1024;
 /// How often a pod is tried whose logs cannot be read, and the wait before the second time, which doubles.
@@ -42,6 +44,7 @@ pub(crate) struct Logs {
     artefacts: Artefacts,
     places: Arc<Semaphore>,
     of_namespaces: Arc<Mutex<HashMap<String, Weak<Semaphore>>>>,
+    making: Arc<Semaphore>,
     state: Arc<Mutex<State>>,
 }
 
@@ -112,7 +115,8 @@ impl HostTasks for Logs {
 impl Logs {
     pub(crate) fn new(cluster: Cluster, artefacts: Artefacts) -> Self {
         let (places, of_namespaces) = (Arc::new(Semaphore::new(AT_ONCE)), Arc::default());
-        Self { cluster, artefacts, places, of_namespaces, state: Arc::default() }
+        let making = Arc::new(Semaphore::new(FILES_AT_ONCE));
+        Self { cluster, artefacts, places, of_namespaces, making, state: Arc::default() }
     }
 
     /// The places of a namespace, which are there as long as somebody wants one.
@@ -136,13 +140,14 @@ impl Logs {
 
     async fn collect_in_turn(&self, task: &HostTask) -> HostTaskState {
         let (namespace, _, _) = &task.target;
-        let own = self.places_of(namespace);
-        let (Ok(_own), Ok(_place)) = (own.acquire().await, self.places.acquire().await) else {
-            return HostTaskState::Failed("the host ends".to_owned());
-        };
         let mut wait = FIRST_WAIT;
         for left in (0..TRIES).rev() {
-            match self.collect(task).await {
+            // Held while it is read alone: another log may be read while this one is waited for.
+            let own = self.places_of(namespace);
+            let places = (own.acquire().await, self.places.acquire().await);
+            let collected = self.collect(task).await;
+            drop(places);
+            match collected {
                 Ok(output) => return HostTaskState::Done(output),
                 Err(CollectFailed::ForNow(why)) if left > 0 => {
                     self.cluster.show_task(&task.name, HostTaskState::Running(why));
@@ -197,19 +202,20 @@ impl Logs {
             Err(LogFailed::Unavailable(why)) => return Err(CollectFailed::ForNow(why)),
         };
         let label = format!("{namespace}/{pod}/{}{}", run.container, if run.is_previous { " previous" } else { "" });
-        let stamp = |time: Option<Timestamp>| time.map_or(Stamp::LEAST, Stamp::of);
-        let until = task.until.parse().ok().map_or(Stamp::MOST, Stamp::end_of);
-        let of = PartOf { label: &label, began: stamp(run.began), until, room };
+        let line_time = |time: Option<Timestamp>| time.map_or(LineTime::LEAST, LineTime::of);
+        let until = task.until.parse().ok().map_or(LineTime::MOST, LineTime::end_of);
+        let room = room.of_part();
+        let of = PartOf { label: &label, began: line_time(run.began), until, room: &room };
         let mut upload = self.artefacts.write_part(part).await?;
-        let written = write_part(log, &of, &mut upload).await.map_err(|failed| match failed {
+        write_part(log, &of, &mut upload).await.map_err(|failed| match failed {
             PartFailed::Store(failed) => failed.into(),
             failed => CollectFailed::ForNow(failed.to_string()),
         })?;
         if !self.runs(task).await?.contains(run) {
-            room.give_back(written.bytes);
             return Ok(false);
         }
         upload.finish().await?;
+        room.keep();
         Ok(true)
     }
 
@@ -222,13 +228,13 @@ impl Logs {
             let found = self.artefacts.find_part((&task.job_uid, pod, &name), LENGTH as u64).await?;
             let Some((part, beginning)) = found else { continue };
             bytes = bytes.saturating_add(part.size);
-            let first = Stamp::of_line(&beginning).and_then(|stamp| stamp.time());
+            let first = LineTime::of_line(&beginning).and_then(|time| time.time());
             let is_late = first.zip(run.began).is_some_and(|(first, began)| first.duration_since(began) > LATE);
             if is_late && rotated.len() < NAMED && !rotated.contains(&run.container) {
                 rotated.push(run.container.clone());
             }
         }
-        Ok(json!({"bytes": bytes, "maybeRotated": rotated, "truncated": room.is_used_up()}).to_string())
+        Ok(json!({"bytes": bytes, "maybeRotated": rotated, "truncated": room.was_short()}).to_string())
     }
 
     /// What is left for a job: what a host before has collected counts too.
@@ -273,6 +279,7 @@ impl Logs {
         (job, file): (&str, &str),
         now: Timestamp,
     ) -> Result<StoredFile, ArtefactsFailed> {
+        let _place = self.making.acquire().await;
         let upload = self.artefacts.write((job, file), now).await?;
         let told = |bytes: u64| {
             if let Some(Making::Underway(_, how)) = self.state.lock().files.get_mut(child) {

@@ -4,9 +4,9 @@
 //! log of a container -> part.rs (every line with a time and its place) -> a part -> merge.rs (k ways) -> the file of a job
 //! ```
 
+pub mod line_time;
 pub mod merge;
 pub mod part;
-pub mod stamp;
 mod store;
 mod upload;
 

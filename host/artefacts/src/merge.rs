@@ -5,8 +5,8 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use crate::stamp::Stamp;
-use crate::store::{Artefacts, ArtefactsFailed, Part};
+use crate::line_time::LineTime;
+use crate::store::{Artefacts, ArtefactsFailed, LogPart};
 use crate::upload::Upload;
 
 /// Bytes of all windows together, and bounds of one.
@@ -65,7 +65,7 @@ pub(crate) const TURNS: &str = ".turns";
 
 async fn merge(
     store: &Artefacts,
-    parts: &[Part],
+    parts: &[LogPart],
     into: &mut Upload,
     done: &(impl Fn(u64) + Send),
 ) -> Result<u64, ArtefactsFailed> {
@@ -73,7 +73,7 @@ async fn merge(
     let mut windows: Vec<Window<'_>> = parts.iter().map(|part| Window::of(store, part, size)).collect();
     let mut next = BinaryHeap::new();
     for (number, window) in windows.iter_mut().enumerate() {
-        next.extend(window.stamp().await?.map(|stamp| Reverse((stamp, number))));
+        next.extend(window.time().await?.map(|time| Reverse((time, number))));
     }
     let (mut lines, mut written, mut told) = (0_u64, 0_u64, 0_u64);
     while let Some(Reverse((_, number))) = next.pop() {
@@ -82,10 +82,10 @@ async fn merge(
         loop {
             written = written.saturating_add(window.copy_line(into).await?);
             lines = lines.saturating_add(1);
-            match window.stamp().await? {
+            match window.time().await? {
                 None => break,
-                Some(stamp) if other.is_some_and(|other| other < (stamp, number)) => {
-                    next.push(Reverse((stamp, number)));
+                Some(time) if other.is_some_and(|other| other < (time, number)) => {
+                    next.push(Reverse((time, number)));
                     break;
                 }
                 Some(_) => {}
@@ -102,7 +102,7 @@ async fn merge(
 /// A window of a part, which moves on.
 struct Window<'a> {
     store: &'a Artefacts,
-    part: &'a Part,
+    part: &'a LogPart,
     size: usize,
     /// How much of the part was read.
     read: u64,
@@ -111,7 +111,7 @@ struct Window<'a> {
 }
 
 impl<'a> Window<'a> {
-    fn of(store: &'a Artefacts, part: &'a Part, size: usize) -> Self {
+    fn of(store: &'a Artefacts, part: &'a LogPart, size: usize) -> Self {
         Self { store, part, size, read: 0, held: Vec::new(), at: 0 }
     }
 
@@ -134,10 +134,10 @@ impl<'a> Window<'a> {
     }
 
     /// The time of the next line; `None` after the last one.
-    async fn stamp(&mut self) -> Result<Option<Stamp>, ArtefactsFailed> {
+    async fn time(&mut self) -> Result<Option<LineTime>, ArtefactsFailed> {
         loop {
-            if let Some(stamp) = Stamp::of_line(self.rest()) {
-                return Ok(Some(stamp));
+            if let Some(time) = LineTime::of_line(self.rest()) {
+                return Ok(Some(time));
             }
             if !self.read_on().await? {
                 return Ok(None);

@@ -3,12 +3,12 @@
 //!
 //! Takes a log as the API shows it, with times; yields what was written. May not hold a whole line: some have no end.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use futures::io::{AsyncBufRead, AsyncBufReadExt as _};
 use tokio::time::{Duration, timeout};
 
-use crate::stamp::Stamp;
+use crate::line_time::LineTime;
 use crate::store::ArtefactsFailed;
 use crate::upload::Upload;
 
@@ -16,6 +16,10 @@ use crate::upload::Upload;
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Most bytes of what may be a time.
 const TOKEN: usize = 64;
+/// Most bytes of lines that are too late, one after the other: a clock that was wrong for a while costs its lines alone.
+const MOST_LATE: u64 = 16 * 1024 * 1024;
+/// What a job has left when a host finds it with nothing left: parts end with a line, so not each byte is taken.
+const NOTHING_LEFT: u64 = 1024 * 1024;
 
 /// Whose log it is, and how much of it is taken.
 #[derive(Debug)]
@@ -23,37 +27,65 @@ pub struct PartOf<'a> {
     /// What each of its lines says after the time: `namespace/pod/container`.
     pub label: &'a str,
     /// The time of lines that have none.
-    pub began: Stamp,
+    pub began: LineTime,
     /// The last time that is taken.
-    pub until: Stamp,
-    /// The room that is left for all logs of a job.
-    pub room: &'a LogRoom,
+    pub until: LineTime,
+    /// Its share of the room that is left for all logs of a job.
+    pub room: &'a RoomOfPart<'a>,
 }
 
 /// The bytes that all logs of a job may take together.
 #[derive(Debug)]
-pub struct LogRoom(AtomicU64);
+pub struct LogRoom {
+    left: AtomicU64,
+    was_short: AtomicBool,
+}
 
 impl LogRoom {
     /// So many.
     pub fn of(bytes: u64) -> Self {
-        Self(AtomicU64::new(bytes))
+        Self { left: AtomicU64::new(bytes), was_short: AtomicBool::new(bytes < NOTHING_LEFT) }
     }
 
-    /// Takes some of it; false where there is none left.
+    /// The room of a part that is to be written.
+    pub fn of_part(&self) -> RoomOfPart<'_> {
+        RoomOfPart { of: self, taken: AtomicU64::new(0) }
+    }
+
+    /// True where something was left out.
+    pub fn was_short(&self) -> bool {
+        self.was_short.load(Ordering::Relaxed)
+    }
+}
+
+/// What a part takes of the room of a job. Dropped before it is kept, it gives that back.
+#[derive(Debug)]
+pub struct RoomOfPart<'a> {
+    of: &'a LogRoom,
+    taken: AtomicU64,
+}
+
+impl RoomOfPart<'_> {
+    /// Takes some; false where there is none left.
     fn take(&self, bytes: usize) -> bool {
         let take = |left: u64| (left > 0).then(|| left.saturating_sub(bytes as u64));
-        self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok()
+        let Ok(left) = self.of.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take) else {
+            self.of.was_short.store(true, Ordering::Relaxed);
+            return false;
+        };
+        self.taken.fetch_add(left.min(bytes as u64), Ordering::Relaxed);
+        true
     }
 
-    /// Gives back what a part had taken that was not kept.
-    pub fn give_back(&self, bytes: u64) {
-        self.0.fetch_add(bytes, Ordering::Relaxed);
+    /// The part is stored.
+    pub fn keep(self) {
+        self.taken.store(0, Ordering::Relaxed);
     }
+}
 
-    /// True where nothing more is taken.
-    pub fn is_used_up(&self) -> bool {
-        self.0.load(Ordering::Relaxed) == 0
+impl Drop for RoomOfPart<'_> {
+    fn drop(&mut self) {
+        self.of.left.fetch_add(*self.taken.get_mut(), Ordering::Relaxed);
     }
 }
 
@@ -89,12 +121,18 @@ pub async fn write_part(
     of: &PartOf<'_>,
     into: &mut Upload,
 ) -> Result<Written, PartFailed> {
-    let mut lines =
-        Lines { of, last: of.began, token: Vec::with_capacity(TOKEN), within: false, written: Written::default() };
+    let mut lines = Lines {
+        of,
+        last: of.began,
+        token: Vec::with_capacity(TOKEN),
+        place: Within::Token,
+        late: 0,
+        written: Written::default(),
+    };
     let mut out = Vec::new();
     loop {
         let read = timeout(PATIENCE, log.fill_buf()).await.map_err(|_silent| PartFailed::Silent)??;
-        let before = (lines.within, lines.written.lines);
+        let before = (lines.place == Within::Text, lines.written.lines);
         let (count, is_over) = match read.len() {
             0 => (0, lines.end(&mut out)),
             count => (count, lines.take(read, &mut out)),
@@ -119,25 +157,46 @@ pub async fn write_part(
 
 struct Lines<'a> {
     of: &'a PartOf<'a>,
-    last: Stamp,
+    last: LineTime,
     /// The beginning of a line, up to its first space.
     token: Vec<u8>,
-    /// The text of a line is being copied.
-    within: bool,
+    place: Within,
+    /// The bytes of the lines since the last one that was not too late.
+    late: u64,
     written: Written,
 }
 
+/// What of a line comes next.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Within {
+    /// Its beginning, which may be a time.
+    Token,
+    /// Text that is copied.
+    Text,
+    /// Text that is too late.
+    Late,
+}
+
 impl Lines<'_> {
-    /// Takes a piece of a log. True once all that follows is too late.
+    /// Takes a piece of a log. True once too much in a row was too late.
     fn take(&mut self, mut bytes: &[u8], out: &mut Vec<u8>) -> bool {
         while !bytes.is_empty() {
-            if self.within {
+            if self.late > MOST_LATE {
+                return true;
+            }
+            if self.place != Within::Token {
                 let (now, later) = match memchr::memchr(b'\n', bytes) {
                     Some(end) => bytes.split_at(end.saturating_add(1)),
                     None => (bytes, &[][..]),
                 };
-                out.extend_from_slice(now);
-                self.within = now.last() != Some(&b'\n');
+                if self.place == Within::Text {
+                    out.extend_from_slice(now);
+                } else {
+                    self.late = self.late.saturating_add(now.len() as u64);
+                }
+                if now.last() == Some(&b'\n') {
+                    self.place = Within::Token;
+                }
                 bytes = later;
                 continue;
             }
@@ -154,45 +213,46 @@ impl Lines<'_> {
                 continue;
             };
             self.token.extend_from_slice(searched.get(..end).unwrap_or_default());
-            let stamp = Stamp::read(&self.token);
-            if stamp.is_some_and(|stamp| stamp.max(self.last) > self.of.until) {
-                return true;
-            }
-            self.begin_line(out, stamp);
+            let time = LineTime::read(&self.token);
+            self.begin_line(out, time);
             // The space after a time is ours already; whatever else ended the token belongs to the line.
-            let skip = usize::from(stamp.is_some() && searched.get(end) == Some(&b' '));
+            let skip = usize::from(time.is_some() && searched.get(end) == Some(&b' '));
             bytes = bytes.get(end.saturating_add(skip)..).unwrap_or_default();
         }
         false
     }
 
-    /// Begins a line with its time and place. What was no time is the beginning of its text.
-    fn begin_line(&mut self, out: &mut Vec<u8>, stamp: Option<Stamp>) {
+    /// Begins a line with its time and place, or one that is too late, as one without a time after such a one is. What was no time
+    /// is the beginning of its text.
+    fn begin_line(&mut self, out: &mut Vec<u8>, time: Option<LineTime>) {
+        if time.map_or(self.late > 0, |time| time > self.of.until) {
+            self.late = self.late.saturating_add(self.token.len() as u64);
+            self.token.clear();
+            self.place = Within::Late;
+            return;
+        }
+        self.late = 0;
         // A clock that ran backwards does not tear a stream apart.
-        self.last = stamp.unwrap_or(self.last).max(self.last);
+        self.last = time.unwrap_or(self.last).max(self.last);
         out.extend_from_slice(self.last.as_bytes());
         out.push(b' ');
         out.extend_from_slice(self.of.label.as_bytes());
         out.push(b' ');
         let text = std::mem::take(&mut self.token);
-        if stamp.is_none() {
+        if time.is_none() {
             out.extend_from_slice(&text);
         }
-        self.within = true;
+        self.place = Within::Text;
         self.written.lines = self.written.lines.saturating_add(1);
     }
 
     /// Ends the last line, which may lack its end.
     fn end(&mut self, out: &mut Vec<u8>) -> bool {
         if !self.token.is_empty() {
-            let stamp = Stamp::read(&self.token);
-            if stamp.is_none_or(|stamp| stamp.max(self.last) <= self.of.until) {
-                self.begin_line(out, stamp);
-            }
+            self.begin_line(out, LineTime::read(&self.token));
         }
-        if self.within {
+        if self.place == Within::Text {
             out.push(b'\n');
-            self.within = false;
         }
         true
     }

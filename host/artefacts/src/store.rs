@@ -25,6 +25,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const KEPT: i64 = 30 * 24 * 3_600;
 /// Least time between two searches for files that are older.
 const SEARCHED: Duration = Duration::from_secs(3_600);
+/// Seconds after which a file that is not finished, and to which nothing was added, belongs to a host that is gone.
+const UNFINISHED: u64 = 3_600;
 /// The folder of parts. No job has this name.
 const PARTS: &str = ".parts";
 /// Bytes of a piece of a file that is written.
@@ -57,7 +59,7 @@ impl From<object_store::Error> for ArtefactsFailed {
 
 /// A part of a log.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Part {
+pub struct LogPart {
     pub(crate) place: Place,
     /// Its bytes.
     pub size: u64,
@@ -137,7 +139,7 @@ impl Artefacts {
         &self,
         part: (&str, &str, &str),
         beginning: u64,
-    ) -> Result<Option<(Part, Bytes)>, ArtefactsFailed> {
+    ) -> Result<Option<(LogPart, Bytes)>, ArtefactsFailed> {
         let place = self.part(part);
         let head = match timeout(PATIENCE, self.store.head(&place)).await {
             Err(_) => return Err(ArtefactsFailed::silent(PATIENCE)),
@@ -145,19 +147,19 @@ impl Artefacts {
             Ok(head) => head?,
         };
         let beginning = self.read(&place, 0..beginning.min(head.size)).await?;
-        Ok(Some((Part { place, size: head.size }, beginning)))
+        Ok(Some((LogPart { place, size: head.size }, beginning)))
     }
 
     /// The parts of the logs of the job of this UID, by whose they are and their names.
     ///
     /// # Errors
     /// Why they are not known.
-    pub async fn parts(&self, job: &str) -> Result<Vec<Part>, ArtefactsFailed> {
+    pub async fn parts(&self, job: &str) -> Result<Vec<LogPart>, ArtefactsFailed> {
         let folder = Place::from_iter([PARTS, job]);
         let found: Vec<_> = self.within(self.store.list(Some(&folder)).try_collect()).await?;
-        let mut parts: Vec<Part> = found
+        let mut parts: Vec<LogPart> = found
             .into_iter()
-            .map(|found: object_store::ObjectMeta| Part { place: found.location, size: found.size })
+            .map(|found: object_store::ObjectMeta| LogPart { place: found.location, size: found.size })
             .collect();
         parts.sort_by(|one, other| one.place.cmp(&other.place));
         Ok(parts)
@@ -229,6 +231,29 @@ impl Artefacts {
                 tracing::warn!(error = %error, "failed to remove an old artefact; trying again in an hour");
             }
         }
+        let folder = self.path.clone();
+        if let Err(error) = tokio::task::spawn_blocking(move || remove_unfinished(&folder)).await {
+            tracing::warn!(error = %error, "failed to remove unfinished files; trying again in an hour");
+        }
+    }
+}
+
+/// Removes what hosts that were killed have not finished: the store lists no such file.
+fn remove_unfinished(folder: &Path) {
+    let is_unfinished = |name: &str| {
+        name.rsplit_once('#')
+            .is_some_and(|(_, number)| !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit()))
+    };
+    let files = walkdir::WalkDir::new(folder).into_iter().filter_map(Result::ok);
+    for file in files.filter(|file| file.file_type().is_file() && file.file_name().to_str().is_some_and(is_unfinished))
+    {
+        let age = file.metadata().ok().and_then(|about| about.modified().ok()?.elapsed().ok());
+        if age.is_none_or(|age| age.as_secs() < UNFINISHED) {
+            continue;
+        }
+        if let Err(error) = std::fs::remove_file(file.path()) {
+            tracing::warn!(error = %error, file = %file.path().display(), "failed to remove an unfinished file");
+        }
     }
 }
 
@@ -261,12 +286,21 @@ mod tests {
         let made = Timestamp::try_from(modified).unwrap();
         let ago = Duration::from_secs(u64::try_from(KEPT).unwrap() + 60);
         file.set_modified(modified - ago).unwrap();
+        fs::create_dir_all(kept.join("check-b")).unwrap();
+        let staged = [("r#1", 2 * UNFINISHED), ("r#2", 0), ("r#x", 2 * UNFINISHED)].map(|(name, age)| {
+            let path = kept.join("check-b").join(name);
+            let file = File::create(&path).unwrap();
+            let made = file.metadata().unwrap().modified().unwrap();
+            file.set_modified(made - Duration::from_secs(age)).unwrap();
+            path
+        });
         let later = Artefacts::in_folder(&folder).unwrap();
         later.publish(("check-b", "report.json"), Vec::new(), made).await.unwrap();
-        while kept.join("check-a").exists() {
+        while kept.join("check-a").exists() || staged[0].exists() {
             tokio::task::yield_now().await;
         }
         assert!(kept.join("check-b/report.json").exists());
+        assert!(staged[1].exists() && staged[2].exists(), "one is being written, the other is no such file");
         fs::remove_dir_all(folder).unwrap();
     }
 

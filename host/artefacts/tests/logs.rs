@@ -4,8 +4,8 @@
 use futures::io::{AsyncBufRead, BufReader, Cursor};
 use k8s_openapi::jiff::Timestamp;
 use oarlock_artefacts::Artefacts;
+use oarlock_artefacts::line_time::LineTime;
 use oarlock_artefacts::part::{LogRoom, PartOf, Written, write_part};
-use oarlock_artefacts::stamp::Stamp;
 use proptest::prelude::*;
 
 const ALL: &str = "9999-01-01T00:00:00Z";
@@ -28,11 +28,13 @@ impl Folder {
         room: &LogRoom,
     ) -> Written {
         let label = format!("d/{pod}/{name}");
-        let began = Stamp::read(b"2026-01-01T00:00:00Z").unwrap();
-        let of = PartOf { label: &label, began, until: Stamp::read(until.as_bytes()).unwrap(), room };
+        let began = LineTime::read(b"2026-01-01T00:00:00Z").unwrap();
+        let room = room.of_part();
+        let of = PartOf { label: &label, began, until: LineTime::read(until.as_bytes()).unwrap(), room: &room };
         let mut upload = self.1.write_part(("job", pod, name)).await.unwrap();
         let written = write_part(log, &of, &mut upload).await.unwrap();
         upload.finish().await.unwrap();
+        room.keep();
         written
     }
 
@@ -85,11 +87,36 @@ async fn a_clock_that_runs_backwards_and_lines_without_a_time_stay_where_they_we
 #[tokio::test]
 async fn a_log_that_never_ends_is_read_up_to_its_time() {
     let folder = Folder::new("endless");
-    let lines = (0..).map(|n: u64| Ok(format!("2026-01-01T00:{:02}:{:02}Z {n}\n", n / 60 % 60, n % 60)));
+    let lines = (0..).map(|n: u64| Ok(format!("2026-01-01T00:{:02}:{:02}Z {n}\n", n.min(99) / 60, n.min(99) % 60)));
     let log = futures::TryStreamExt::into_async_read(futures::stream::iter(lines));
     let written = folder.part(("p", "c"), log, "2026-01-01T00:01:01Z", &room()).await;
     assert_eq!(written.lines, 62);
     assert!(folder.text().await.ends_with("d/p/c 61\n"));
+}
+
+#[tokio::test]
+async fn a_clock_that_was_ahead_for_a_while_costs_its_lines_alone() {
+    let folder = Folder::new("ahead");
+    let log = "2026-01-01T00:00:01Z a\n2036-01-01T00:00:01Z b\nno time\n2026-01-01T00:00:02Z c\n2036-01-01T00:00:03Z d";
+    let written = folder.part(("p", "c"), log.as_bytes(), "2026-01-02T00:00:00Z", &room()).await;
+    let expected = "2026-01-01T00:00:01.000000000Z d/p/c a\n2026-01-01T00:00:02.000000000Z d/p/c c\n";
+    assert_eq!((folder.text().await.as_str(), written.lines), (expected, 2));
+}
+
+#[tokio::test]
+async fn a_part_that_is_not_kept_gives_its_room_back() {
+    let folder = Folder::new("back");
+    let room = LogRoom::of(2 * 1024 * 1024);
+    let log = vec![b'x'; 3 * 1024 * 1024];
+    let until = LineTime::read(ALL.as_bytes()).unwrap();
+    for _ in 0..2 {
+        let (mut upload, mine) = (folder.1.write_part(("job", "p", "c")).await.unwrap(), room.of_part());
+        let of = PartOf { label: "d/p/c", began: until, until, room: &mine };
+        let pieces = log.chunks(64 * 1024).map(|piece| Ok(piece.to_owned()));
+        let log = futures::TryStreamExt::into_async_read(futures::stream::iter(pieces));
+        let written = write_part(log, &of, &mut upload).await.unwrap();
+        assert!(written.bytes > 1024 * 1024 && room.was_short(), "{written:?}");
+    }
 }
 
 #[tokio::test]
@@ -112,7 +139,7 @@ async fn what_has_no_room_is_left_out_and_the_last_line_ends() {
     let log = futures::TryStreamExt::into_async_read(futures::stream::iter(pieces.map(|piece| Ok(piece.to_owned()))));
     let room = LogRoom::of(40);
     let written = folder.part(("p", "c"), log, ALL, &room).await;
-    assert_eq!((written.lines, room.is_used_up()), (1, true));
+    assert_eq!((written.lines, room.was_short()), (1, true));
     assert_eq!(folder.text().await, "2026-01-01T00:00:01.000000000Z d/p/c aaaa\n");
 }
 

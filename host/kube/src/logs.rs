@@ -35,13 +35,16 @@ pub struct ContainerRun {
 /// Why a log was not opened.
 #[derive(Debug, thiserror::Error)]
 pub enum LogFailed {
-    /// There is no such run, as far as the API server or the kubelet knows.
+    /// There is no such run, or it has not begun, as the kubelet says.
     #[error("{0}")]
     NoSuchRun(String),
     /// It cannot be had now, or not at all.
     #[error("{0}")]
     Unavailable(String),
 }
+
+/// What the API server and the kubelet say, with 400, of a run that is not there: it was removed, or it has not begun.
+const NO_SUCH_RUN: [&str; 3] = ["previous terminated container", "is waiting to start", "is not available"];
 
 const LISTS: [(&str, &str); 3] = [
     ("/spec/initContainers", "/status/initContainerStatuses"),
@@ -67,9 +70,11 @@ fn runs(pod: &Value) -> Vec<ContainerRun> {
         };
         let has = |at: &str| status.pointer(at).is_some_and(|value| !value.is_null());
         if has("/lastState/terminated") {
-            runs.push(run(restarts.saturating_sub(1), true, "/lastState/terminated/startedAt"));
+            // The count rises as a container is begun anew: while it waits for that, its newest run has the whole count, and is
+            // shown under both names.
+            let number = if has("/state/waiting") { restarts } else { restarts.saturating_sub(1) };
+            runs.push(run(number, true, "/lastState/terminated/startedAt"));
         }
-        // Of a container that waits to be restarted, the API shows the run before under both names.
         if has("/state/running") {
             runs.push(run(restarts, false, "/state/running/startedAt"));
         } else if has("/state/terminated") {
@@ -114,7 +119,9 @@ impl Cluster {
         let pods = kube::core::Request::new(format!("/api/v1/namespaces/{namespace}/pods"));
         let call = ApiCall { verb: "get", resource: "pods/log", request: pods.logs(name, &params) };
         let opened = self.link.transport.open(call).await.map_err(|error| match &error {
-            RequestError::Refused(refusal) if matches!(refusal.code, 400 | 404) => {
+            RequestError::Refused(refusal)
+                if refusal.code == 400 && NO_SUCH_RUN.iter().any(|words| refusal.status.message.contains(words)) =>
+            {
                 LogFailed::NoSuchRun(sentence(&error))
             }
             _ => LogFailed::Unavailable(sentence(&error)),
@@ -150,7 +157,7 @@ mod tests {
             run(0, "init", 0, false),
             run(1, "app", 1, true),
             run(1, "app", 2, false),
-            run(3, "loops", 3, true),
+            run(3, "loops", 4, true),
             run(4, "debug", 0, false),
         ];
         assert_eq!(shown, expected);

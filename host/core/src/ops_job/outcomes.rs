@@ -134,8 +134,12 @@ pub fn report_file(uid: &str) -> String {
     format!("report-{}.json", uid.split('-').next().unwrap_or_default())
 }
 
+/// Most bytes of the name of a workload in the name of its file, for which a file system has 255.
+const MOST_OF_WORKLOAD: usize = 200;
+
 /// The name of the file with the logs of the workload of this name, of the job of this UID.
 pub fn log_file(workload: &str, uid: &str) -> String {
+    let workload = workload.get(..MOST_OF_WORKLOAD).unwrap_or(workload);
     format!("{workload}-{}.log", uid.split('-').next().unwrap_or_default())
 }
 

@@ -427,8 +427,8 @@ impl<'a> Pass<'a> {
             self.status.rest.insert("progress".to_owned(), child.counts.write());
             if child.has_ended && self.stopping().is_none() {
                 self.take_outcomes(true);
-                // Where that cannot be read, a stop is not to wait for it.
-                if self.needs.is_none() || stopping.is_none() {
+                // Where that cannot be read, or its file takes long, a stop is not to wait for it.
+                if stopping.is_none() || self.status.has(ENDED) {
                     return;
                 }
             }

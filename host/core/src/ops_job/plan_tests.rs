@@ -472,11 +472,14 @@ fn the_logs_of_pods_are_collected_by_a_child_beside_them_and_put_together_before
 fn a_dumplog_that_is_stopped_leaves_no_file_and_one_that_lost_all_pods_fails() {
     let mut stage = dumplog();
     stage.settle();
+    stage.child(TargetCounts { total: 2, succeeded: 2, ..TargetCounts::default() }, true);
+    stage.file = JobFile::Underway("putting the logs together");
+    stage.settle();
     stage.spec["stop"] = json!(true);
     stage.settle();
     stage.child = None;
     stage.settle();
-    assert_eq!(stage.job.status.phase, Some(Phase::Failed));
+    assert_eq!(stage.job.status.condition("Failed").unwrap().reason, "Stopped");
     let outputs = stage.job.status.rest["outputs"].as_array().unwrap();
     assert!(outputs.iter().all(|output| output["name"] != "endpoint"), "{outputs:?}");
     let mut stage = dumplog();

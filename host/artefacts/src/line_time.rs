@@ -2,15 +2,15 @@
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
-/// Bytes of a stamp: `2026-01-01T00:00:00.000000000Z`.
+/// Its bytes: `2026-01-01T00:00:00.000000000Z`.
 pub const LENGTH: usize = 30;
 
 /// A time in RFC 3339, in UTC and with nine digits of a second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Stamp([u8; LENGTH]);
+pub struct LineTime([u8; LENGTH]);
 
-impl Stamp {
-    /// The stamp of a time; of one before the year 0 or after 9999, the nearest that has one.
+impl LineTime {
+    /// That of a time; of one before the year 0 or after 9999, the nearest that has one.
     pub fn of(time: Timestamp) -> Self {
         let text = format!("{time:.9}");
         text.as_bytes().try_into().map_or(Self::LEAST, Self)
@@ -68,14 +68,16 @@ mod tests {
 
     #[test]
     fn whatever_zone_and_precision_a_time_has_its_stamp_sorts_by_it() {
-        let read = |text: &str| Stamp::read(text.as_bytes());
-        let stamp = |text: &str| String::from_utf8(read(text).unwrap().as_bytes().to_vec()).unwrap();
-        assert_eq!(stamp("2026-01-01T02:00:00.5+02:00"), "2026-01-01T00:00:00.500000000Z");
-        assert_eq!(stamp("2026-01-01T00:00:00Z"), "2026-01-01T00:00:00.000000000Z");
-        assert_eq!(stamp("2026-01-01T00:00:00.123456789Z"), "2026-01-01T00:00:00.123456789Z");
+        let read = |text: &str| LineTime::read(text.as_bytes());
+        let time = |text: &str| String::from_utf8(read(text).unwrap().as_bytes().to_vec()).unwrap();
+        assert_eq!(time("2026-01-01T02:00:00.5+02:00"), "2026-01-01T00:00:00.500000000Z");
+        assert_eq!(time("2026-01-01T00:00:00Z"), "2026-01-01T00:00:00.000000000Z");
+        assert_eq!(time("2026-01-01T00:00:00.123456789Z"), "2026-01-01T00:00:00.123456789Z");
         let second = "2026-01-01T00:00:05.7Z".parse().unwrap();
-        assert_eq!(Stamp::end_of(second), read("2026-01-01T00:00:05.999999999Z").unwrap());
-        assert!(Stamp::LEAST < Stamp::of(Timestamp::UNIX_EPOCH) && Stamp::of(Timestamp::MAX) <= Stamp::MOST);
+        assert_eq!(LineTime::end_of(second), read("2026-01-01T00:00:05.999999999Z").unwrap());
+        assert!(
+            LineTime::LEAST < LineTime::of(Timestamp::UNIX_EPOCH) && LineTime::of(Timestamp::MAX) <= LineTime::MOST
+        );
         assert!(read("2026-01-01T00:00:00.1Z") < read("2026-01-01T00:00:00.10000001Z"));
         for text in ["", "unable", "2026-01-01", "2026-13-01T00:00:00.000000000Q", "99999-01-01T00:00:00Z"] {
             assert_eq!(read(text), None, "{text}");
