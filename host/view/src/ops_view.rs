@@ -150,9 +150,11 @@ fn notices(ops: &Value) -> Vec<Notice> {
 
 fn bounds(ops: &Value) -> Vec<String> {
     let number = |field: &str| ops.pointer(field).and_then(Value::as_i64).filter(|number| *number > 0);
-    let ratio = Some(text(ops, "/spec/availableRatio")).filter(|ratio| !ratio.is_empty());
+    // The API fills them in for each type, and a dumplog has none of its own.
+    let has_batches = text(ops, "/spec/type") != "dumplog";
+    let ratio = Some(text(ops, "/spec/availableRatio")).filter(|ratio| has_batches && !ratio.is_empty());
     let bounds = [
-        number("/spec/batchCount").map(|batch| format!("{batch} at once")),
+        number("/spec/batchCount").filter(|_| has_batches).map(|batch| format!("{batch} at once")),
         ratio.map(|ratio| format!("ratio {ratio}")),
         number("/spec/timeoutSecond").map(|seconds| format!("timeout {seconds} s")),
     ];

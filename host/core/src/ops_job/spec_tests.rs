@@ -62,7 +62,7 @@ fn what_breaks_a_rule_is_named_with_its_field_and_the_rule() {
             ),
             "spec.inputs[1]: one drain at most",
         ),
-        (with(preflight(), &json!({"env": {"A": "a\u{0}"}})), "spec.env.A: text without 0 by name"),
+        (with(preflight(), &json!({"env": {"A": "a\u{0}"}})), "spec.env.A: text by name, without NUL"),
         (with(json!({"type": "exportimage"}), &input("workload", "a/pod/b")), "spec.type: exportimage is not served"),
         (with(reboot(), &json!({"inputs": []})), "spec.inputs: 1 to 5000"),
         (
