@@ -90,5 +90,16 @@ async fn the_operation_job_of_an_ops_job_is_what_the_host_says_whoever_may_write
     user.refused(Method::PATCH, &own, &json!({"metadata": {"finalizers": ["e.test/f"]}}), words).await?;
     user.accepted(Method::PATCH, &own, &json!({"metadata": {"labels": {"a": "b"}}})).await?;
     let collector = Requests { client: admin.client.clone(), user: Some(collector) };
-    collector.accepted(Method::PATCH, &own, &json!({"metadata": {"ownerReferences": null}})).await
+    collector.accepted(Method::PATCH, &own, &json!({"metadata": {"ownerReferences": null}})).await?;
+    // Those on pods are where everybody may make others.
+    let there = operations_of("default");
+    let (words, mut logs) = ("only the host makes OperationJobs of this action", operation("logs", &owner));
+    user.accepted(Method::POST, &there, &operation("others", &owner)).await?;
+    logs["spec"] = json!({"action": "dumplog", "targets": [{"name": "p"}]});
+    user.refused(Method::POST, &there, &logs, words).await?;
+    host.accepted(Method::POST, &there, &logs).await?;
+    let own = format!("{there}/logs");
+    user.refused(Method::PATCH, &format!("{own}/status"), &forged, words).await?;
+    user.refused(Method::PATCH, &own, &json!({"spec": {"action": "Replace"}}), words).await?;
+    user.accepted(Method::PATCH, &own, &json!({"metadata": {"labels": {"a": "b"}}})).await
 }
