@@ -91,7 +91,8 @@ async fn the_operation_job_of_an_ops_job_is_what_the_host_says_whoever_may_write
     user.accepted(Method::PATCH, &own, &json!({"metadata": {"labels": {"a": "b"}}})).await?;
     let collector = Requests { client: admin.client.clone(), user: Some(collector) };
     collector.accepted(Method::PATCH, &own, &json!({"metadata": {"ownerReferences": null}})).await?;
-    // Those on pods are where everybody may make others.
+    // Those on pods are where everybody may make others. A grant lets the host make them there.
+    allow(&admin.client, "granted", Account::Host.user(), &rules).await?;
     let there = operations_of("default");
     let (words, mut logs) = ("only the host makes OperationJobs of this action", operation("logs", &owner));
     user.accepted(Method::POST, &there, &operation("others", &owner)).await?;

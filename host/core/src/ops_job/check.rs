@@ -42,8 +42,9 @@ pub(super) fn check_parameters(spec: &Value) -> Result<(Map<String, Value>, Stri
     }
     let is_text = |value: &Value| value.as_str().is_some_and(|text| !text.contains('\0'));
     if let Some((name, _)) = env.iter().find(|(name, value)| !is_variable(name) || !is_text(value)) {
-        let rule =
-            format!("text by name, without NUL; a name has letters, digits and _, and does not begin with {OWN_VARIABLES}");
+        let rule = format!(
+            "text by name, without NUL; a name has letters, digits and _, and does not begin with {OWN_VARIABLES}"
+        );
         return refuse(&format!("env.{}", shown(name, 64)), rule);
     }
     if list(spec, "/hostpath").len() > HOST_PATHS {
