@@ -193,6 +193,8 @@ state = "/run/containerd"
             "tlsCertFile": certificate("crt"), "tlsPrivateKeyFile": certificate("key"),
             "enforceNodeAllocatable": [],
             "failSwapOn": false,
+            // What kubelets rotate away, nobody can collect.
+            "containerLogMaxSize": "200Mi",
             "volumePluginDir": self.at("volume-plugins"),
             "address": "0.0.0.0", "port": 10250, "healthzPort": 0, "readOnlyPort": 0,
             "nodeStatusUpdateFrequency": "2s",

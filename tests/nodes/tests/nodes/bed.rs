@@ -1,6 +1,7 @@
 //! The cluster that all scenarios share, and what each has of it.
 
 use std::io::Write as _;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -9,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, ensure};
 use oarlock_nodes::layout::{Layout, node_name};
 use oarlock_nodes::states::ask;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::scene::Scene;
 
@@ -87,14 +88,38 @@ impl Bed {
             "--rest",
             "--deployment",
             "oarlock",
+            "--data",
+            "pvc/oarlock-data",
         ])?;
         ensure!(printed.status.success(), "{}", String::from_utf8_lossy(&printed.stderr));
         self.apply_text(&String::from_utf8_lossy(&printed.stdout))?;
+        self.make_volume()?;
+        // All nodes are this machine, so that both replicas can have it.
+        self.kubectl(&["-n", "oarlock-system", "scale", "deployment/oarlock", "--replicas=2"])?;
         // Its pods wait for it.
         let [cert, key] = ["crt", "key"].map(|suffix| self.layout.rest(suffix).display().to_string());
         let secret = ["create", "secret", "tls", "oarlock-rest-tls", "--cert", &cert, "--key", &key];
         self.kubectl(&[["-n", "oarlock-system"].as_slice(), &secret].concat())?;
         self.kubectl(&["-n", "oarlock-system", "rollout", "status", "deployment/oarlock", "--timeout=180s"]).map(drop)
+    }
+
+    /// The volume of the host's files.
+    fn make_volume(&self) -> anyhow::Result<()> {
+        let folder = self.files();
+        std::fs::create_dir_all(&folder)?;
+        std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o777))?;
+        let claim = json!({"namespace": "oarlock-system", "name": "oarlock-data"});
+        let (size, modes) = (json!({"storage": "1Gi"}), json!(["ReadWriteMany"]));
+        let volume = json!({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "oarlock-data"}, "spec": {
+            "capacity": size, "accessModes": modes, "storageClassName": "", "claimRef": claim, "hostPath": {"path": folder}}});
+        let claim = json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": claim, "spec": {
+            "accessModes": modes, "storageClassName": "", "volumeName": "oarlock-data", "resources": {"requests": size}}});
+        self.apply_text(&format!("{volume}\n---\n{claim}\n"))
+    }
+
+    /// Where the host keeps files, as this machine sees it.
+    pub(crate) fn files(&self) -> PathBuf {
+        self.layout.root.join("files")
     }
 
     /// Ends the cluster, of which nothing may be left.

@@ -8,6 +8,7 @@ mod bed;
 mod checks;
 mod documents;
 mod flows;
+mod logs;
 mod ops;
 mod pods;
 mod readme;
@@ -57,6 +58,7 @@ fn beside_others() -> Vec<Played> {
         1: checks::a_check_ends_well_although_kubelet_and_containerd_are_killed,
         1: reboots::a_hold_that_somebody_takes_off_leaves_no_cordon_behind,
         1: scripts::a_script_runs_once_although_kubelet_and_containerd_are_killed,
+        2: logs::the_logs_of_a_workload_are_one_file_and_a_node_that_is_dead_costs_only_its_own,
         1: scripts::a_script_that_takes_too_long_leaves_no_process,
         1: checks::a_check_is_what_its_program_and_its_message_say,
         1: checks::a_check_that_takes_too_long_leaves_no_process,
