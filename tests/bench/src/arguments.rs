@@ -132,6 +132,8 @@ pub(crate) enum Scenario {
     /// An OpsJob for all nodes, and one for every fifth of them that stays in work: how long until its OperationJob is there, and how
     /// long and how large a host is that is killed and started again
     OpsJobs,
+    /// An OpsJob runs a script of a second on each node, twenty of them at once: its time to the least that is possible
+    Addons,
     /// One job runs a check of a second on each node, a tenth of them at once, and every tenth check fails: its time to the least
     /// that is possible, how many run, and what goes wrong; then the same with a host that is killed again and again
     Checks,
@@ -195,6 +197,7 @@ impl Scenario {
             Self::Reboots => "reboots",
             Self::Checks => "checks",
             Self::OpsJobs => "ops-jobs",
+            Self::Addons => "addons",
         }
     }
 }

@@ -96,13 +96,13 @@ async fn once(mut scene: NodeScene<'_>, run: &Run, parallelism: u32) -> anyhow::
 
 /// One check that has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Check {
-    operation: Operation,
+pub(crate) struct Check {
+    pub(crate) operation: Operation,
     exit_code: i32,
 }
 
-/// The checks that have ended, by the names of their nodes.
-fn of(entries: &[Entry]) -> BTreeMap<String, Vec<Check>> {
+/// The checks that have ended, or what else pods of tasks do, by the names of their nodes.
+pub(crate) fn of(entries: &[Entry]) -> BTreeMap<String, Vec<Check>> {
     let (mut created, mut node_of): (BTreeMap<&str, Duration>, BTreeMap<&str, &str>) = Default::default();
     let mut checks: BTreeMap<String, Vec<Check>> = BTreeMap::new();
     for Entry { uid, time, effect, .. } in entries {

@@ -28,6 +28,9 @@ const REBOOT_GRANTS: &str = include_str!("../../../plugins/reboot/grant.yaml");
 /// What preflight may do.
 const PREFLIGHT_GRANTS: &str = include_str!("../../../plugins/preflight/grant.yaml");
 
+/// What addon may do.
+const ADDON_GRANTS: &str = include_str!("../../../plugins/addon/grant.yaml");
+
 /// What dumplog may do.
 const DUMPLOG_GRANTS: &str = include_str!("../../../plugins/dumplog/grant.yaml");
 
@@ -46,6 +49,8 @@ pub(crate) enum Dropped {
     Ops,
     /// The one that collects logs, for OpsJobs.
     Logs,
+    /// The one that runs scripts of templates, for OpsJobs.
+    Addon,
 }
 
 impl Dropped {
@@ -56,6 +61,7 @@ impl Dropped {
             Self::Reboot | Self::Ops => &["reboot.wasm"],
             Self::Preflight => &["preflight.wasm"],
             Self::Logs => &["dumplog.wasm"],
+            Self::Addon => &["addon.wasm"],
         }
     }
 
@@ -66,6 +72,7 @@ impl Dropped {
             Self::Reboot | Self::Ops => REBOOT_GRANTS.to_owned(),
             Self::Preflight => PREFLIGHT_GRANTS.to_owned(),
             Self::Logs => DUMPLOG_GRANTS.to_owned(),
+            Self::Addon => ADDON_GRANTS.to_owned(),
         }
     }
 }
@@ -99,7 +106,7 @@ pub(crate) async fn manifests_with_flows() -> anyhow::Result<Vec<serde_json::Val
 pub(crate) async fn manifests_for(dropped: Dropped) -> anyhow::Result<Vec<serde_json::Value>> {
     let file = std::env::temp_dir().join(format!("oarlock-bench-{}.grants.yaml", std::process::id()));
     std::fs::write(&file, dropped.grants())?;
-    let ops = matches!(dropped, Dropped::Ops | Dropped::Logs).then_some("--ops");
+    let ops = matches!(dropped, Dropped::Ops | Dropped::Logs | Dropped::Addon).then_some("--ops");
     let printed = Command::new(binary()?).arg("manifests").arg("--grants").arg(&file).args(ops).output().await;
     std::fs::remove_file(&file)?;
     let printed = printed.context("cannot run `oarlock manifests`")?;

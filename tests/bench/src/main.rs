@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use crate::arguments::{Arguments, Operations, Scenario, What};
 
+mod addons;
 mod age;
 mod arguments;
 mod bare;
@@ -125,6 +126,7 @@ async fn operations(asked: &Operations) -> anyhow::Result<Value> {
             Scenario::Restart => restart::run(asked, count, &components).await?,
             Scenario::Reboots => reboots::run(asked, count, &components).await?,
             Scenario::OpsJobs => ops_jobs::run(asked, count, &components).await?,
+            Scenario::Addons => addons::run(asked, count, &components).await?,
             Scenario::Checks => checks::run(asked, count, &components).await?,
         };
         println!("{}", table::operations(&figures));

@@ -60,13 +60,14 @@ impl Site {
         Self::in_world(ground, namespace, options).await
     }
 
-    /// A fresh namespace of this name, in such a world that looks after it alone.
+    /// A fresh namespace of this name, in such a world, which looks after it and what the options name.
     ///
     /// # Errors
     /// If the world does not start.
     pub(crate) async fn in_world(ground: &Ground, namespace: &str, options: WorldOptions) -> anyhow::Result<Self> {
         let client = ground.client(Account::Admin).await?;
-        let options = WorldOptions { namespaces: vec![namespace.to_owned()], ..options };
+        let namespaces = options.namespaces.iter().map(String::as_str).chain([namespace]).map(str::to_owned).collect();
+        let options = WorldOptions { namespaces, ..options };
         let world = World::start(ground.client(Account::World).await?, options).await?;
         let seedbed = Seedbed::namespace(client.clone(), namespace).await?;
         Ok(Self { client, namespace: namespace.to_owned(), world, seedbed })

@@ -164,6 +164,7 @@ Examples:
   cargo xtask bench operations --scenario reboots                 100 and 1,000 nodes, a tenth at once, with and without kills
   cargo xtask bench operations --scenario checks --targets 100    a check of a second on each of 100 nodes
   cargo xtask bench operations --scenario ops-jobs                OpsJobs: 5,000 nodes, and 1,000 jobs in work over a restart
+  cargo xtask bench operations --scenario addons --on sim         a script of a second on each of 1,000 nodes, twenty at once
   cargo xtask bench operations --scenario crowd --on sim          a hundred jobs of a hundred targets, on the in-memory API
   cargo xtask bench flows                                         JobFlows and DaemonJobs beside a bare client, their goals beside them
   cargo xtask bench flows --measure daemon,large --rounds 1       1,000 nodes, and 5,000 beside them
@@ -237,6 +238,10 @@ pub(crate) enum Scenario {
     /// One job checks all nodes, a tenth of them at once, with and without kills: its time to the least that is possible, how many
     /// checks run, and what goes wrong
     Checks,
+    /// OpsJobs: one for all nodes, and one for every fifth of them, which stay in work over a restart of the host
+    OpsJobs,
+    /// An OpsJob runs a script of a second on each node, twenty of them at once: its time to the least that is possible
+    Addons,
 }
 
 /// How targets are replaced.

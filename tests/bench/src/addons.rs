@@ -1,0 +1,124 @@
+//! The scenario `addons`: one OpsJob runs the script of a template on each node, twenty of them at once.
+//!
+//! Takes the number of nodes; yields the time of the job beside the *pipeline bound* (`pipeline.rs`), which no host can beat, and whether
+//! each script ran once. A script lasts from the creation of its pod until its container has ended. May not judge.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use futures::{StreamExt as _, TryStreamExt as _, stream};
+use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, PostParams};
+use kube::core::GroupVersionKind;
+use oarlock_bed::accounts::Account;
+use oarlock_core::cluster::own::{OPS_NAMESPACE, TASKS_NAMESPACE};
+use oarlock_sim::world::{Span, Timings, WorldOptions};
+use serde_json::{Map, Value, json};
+use tokio::time::{Instant, sleep};
+
+use crate::arguments::Operations;
+use crate::checks;
+use crate::children::{Dropped, HostProcess};
+use crate::cleanup;
+use crate::goals::{self, Goal};
+use crate::ground::Ground;
+use crate::ideal::Ideal;
+use crate::node_scene::TASK_START;
+use crate::pipeline::Operation;
+use crate::scene::{figures_of, run_of};
+use crate::site::{Site, longest, quick};
+use crate::usage;
+
+/// Nodes in work at once, unless it is said.
+const BATCH: u32 = 20;
+/// What a script does, as the world reads it, and how long that takes.
+const SCRIPT: &str = "# sim: sleep 1\n# sim: output done";
+const TAKES: Span = Span::millis(1_000, 1_000);
+/// Nodes that are made at once.
+const IN_FLIGHT: usize = 16;
+const ASK_EVERY: Duration = Duration::from_millis(20);
+
+const GOALS: [Goal; 3] = [
+    Goal {
+        figure: "/host/timeToPipelineBound",
+        name: "time of the job to the least that is possible",
+        goal: "at most 1.15",
+    },
+    Goal { figure: "/host/notOnce", name: "nodes on which the script did not run once", goal: "0" },
+    Goal { figure: "/host/peakRssMib", name: "memory, MiB", goal: "told" },
+];
+
+const NOTES: &str = "\
+seconds: from the create of the OpsJob until its status said that it has ended, asked for every 20 ms. pipelineBoundSeconds: the greater of
+the sum of all scripts' durations divided by the batch and the longest of them; a script lasts from the creation of its pod until its
+container has ended, by the world's ledger of this very run. Beside its script, a node is tainted and gets rid of the taint.";
+
+/// Runs it.
+///
+/// # Errors
+/// If a cluster cannot be started or a host does not start.
+pub(crate) async fn run(asked: &Operations, nodes: usize, components: &Path) -> anyhow::Result<Value> {
+    let ground = Ground::for_contenders(asked.on).await?;
+    ground.install(Dropped::Addon).await?;
+    let mut rounds = Vec::new();
+    for number in 1..=asked.rounds(1) {
+        eprintln!("{nodes} nodes: round {number}");
+        rounds.push(
+            once(&ground, &format!("addon-{number}"), nodes, (components, asked.parallelism.unwrap_or(BATCH))).await?,
+        );
+    }
+    Ok(figures_of(asked, vec![goals::beside(run_of("addons", nodes, rounds), &GOALS)], NOTES))
+}
+
+fn resource(kind: &str) -> ApiResource {
+    ApiResource::from_gvk(&GroupVersionKind::gvk("oarlock.dev", "v1alpha1", kind))
+}
+
+async fn once(ground: &Ground, name: &str, nodes: usize, (components, batch): (&Path, u32)) -> anyhow::Result<Value> {
+    let timings = Timings { start: TASK_START, ..quick() };
+    let usual = WorldOptions::new(1, Arc::new(oarlock_sim::RealClock));
+    let site = Site::in_world(ground, name, WorldOptions { timings, namespaces: vec![OPS_NAMESPACE.to_owned()], nodes: 0, ..usual }).await?;
+    let names: Vec<String> = (0..nodes).map(|index| format!("{name}-{index:04}")).collect();
+    let made = stream::iter(&names).map(|name| site.world.add_node(name)).buffer_unordered(IN_FLIGHT);
+    made.try_collect::<Vec<()>>().await.context("cannot make the nodes")?;
+    let host = HostProcess::start(&ground.kubeconfig()?, components, Dropped::Addon).await?;
+    let client = ground.client(Account::Admin).await?;
+    let of = |kind: &str| Api::<DynamicObject>::all_with(client.clone(), &resource(kind));
+    let template = DynamicObject::new(name, &resource("AddonTemplate")).data(json!({"spec": {"script": SCRIPT}}));
+    of("AddonTemplate").create(&PostParams::default(), &template).await.context("cannot make the template")?;
+    let (jobs, inputs) = (of("OpsJob"), [("cluster", "local"), ("addon.template", name)]);
+    let inputs: Vec<Value> = inputs.iter().map(|(name, value)| json!({"name": name, "value": value})).collect();
+    let spec = json!({"type": "addon", "batchCount": batch, "inputs": inputs});
+    let begun = Instant::now();
+    jobs.create(&PostParams::default(), &DynamicObject::new(name, &resource("OpsJob")).data(json!({ "spec": spec })))
+        .await?;
+    let took = loop {
+        let job = jobs.get(name).await?.data;
+        if job.pointer("/status/finishedAt").is_some() {
+            ensure!(job.pointer("/status/phase").is_some_and(|phase| phase == "Succeeded"), "{job:#}");
+            break begun.elapsed();
+        }
+        ensure!(
+            begun.elapsed() < longest(nodes),
+            "the job does not end: {}",
+            job.pointer("/status/progress").unwrap_or(&Value::Null)
+        );
+        sleep(ASK_EVERY).await;
+    };
+    let scripts = checks::of(&site.world.ledger().entries());
+    let operations: Vec<Operation> = scripts.values().flatten().map(|script| script.operation).collect();
+    let not_once = names.iter().filter(|name| site.world.commands_begun(name) != 1).count();
+    #[allow(clippy::cast_precision_loss, reason = "far below 2^52")]
+    let peak = usage::peak_rss_kib(host.id())? as f64 / 1024.0;
+    let mut figures: Map<String, Value> =
+        Ideal { targets: nodes, at_once: batch, configured: &[TASK_START, TAKES] }.figures(&operations, took);
+    figures.insert("notOnce".to_owned(), json!(not_once));
+    figures.insert("peakRssMib".to_owned(), json!(crate::spread::round(peak)));
+    jobs.delete(name, &DeleteParams::default()).await?;
+    of("AddonTemplate").delete(name, &DeleteParams::default()).await?;
+    host.stop().await?;
+    site.remove().await?;
+    cleanup::remove_nodes(&client, TASKS_NAMESPACE).await?;
+    Ok(figures.into())
+}
