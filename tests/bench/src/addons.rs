@@ -78,7 +78,12 @@ fn resource(kind: &str) -> ApiResource {
 async fn once(ground: &Ground, name: &str, nodes: usize, (components, batch): (&Path, u32)) -> anyhow::Result<Value> {
     let timings = Timings { start: TASK_START, ..quick() };
     let usual = WorldOptions::new(1, Arc::new(oarlock_sim::RealClock));
-    let site = Site::in_world(ground, name, WorldOptions { timings, namespaces: vec![OPS_NAMESPACE.to_owned()], nodes: 0, ..usual }).await?;
+    let site = Site::in_world(
+        ground,
+        name,
+        WorldOptions { timings, namespaces: vec![OPS_NAMESPACE.to_owned()], nodes: 0, ..usual },
+    )
+    .await?;
     let names: Vec<String> = (0..nodes).map(|index| format!("{name}-{index:04}")).collect();
     let made = stream::iter(&names).map(|name| site.world.add_node(name)).buffer_unordered(IN_FLIGHT);
     made.try_collect::<Vec<()>>().await.context("cannot make the nodes")?;
