@@ -76,8 +76,8 @@ pub(crate) struct LogFileOf<'a> {
     pub(crate) file: &'a str,
 }
 
-/// How far the file of a job is.
-pub(crate) enum LogFile {
+/// How far the file of a job is made.
+pub(crate) enum MadeFile {
     Underway(String),
     Over(Result<StoredFile, String>),
 }
@@ -248,18 +248,19 @@ impl Logs {
     }
 
     /// Puts the file of a job together, once, in the background. `tell` is called when that is over.
-    pub(crate) fn file(&self, of: &LogFileOf<'_>, now: Timestamp, tell: impl FnOnce() + Send + 'static) -> LogFile {
+    pub(crate) fn file(&self, of: &LogFileOf<'_>, now: Timestamp, tell: impl FnOnce() + Send + 'static) -> MadeFile {
         let mut state = self.state.lock();
-        match state.files.get(of.child) {
-            Some(Making::Underway(_, how)) => return LogFile::Underway(how.clone()),
-            Some(Making::Over(Ok(file))) => return LogFile::Over(Ok(file.clone())),
-            Some(Making::Over(Err(_))) => {
-                let Some(Making::Over(over)) = state.files.remove(of.child) else {
-                    return LogFile::Underway(String::new());
-                };
-                return LogFile::Over(over);
+        let made = match state.files.get(of.child) {
+            Some(Making::Underway(_, how)) => return MadeFile::Underway(how.clone()),
+            Some(Making::Over(made)) => Some(made.clone()),
+            None => None,
+        };
+        if let Some(made) = made {
+            // One that failed is made anew by whoever asks next.
+            if made.is_err() {
+                state.files.remove(of.child);
             }
-            None => {}
+            return MadeFile::Over(made);
         }
         let (logs, child) = (self.clone(), of.child.to_owned());
         let (job, file) = (of.job.to_owned(), of.file.to_owned());
@@ -270,7 +271,7 @@ impl Logs {
         });
         let how = "putting the logs together".to_owned();
         state.files.insert(of.child.to_owned(), Making::Underway(making.abort_handle(), how.clone()));
-        LogFile::Underway(how)
+        MadeFile::Underway(how)
     }
 
     async fn make_file(

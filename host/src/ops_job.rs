@@ -27,7 +27,7 @@ use oarlock_kube::ops::Ops;
 use parking_lot::Mutex;
 use tokio::time::{Duration, Instant, sleep};
 
-use crate::logs::{LogFile, LogFileOf, Logs};
+use crate::logs::{LogFileOf, Logs, MadeFile};
 use crate::manifests::HOST_NAMESPACE;
 use crate::metrics::Metrics;
 use crate::ports::Ports;
@@ -74,13 +74,7 @@ struct Seen {
     child: Option<Arc<OpsChild>>,
     found: Option<Found>,
     outcomes: Option<Outcomes>,
-    file: Option<SeenFile>,
-}
-
-/// The file of a job, as far as it is made.
-enum SeenFile {
-    Underway(String),
-    Over(Result<StoredFile, String>),
+    file: Option<MadeFile>,
 }
 
 /// The namespaces whose pods make no node busy.
@@ -209,7 +203,7 @@ impl OpsTerm {
     }
 
     /// Makes the file of a job, or has it made.
-    async fn make_file(&self, seen: &Seen) -> Option<SeenFile> {
+    async fn make_file(&self, seen: &Seen) -> Option<MadeFile> {
         let job = &seen.job.view;
         if job.kind == Some(OpsType::Dumplog) {
             let spec = seen.job.spec.as_ref().ok()?;
@@ -218,10 +212,9 @@ impl OpsTerm {
             let of = LogFileOf { child: &seen.child.as_ref()?.uid, job: &job.name, file: &file };
             let made = self.logs.as_ref()?.file(&of, self.now(), move || ops.cache().soil(&uid));
             return Some(match made {
-                LogFile::Underway(how) => SeenFile::Underway(how),
                 // It is tried again: it is all that the job is for.
-                LogFile::Over(Err(why)) => SeenFile::Underway(format!("failed to store the logs: {why}")),
-                LogFile::Over(made) => SeenFile::Over(made),
+                MadeFile::Over(Err(why)) => MadeFile::Underway(format!("failed to store the logs: {why}")),
+                made => made,
             });
         }
         let (artefacts, outcomes) = (self.place.artefacts.as_ref()?, seen.outcomes.as_ref()?);
@@ -229,7 +222,7 @@ impl OpsTerm {
         let size = report.len() as u64;
         let made = artefacts.publish((&job.name, &file), report, self.now()).await;
         let made = made.map(|reference| StoredFile { reference, size, lines: 0 }).map_err(|failed| failed.to_string());
-        Some(SeenFile::Over(made))
+        Some(MadeFile::Over(made))
     }
 
     /// Looks up what the targets of a job are found by, and whether its writer was asked for his rights; once that is known, what an addon
@@ -260,9 +253,9 @@ impl OpsTerm {
             file: match (file, &self.place.artefacts) {
                 (_, None) => JobFile::NotKept,
                 (None, _) => JobFile::Due,
-                (Some(SeenFile::Underway(how)), _) => JobFile::Underway(how),
-                (Some(SeenFile::Over(Ok(file))), _) => JobFile::Stored(file),
-                (Some(SeenFile::Over(Err(why))), _) => JobFile::Lost(why),
+                (Some(MadeFile::Underway(how)), _) => JobFile::Underway(how),
+                (Some(MadeFile::Over(Ok(file))), _) => JobFile::Stored(file),
+                (Some(MadeFile::Over(Err(why))), _) => JobFile::Lost(why),
             },
             here: Here { cluster: &self.place.cluster, node: self.place.node.as_deref() },
             now: self.now(),

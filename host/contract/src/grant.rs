@@ -12,7 +12,7 @@ use crate::host_path::{is_in, may_be_seen};
 use crate::manifest::{Manifest, TargetKind};
 use crate::object_key::Kind;
 pub use crate::script_rule::ScriptRule;
-use crate::task::{CHECK_POD, is_of_host};
+use crate::task::CHECK_POD;
 pub use crate::task_rule::TaskRule;
 
 /// True if `text` matches `pattern`, which may end in `*`.
@@ -289,7 +289,7 @@ impl Grant {
 
     /// True if it covers tasks that are done by pods on nodes.
     pub fn has_tasks_on_nodes(&self) -> bool {
-        self.tasks.iter().any(|rule| !is_of_host(&rule.name))
+        self.tasks.iter().any(|rule| !rule.is_of_host())
     }
 
     /// True if a check may see this directory of a node.

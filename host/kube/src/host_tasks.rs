@@ -10,6 +10,7 @@ use oarlock_core::cluster::object::{Kind, Object, ObjectKey};
 use oarlock_core::cluster::store::Indexed;
 use oarlock_core::cluster::task_pod::{ContainerEnd, JOB_UID, TaskPod};
 use oarlock_core::cluster::writes::{Stopped, Write};
+use oarlock_core::ops_job::plan::NO_FILES;
 use parking_lot::Mutex;
 use serde_json::Value;
 
@@ -97,7 +98,7 @@ impl Link {
         let object = write.object();
         let refused = |message: &str| Err(Stopped::Refused { message: message.to_owned() });
         let Some(runner) = self.host_tasks.runner.lock().clone() else {
-            return refused("this host keeps no files: an admin has to start it with `--data DIR`");
+            return refused(NO_FILES);
         };
         if dry_run {
             return Ok(Value::Null);
