@@ -5,17 +5,14 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
-use anyhow::{Context as _, ensure};
-use futures::{StreamExt as _, TryStreamExt as _, stream};
-use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, PostParams};
-use kube::core::GroupVersionKind;
+use anyhow::Context as _;
+use kube::api::{Api, DeleteParams, DynamicObject, PostParams};
 use oarlock_bed::accounts::Account;
 use oarlock_core::cluster::own::{OPS_NAMESPACE, TASKS_NAMESPACE};
 use oarlock_sim::world::{Span, Timings, WorldOptions};
 use serde_json::{Map, Value, json};
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
 
 use crate::arguments::Operations;
 use crate::checks;
@@ -25,6 +22,7 @@ use crate::goals::{self, Goal};
 use crate::ground::Ground;
 use crate::ideal::Ideal;
 use crate::node_scene::TASK_START;
+use crate::ops_objects::{resource, until_succeeded};
 use crate::pipeline::Operation;
 use crate::scene::{figures_of, run_of};
 use crate::site::{Site, longest, quick};
@@ -35,9 +33,6 @@ const BATCH: u32 = 20;
 /// What a script does, as the world reads it, and how long that takes.
 const SCRIPT: &str = "# sim: sleep 1\n# sim: output done";
 const TAKES: Span = Span::millis(1_000, 1_000);
-/// Nodes that are made at once.
-const IN_FLIGHT: usize = 16;
-const ASK_EVERY: Duration = Duration::from_millis(20);
 
 const GOALS: [Goal; 3] = [
     Goal {
@@ -71,10 +66,6 @@ pub(crate) async fn run(asked: &Operations, nodes: usize, components: &Path) -> 
     Ok(figures_of(asked, vec![goals::beside(run_of("addons", nodes, rounds), &GOALS)], NOTES))
 }
 
-fn resource(kind: &str) -> ApiResource {
-    ApiResource::from_gvk(&GroupVersionKind::gvk("oarlock.dev", "v1alpha1", kind))
-}
-
 async fn once(ground: &Ground, name: &str, nodes: usize, (components, batch): (&Path, u32)) -> anyhow::Result<Value> {
     let timings = Timings { start: TASK_START, ..quick() };
     let usual = WorldOptions::new(1, Arc::new(oarlock_sim::RealClock));
@@ -84,9 +75,7 @@ async fn once(ground: &Ground, name: &str, nodes: usize, (components, batch): (&
         WorldOptions { timings, namespaces: vec![OPS_NAMESPACE.to_owned()], nodes: 0, ..usual },
     )
     .await?;
-    let names: Vec<String> = (0..nodes).map(|index| format!("{name}-{index:04}")).collect();
-    let made = stream::iter(&names).map(|name| site.world.add_node(name)).buffer_unordered(IN_FLIGHT);
-    made.try_collect::<Vec<()>>().await.context("cannot make the nodes")?;
+    let names = site.add_nodes(nodes).await?;
     let host = HostProcess::start(&ground.kubeconfig()?, components, Dropped::Addon).await?;
     let client = ground.client(Account::Admin).await?;
     let of = |kind: &str| Api::<DynamicObject>::all_with(client.clone(), &resource(kind));
@@ -98,19 +87,8 @@ async fn once(ground: &Ground, name: &str, nodes: usize, (components, batch): (&
     let begun = Instant::now();
     jobs.create(&PostParams::default(), &DynamicObject::new(name, &resource("OpsJob")).data(json!({ "spec": spec })))
         .await?;
-    let took = loop {
-        let job = jobs.get(name).await?.data;
-        if job.pointer("/status/finishedAt").is_some() {
-            ensure!(job.pointer("/status/phase").is_some_and(|phase| phase == "Succeeded"), "{job:#}");
-            break begun.elapsed();
-        }
-        ensure!(
-            begun.elapsed() < longest(nodes),
-            "the job does not end: {}",
-            job.pointer("/status/progress").unwrap_or(&Value::Null)
-        );
-        sleep(ASK_EVERY).await;
-    };
+    until_succeeded(&jobs, name, longest(nodes), || Ok(())).await?;
+    let took = begun.elapsed();
     let scripts = checks::of(&site.world.ledger().entries());
     let operations: Vec<Operation> = scripts.values().flatten().map(|script| script.operation).collect();
     let not_once = names.iter().filter(|name| site.world.commands_begun(name) != 1).count();

@@ -12,7 +12,7 @@ use futures::{AsyncReadExt as _, StreamExt as _, TryStreamExt as _, stream};
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::Pod;
 use kube::Client;
-use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, ListParams, LogParams, PostParams};
+use kube::api::{Api, DeleteParams, DynamicObject, ListParams, LogParams, PostParams};
 use oarlock_bed::install::{self, Way};
 use oarlock_sim::world::{World, WorldOptions};
 use serde_json::{Value, json};
@@ -20,8 +20,11 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::arguments::Common;
 use crate::children::{Dropped, HostProcess, manifests_for};
-use crate::goals::{self, Goal};
-use crate::spread::{self, round};
+use crate::goals::Goal;
+use crate::ops_objects::{resource, until_succeeded};
+use crate::scene::shown_beside;
+use crate::served_sim::kubeconfig_of;
+use crate::spread::round;
 use crate::usage;
 
 /// Logs that the bare reader reads at once, as the host does.
@@ -72,13 +75,7 @@ pub(crate) async fn run(asked: &LogsBench, components: &Path) -> anyhow::Result<
         rounds.push(figures);
     }
     host.stop().await?;
-    let spread = spread::of(&rounds.iter().collect::<Vec<_>>());
-    let whole = goals::beside(json!({"rounds": rounds, "spread": spread, "notes": NOTES}), &GOALS);
-    for row in whole.get("goals").and_then(Value::as_array).into_iter().flatten() {
-        println!("{row}");
-    }
-    println!("{NOTES}");
-    Ok(whole)
+    Ok(shown_beside(&rounds, &GOALS, NOTES))
 }
 
 /// A cluster in memory, served, with pods that have printed their lines.
@@ -99,10 +96,7 @@ impl LogSite {
         let url = format!("http://{}", listener.local_addr()?);
         tokio::spawn(async move { cluster.serve(listener).await });
         let kubeconfig = std::env::temp_dir().join(format!("oarlock-bench-logs-{}.kubeconfig", std::process::id()));
-        let text = json!({"apiVersion": "v1", "kind": "Config", "current-context": "sim",
-            "clusters": [{"name": "sim", "cluster": {"server": url}}], "users": [{"name": "sim", "user": {}}],
-            "contexts": [{"name": "sim", "context": {"cluster": "sim", "user": "sim", "namespace": "default"}}]});
-        std::fs::write(&kubeconfig, text.to_string())?;
+        std::fs::write(&kubeconfig, kubeconfig_of(&url))?;
         let client = Client::try_from(kube::Config::new(url.parse()?))?;
         let site = Self { kubeconfig, client, _world: world };
         site.talk(asked).await?;
@@ -180,27 +174,17 @@ impl LogSite {
 
     /// Has the host collect all logs. Yields the job at its end, and the most memory that the host had, in KiB.
     async fn collect(&self, host: &HostProcess, name: &str) -> anyhow::Result<(Value, u64)> {
-        let resource = ApiResource {
-            group: "oarlock.dev".into(),
-            version: "v1alpha1".into(),
-            api_version: "oarlock.dev/v1alpha1".into(),
-            kind: "OpsJob".into(),
-            plural: "opsjobs".into(),
-        };
+        let resource = resource("OpsJob");
         let jobs: Api<DynamicObject> = Api::all_with(self.client.clone(), &resource);
         let spec = json!({"type": "dumplog", "inputs": [{"name": "workload", "value": "default/statefulset/talkers"}]});
         jobs.create(&PostParams::default(), &DynamicObject::new(name, &resource).data(json!({ "spec": spec }))).await?;
-        let (begun, mut peak) = (Instant::now(), 0);
-        loop {
+        let mut peak = 0;
+        let look = || {
             peak = peak.max(usage::rss_kib(host.id())?);
-            let job = jobs.get(name).await?.data;
-            if job.pointer("/status/finishedAt").is_some() {
-                ensure!(job.pointer("/status/phase").is_some_and(|phase| phase == "Succeeded"), "{job:#}");
-                jobs.delete(name, &DeleteParams::default()).await?;
-                return Ok((job, peak));
-            }
-            ensure!(begun.elapsed() < PATIENCE, "the job does not end: {job:#}");
-            sleep(Duration::from_millis(20)).await;
-        }
+            Ok(())
+        };
+        let job = until_succeeded(&jobs, name, PATIENCE, look).await?;
+        jobs.delete(name, &DeleteParams::default()).await?;
+        Ok((job, peak))
     }
 }

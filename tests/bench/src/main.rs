@@ -33,6 +33,7 @@ mod neighbours;
 mod node_history;
 mod node_scene;
 mod ops_jobs;
+mod ops_objects;
 mod outage;
 mod outcome;
 mod pipeline;

@@ -9,7 +9,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use futures::{StreamExt as _, TryStreamExt as _, stream};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{Api, ApiResource, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::core::GroupVersionKind;
@@ -36,8 +35,6 @@ const ALLOWED_WITHIN: Duration = Duration::from_secs(60);
 /// A watch is behind by far less than this.
 const RECORDED_WITHIN: Duration = Duration::from_secs(20);
 const ASK_EVERY: Duration = Duration::from_millis(100);
-/// Nodes that are made at once.
-const IN_FLIGHT: usize = 16;
 
 /// How many nodes a scene has, and what works on them.
 #[derive(Clone)]
@@ -86,9 +83,7 @@ impl<'a> NodeScene<'a> {
         let namespaces: Api<Namespace> = Api::all(site.client.clone());
         namespaces.patch(namespace, &PatchParams::default(), &body).await?;
         // A name of an earlier scene would bring its boot ids back.
-        let nodes: Vec<String> = (0..cast.nodes).map(|index| format!("{namespace}-{index:04}")).collect();
-        let made = stream::iter(&nodes).map(|name| site.world.add_node(name)).buffer_unordered(IN_FLIGHT);
-        made.try_collect::<Vec<()>>().await.context("cannot make the nodes")?;
+        let nodes = site.add_nodes(cast.nodes).await?;
         let host = HostProcess::start(&ground.kubeconfig()?, cast.components, cast.dropped).await?;
         let watch = JobWatch::start(site.client.clone(), namespace);
         let history = History::record(&site.client, vec![cast.recorded]);

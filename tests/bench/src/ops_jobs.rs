@@ -11,7 +11,6 @@ use std::time::Duration;
 use anyhow::Context as _;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use kube::api::{Api, DeleteParams, DynamicObject, ListParams, PostParams};
-use kube::core::ApiResource;
 use oarlock_bed::accounts::Account;
 use oarlock_sim::world::{OperationTimings, Span, Timings, WorldOptions};
 use serde_json::{Map, Value, json};
@@ -23,17 +22,17 @@ use crate::goals::{self, Goal};
 use crate::ground::{Ground, Tail};
 use crate::job_watch;
 use crate::node_scene::TASK_START;
+use crate::ops_objects::{ASK_EVERY, resource};
 use crate::requests::Request;
 use crate::scene::{figures_of, run_of};
 use crate::site::{Site, longest, quick};
 use crate::spread::round;
 use crate::usage;
 
-/// Nodes or jobs that are made at once.
+/// Jobs that are made at once.
 const IN_FLIGHT: usize = 16;
 /// Nodes to a job that stays in work.
 const NODES_OF_A_JOB: usize = 5;
-const ASK_EVERY: Duration = Duration::from_millis(20);
 /// No write for so long means that nothing is left to say.
 const QUIET: Duration = Duration::from_secs(5);
 /// For how long nothing happens.
@@ -77,28 +76,16 @@ pub(crate) async fn run(asked: &Operations, nodes: usize, components: &Path) -> 
     Ok(figures_of(asked, vec![goals::beside(run_of("ops-jobs", nodes, rounds), &GOALS)], NOTES))
 }
 
-fn resource() -> ApiResource {
-    ApiResource {
-        group: "oarlock.dev".into(),
-        version: "v1alpha1".into(),
-        api_version: "oarlock.dev/v1alpha1".into(),
-        kind: "OpsJob".into(),
-        plural: "opsjobs".into(),
-    }
-}
-
 async fn once(ground: &Ground, name: &str, nodes: usize, components: &Path) -> anyhow::Result<Value> {
     // A node that goes down stays down for longer than this takes.
     let operations = OperationTimings { reboot: Span::millis(3_600_000, 3_600_000), ..OperationTimings::default() };
     let timings = Timings { start: TASK_START, ..quick() };
     let usual = WorldOptions::new(1, Arc::new(oarlock_sim::RealClock));
     let site = Site::in_world(ground, name, WorldOptions { timings, operations, nodes: 0, ..usual }).await?;
-    let names: Vec<String> = (0..nodes).map(|index| format!("{name}-{index:04}")).collect();
-    let made = stream::iter(&names).map(|name| site.world.add_node(name)).buffer_unordered(IN_FLIGHT);
-    made.try_collect::<Vec<()>>().await.context("cannot make the nodes")?;
+    let names = site.add_nodes(nodes).await?;
     let mut host = HostProcess::start(&ground.kubeconfig()?, components, Dropped::Ops).await?;
     let client = ground.client(Account::Admin).await?;
-    let jobs: Api<DynamicObject> = Api::all_with(client.clone(), &resource());
+    let jobs: Api<DynamicObject> = Api::all_with(client.clone(), &resource("OpsJob"));
     let children: Api<DynamicObject> = Api::namespaced_with(client, CHILDREN, &job_watch::resource());
 
     let inputs = json!([{"name": "cluster", "value": "local"}]);
@@ -147,7 +134,8 @@ async fn once(ground: &Ground, name: &str, nodes: usize, components: &Path) -> a
 }
 
 async fn reboot(jobs: &Api<DynamicObject>, name: &str, inputs: Value) -> anyhow::Result<()> {
-    let object = DynamicObject::new(name, &resource()).data(json!({"spec": {"type": "reboot", "inputs": inputs}}));
+    let object =
+        DynamicObject::new(name, &resource("OpsJob")).data(json!({"spec": {"type": "reboot", "inputs": inputs}}));
     jobs.create(&PostParams::default(), &object).await.map(drop).with_context(|| format!("cannot create OpsJob {name}"))
 }
 

@@ -18,7 +18,7 @@ use futures::stream::{self, FuturesUnordered, StreamExt as _, TryStreamExt as _}
 use http::Request;
 use http_body_util::BodyExt as _;
 use k8s_openapi::api::core::v1::Node;
-use kube::api::{Api, ApiResource, DynamicObject, PostParams};
+use kube::api::{Api, DynamicObject, PostParams};
 use kube::client::Body;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
@@ -31,8 +31,10 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 
 use crate::arguments::Common;
 use crate::children::binary;
-use crate::goals::{self, Goal};
-use crate::spread::{self, quantile, round};
+use crate::goals::Goal;
+use crate::ops_objects::resource;
+use crate::scene::shown_beside;
+use crate::spread::{quantile, round};
 
 /// Creates in flight.
 const IN_FLIGHT: usize = 8;
@@ -105,13 +107,7 @@ pub(crate) async fn run(asked: &RestBench, components: &Path) -> anyhow::Result<
         println!("round {number}: {figures}");
         rounds.push(figures);
     }
-    let spread = spread::of(&rounds.iter().collect::<Vec<_>>());
-    let whole = goals::beside(json!({"rounds": rounds, "spread": spread, "notes": NOTES}), &GOALS);
-    for row in whole.get("goals").and_then(Value::as_array).into_iter().flatten() {
-        println!("{row}");
-    }
-    println!("{NOTES}");
-    Ok(whole)
+    Ok(shown_beside(&rounds, &GOALS, NOTES))
 }
 
 /// A process that serves the API, and clients of it.
@@ -250,13 +246,7 @@ impl Served {
 
     /// Creates a job at the API server itself.
     async fn create_at_server(&self, (name, uid): (String, String)) -> anyhow::Result<()> {
-        let resource = ApiResource {
-            group: "oarlock.dev".into(),
-            version: "v1alpha1".into(),
-            api_version: "oarlock.dev/v1alpha1".into(),
-            kind: "OpsJob".into(),
-            plural: "opsjobs".into(),
-        };
+        let resource = resource("OpsJob");
         let api: Api<DynamicObject> = Api::all_with(self.admin.clone(), &resource);
         let spec = json!({"type": "reboot", "jobName": "direct", "inputs": [{"name": "node", "value": name}],
             "targets": [{"name": name, "uid": uid}]});

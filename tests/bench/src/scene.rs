@@ -12,6 +12,7 @@ use tokio::time::{Instant, interval};
 
 use crate::arguments::{Mode, Operations};
 use crate::children::{Dropped, HostProcess};
+use crate::goals::{self, Goal};
 use crate::ground::Ground;
 use crate::job_watch::{self, JobWatch, Version, Versions};
 use crate::site::{Planted, Site, longest, quick};
@@ -120,6 +121,17 @@ pub(crate) fn run_of(label: &str, targets: usize, rounds: Vec<Value>) -> Value {
     let rounds: Vec<Value> = rounds.into_iter().map(|host| json!({ "host": host })).collect();
     let spread = spread::of(&rounds.iter().collect::<Vec<_>>());
     json!({"mode": label, "targets": targets, "rounds": rounds, "spread": spread})
+}
+
+/// What the rounds of a bench found, each figure beside its goal. The goals are printed, with what the figures are.
+pub(crate) fn shown_beside(rounds: &[Value], goals: &[Goal], notes: &str) -> Value {
+    let spread = spread::of(&rounds.iter().collect::<Vec<_>>());
+    let whole = goals::beside(json!({"rounds": rounds, "spread": spread, "notes": notes}), goals);
+    for row in whole.get("goals").and_then(Value::as_array).into_iter().flatten() {
+        println!("{row}");
+    }
+    println!("{notes}");
+    whole
 }
 
 /// The figures of a scenario.

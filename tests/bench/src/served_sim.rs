@@ -39,10 +39,7 @@ impl ServedSim {
         tokio::spawn(async move { served.serve(listener).await });
         let proxy = Proxy::start(upstream, Interceptor::new(Plan::none(), &[])).await?;
         let kubeconfig = std::env::temp_dir().join(format!("oarlock-bench-{}.kubeconfig", std::process::id()));
-        let text = serde_json::json!({"apiVersion": "v1", "kind": "Config", "current-context": "sim",
-            "clusters": [{"name": "sim", "cluster": {"server": proxy.url()}}], "users": [{"name": "sim", "user": {}}],
-            "contexts": [{"name": "sim", "context": {"cluster": "sim", "user": "sim", "namespace": "default"}}]});
-        std::fs::write(&kubeconfig, text.to_string())?;
+        std::fs::write(&kubeconfig, kubeconfig_of(&proxy.url()))?;
         Ok(Self { cluster, kubeconfig, proxy })
     }
 
@@ -61,6 +58,14 @@ impl ServedSim {
         };
         records.iter().skip(skipped).map(request).collect()
     }
+}
+
+/// How a contender reaches an in-memory cluster that is served here.
+pub(crate) fn kubeconfig_of(url: &str) -> String {
+    let text = serde_json::json!({"apiVersion": "v1", "kind": "Config", "current-context": "sim",
+        "clusters": [{"name": "sim", "cluster": {"server": url}}], "users": [{"name": "sim", "user": {}}],
+        "contexts": [{"name": "sim", "context": {"cluster": "sim", "user": "sim", "namespace": "default"}}]});
+    text.to_string()
 }
 
 fn verb(method: &http::Method) -> String {

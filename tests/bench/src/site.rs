@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use futures::{StreamExt as _, TryStreamExt as _, stream};
 use kube::api::{Api, DynamicObject, PostParams};
 use kube::{Client, ResourceExt as _};
 use oarlock_bed::accounts::Account;
@@ -16,6 +17,9 @@ use crate::arguments::Mode;
 use crate::cleanup;
 use crate::ground::Ground;
 use crate::job_watch;
+
+/// Nodes that are made at once.
+const NODES_AT_ONCE: usize = 16;
 
 /// A namespace with a world in it.
 pub(crate) struct Site {
@@ -71,6 +75,17 @@ impl Site {
         let world = World::start(ground.client(Account::World).await?, options).await?;
         let seedbed = Seedbed::namespace(client.clone(), namespace).await?;
         Ok(Self { client, namespace: namespace.to_owned(), world, seedbed })
+    }
+
+    /// So many nodes, whose names begin with that of the namespace. Yields their names.
+    ///
+    /// # Errors
+    /// If the server refuses one.
+    pub(crate) async fn add_nodes(&self, nodes: usize) -> anyhow::Result<Vec<String>> {
+        let names: Vec<String> = (0..nodes).map(|index| format!("{}-{index:04}", self.namespace)).collect();
+        let made = stream::iter(&names).map(|name| self.world.add_node(name)).buffer_unordered(NODES_AT_ONCE);
+        made.try_collect::<Vec<()>>().await.context("cannot make the nodes")?;
+        Ok(names)
     }
 
     /// A set of as many pods, once all of them serve.
