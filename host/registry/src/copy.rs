@@ -1,0 +1,230 @@
+//! The copy of one image: `copy` is the whole way.
+//!
+//! Takes references, credentials and the hosts that are allowed; yields the reference that the image has now. May not replace what a
+//! tag refers to.
+
+use futures::stream::iter;
+use futures::{StreamExt as _, TryStreamExt as _};
+use reqwest::Url;
+use rustls::RootCertStore;
+
+use crate::blob::Transfer;
+use crate::clients::{Clients, system_roots, with_bundle};
+use crate::credentials::Credentials;
+use crate::digest::Digest;
+use crate::exchange::Exchange;
+use crate::failed::{CopyFailed, Why};
+use crate::gather::{Gathered, gather};
+use crate::hosts::{Hosts, is_loopback};
+use crate::image::{Image, Version, check_tag};
+use crate::login::Login;
+use crate::manifest::Manifest;
+use crate::repository::Repository;
+use crate::tally::{CopyProgress, Tally};
+use crate::waits::Waits;
+
+/// Blobs that are copied at a time.
+const AT_A_TIME: usize = 4;
+
+/// The way to registries. Clones share connections.
+#[derive(Clone, Debug)]
+pub struct Registries {
+    clients: Clients,
+    roots: RootCertStore,
+    waits: Waits,
+}
+
+/// Why there is no way to registries.
+#[derive(Debug, thiserror::Error)]
+#[error("the HTTP client cannot be made: {0}")]
+pub struct RegistriesFailed(String);
+
+/// What is copied, and where to.
+#[derive(Clone, Debug)]
+pub struct ImageCopy {
+    /// `repository@sha256:…` or `repository:tag`, with the defaults of Docker.
+    pub source: String,
+    /// They are tried in order, and nobody after them.
+    pub source_credentials: Vec<Credentials>,
+    /// Hosts, `host[:port]`, that the source may name beside itself for tokens and in redirects.
+    pub hosts: Vec<String>,
+    /// `registry/repository:tag`.
+    pub target: String,
+    /// The tag that is used where the one of `target` refers to something else.
+    pub otherwise: String,
+    /// For the target.
+    pub target_credentials: Option<Credentials>,
+    /// Hosts that the target may name beside itself for tokens, in redirects and for uploads.
+    pub target_hosts: Vec<String>,
+    /// Certificates in PEM that are trusted beside those of the system, for the target only. A target of this machine has TLS where
+    /// they are given, and none where they are not.
+    pub target_ca: Option<Vec<u8>>,
+    /// Where requests to the source go in place of its registry, without credentials in the address: a mirror.
+    pub source_base: Option<String>,
+}
+
+/// What was copied.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Copied {
+    /// The whole reference, with the tag that was used.
+    pub target: String,
+    /// The digest of the image.
+    pub digest: String,
+    /// Bytes that were sent: 0 where the tag had the digest already.
+    pub bytes: u64,
+    /// Bytes of blobs that were there.
+    pub skipped: u64,
+}
+
+/// What the target's tags say.
+enum Place<'a> {
+    /// The image is there.
+    There(&'a str),
+    /// There is nothing at this tag.
+    Free(&'a str),
+}
+
+impl Registries {
+    /// The way to registries that the system trusts.
+    ///
+    /// # Errors
+    /// Why the client cannot be made.
+    pub fn new() -> Result<Self, RegistriesFailed> {
+        Self::with_waits(Waits::default())
+    }
+
+    /// The same with other times and tries.
+    ///
+    /// # Errors
+    /// Why the client cannot be made.
+    pub fn with_waits(waits: Waits) -> Result<Self, RegistriesFailed> {
+        let roots = system_roots();
+        let clients = Clients::new(roots.clone(), &waits).map_err(RegistriesFailed)?;
+        Ok(Self { clients, roots, waits })
+    }
+
+    /// Copies an image with all that it refers to. `tell` is called after each chunk, so it has to be quick. Dropped, it stops.
+    ///
+    /// # Errors
+    /// Why the tag does not refer to the image.
+    pub async fn copy(
+        &self,
+        copy: &ImageCopy,
+        tell: impl Fn(CopyProgress) + Send + Sync,
+    ) -> Result<Copied, CopyFailed> {
+        let image = Image::parse(&copy.source).map_err(pull)?;
+        let target = self.target(copy)?;
+        // An image that is there is not asked for.
+        if let Version::Digest(digest) = &image.version
+            && let Place::There(tag) = place(&target, copy, digest).await?
+        {
+            return Ok(copied(&target, tag, digest));
+        }
+        let (source, root) = self.source(copy, &image).await?;
+        let digest = root.digest.clone();
+        let tag = match place(&target, copy, &digest).await? {
+            Place::There(tag) => return Ok(copied(&target, tag, &digest)),
+            Place::Free(tag) => tag,
+        };
+        let gathered = gather(&source, root).await?;
+        let tally = Tally::new(gathered.bytes(), &tell);
+        let transfer = Transfer { source: &source, target: &target, tally: &tally };
+        let blobs = iter(&gathered.blobs).map(|blob| transfer.copy(blob)).buffer_unordered(AT_A_TIME);
+        blobs.try_collect::<()>().await?;
+        publish(&target, &gathered, tag, &tally).await?;
+        Ok(Copied { bytes: tally.sent(), skipped: tally.skipped(), ..copied(&target, tag, &digest) })
+    }
+
+    fn target(&self, copy: &ImageCopy) -> Result<Repository, CopyFailed> {
+        let image = Image::parse(&copy.target).map_err(push)?;
+        if matches!(image.version, Version::Digest(_)) {
+            return Err(push("the target has a digest in place of a tag".to_owned()));
+        }
+        check_tag(&copy.otherwise).map_err(push)?;
+        let clients = match &copy.target_ca {
+            None => self.clients.clone(),
+            Some(pem) => {
+                with_bundle(self.roots.clone(), pem).and_then(|roots| Clients::new(roots, &self.waits)).map_err(push)?
+            }
+        };
+        let own = image.address(copy.target_ca.is_some()).map_err(push)?;
+        let hosts = Hosts::new(own, &copy.target_hosts).map_err(push)?;
+        let exchange = Exchange { clients, hosts, waits: self.waits.clone(), side: Why::Push };
+        let scope = format!("repository:{}:pull,push", image.repository);
+        Ok(Repository { exchange, image, login: Login::new(copy.target_credentials.clone(), scope) })
+    }
+
+    /// The source with the first credentials that it takes, and the manifest that is asked for.
+    async fn source(&self, copy: &ImageCopy, image: &Image) -> Result<(Repository, Manifest), CopyFailed> {
+        let own = source_address(copy, image).map_err(pull)?;
+        let hosts = Hosts::new(own, &copy.hosts).map_err(pull)?;
+        let (mut refused, mut absent) = (None, None);
+        for credentials in copy.source_credentials.iter().cloned().map(Some).chain([None]) {
+            let scope = format!("repository:{}:pull", image.repository);
+            let (clients, waits) = (self.clients.clone(), self.waits.clone());
+            let exchange = Exchange { clients, hosts: hosts.clone(), waits, side: Why::Pull };
+            let source = Repository { exchange, image: image.clone(), login: Login::new(credentials, scope) };
+            match source.manifest(image.version.as_str()).await {
+                Ok(Some(root)) => return Ok((source, root)),
+                Ok(None) => absent = Some(pull(format!("there is no image {}", image.whole()))),
+                Err(failed) if failed.why() == Why::Unauthorized => refused = refused.or(Some(failed)),
+                Err(failed) => return Err(failed),
+            }
+        }
+        let unknown = || pull(format!("there is no image {}", image.whole()));
+        Err(absent.or(refused).unwrap_or_else(unknown))
+    }
+}
+
+/// Where the source is asked.
+fn source_address(copy: &ImageCopy, image: &Image) -> Result<Url, String> {
+    let Some(base) = &copy.source_base else {
+        return image.address(false);
+    };
+    let with_end = format!("{}/", base.trim_end_matches('/'));
+    let url =
+        Url::parse(&with_end).map_err(|error| format!("the address in place of the registry is none: {error}"))?;
+    let is_secure = url.scheme() == "https" || (url.scheme() == "http" && is_loopback(&url));
+    let is_bare = url.username().is_empty() && url.password().is_none() && url.query().is_none();
+    if is_secure && is_bare {
+        return Ok(url);
+    }
+    Err("the address in place of the registry is without HTTPS, or has more than a host and a path".to_owned())
+}
+
+/// Which tag is used, of the one that is wanted and the other one.
+async fn place<'a>(target: &'a Repository, copy: &'a ImageCopy, digest: &Digest) -> Result<Place<'a>, CopyFailed> {
+    for tag in [target.image.version.as_str(), &copy.otherwise] {
+        match target.digest_of(tag).await? {
+            None => return Ok(Place::Free(tag)),
+            Some(found) if found == *digest => return Ok(Place::There(tag)),
+            Some(_) => {}
+        }
+    }
+    let (wanted, other) = (target.image.whole(), &copy.otherwise);
+    Err(push(format!("{wanted} is another image already, and so is {other}: neither is replaced")))
+}
+
+/// Publishes the manifests: those below by their digests, the image itself by its tag.
+async fn publish(target: &Repository, gathered: &Gathered, tag: &str, tally: &Tally<'_>) -> Result<(), CopyFailed> {
+    let Some((image, below)) = gathered.manifests.split_last() else { return Ok(()) };
+    for manifest in below {
+        target.put_manifest(manifest, manifest.digest.as_str()).await?;
+        tally.send(manifest.bytes.len() as u64);
+    }
+    target.put_manifest(image, tag).await?;
+    tally.send(image.bytes.len() as u64);
+    Ok(())
+}
+
+fn copied(target: &Repository, tag: &str, digest: &Digest) -> Copied {
+    Copied { target: target.image.with_tag(tag), digest: digest.to_string(), bytes: 0, skipped: 0 }
+}
+
+fn pull(words: String) -> CopyFailed {
+    CopyFailed::for_good(Why::Pull, words)
+}
+
+fn push(words: String) -> CopyFailed {
+    CopyFailed::for_good(Why::Push, words)
+}

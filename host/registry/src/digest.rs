@@ -1,0 +1,95 @@
+//! The digest of a manifest or blob: SHA-256, and no other.
+
+use std::fmt;
+use std::fmt::Write as _;
+
+use ring::digest::{Context, SHA256};
+
+/// `sha256:` and 64 hexadecimal digits in lower case.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct Digest(String);
+
+impl Digest {
+    /// The digest in this text.
+    ///
+    /// # Errors
+    /// What the text is instead.
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        let is_hex = |c: u8| c.is_ascii_digit() || (b'a'..=b'f').contains(&c);
+        match text.split_once(':') {
+            Some(("sha256", hex)) if hex.len() == 64 && hex.bytes().all(is_hex) => Ok(Self(text.to_owned())),
+            _ => Err(format!("{:?} is no digest sha256:…, the only kind that is copied", shortened(text))),
+        }
+    }
+
+    /// The digest of these bytes.
+    pub(crate) fn of(bytes: &[u8]) -> Self {
+        let mut hash = Hash::new();
+        hash.add(bytes);
+        hash.digest()
+    }
+
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// A digest that is being computed.
+pub(crate) struct Hash(Context);
+
+impl Hash {
+    pub(crate) fn new() -> Self {
+        Self(Context::new(&SHA256))
+    }
+
+    pub(crate) fn add(&mut self, bytes: &[u8]) {
+        self.0.update(bytes);
+    }
+
+    pub(crate) fn digest(self) -> Digest {
+        let mut text = String::with_capacity(71);
+        text.push_str("sha256:");
+        for byte in self.0.finish().as_ref() {
+            // Text takes everything.
+            let _ = write!(text, "{byte:02x}");
+        }
+        Digest(text)
+    }
+}
+
+/// The beginning of a text of somebody else, for words.
+pub(crate) fn shortened(text: &str) -> String {
+    text.chars().take(128).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn digest_of_nothing_is_the_known_one() {
+        let nothing = "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
+        assert_eq!(Digest::of(b"").as_str(), nothing);
+        assert_eq!(Digest::parse(nothing), Ok(Digest::of(b"")));
+    }
+
+    #[test]
+    fn other_kinds_and_forms_are_refused() {
+        let hex = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
+        for text in [
+            format!("sha512:{hex}{hex}"),
+            format!("sha256:{}", hex.to_uppercase()),
+            format!("sha256:{hex}0"),
+            format!("sha256:../{}", hex.get(3..).unwrap()),
+            hex.to_owned(),
+        ] {
+            assert!(Digest::parse(&text).unwrap_err().contains("no digest"), "{text}");
+        }
+    }
+}

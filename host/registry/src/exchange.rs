@@ -1,0 +1,226 @@
+//! One request and its answer, through the redirects that are allowed.
+//!
+//! Takes a call; yields an answer that is neither an overload nor a redirect. May not send `Authorization` to another host than the
+//! one it is for, nor say more of an address than its host and path.
+
+use std::error::Error;
+use std::io;
+use std::time::Duration;
+
+use bytes::Bytes;
+use reqwest::header::{AUTHORIZATION, CONTENT_LENGTH, HeaderMap, HeaderValue, LOCATION, RETRY_AFTER};
+use reqwest::{Body, Method, Response, StatusCode, Url};
+use tokio::time::timeout;
+
+use crate::clients::Clients;
+use crate::failed::{CopyFailed, Why};
+use crate::hosts::{Hosts, Purpose, host_of, is_same};
+use crate::waits::Waits;
+
+/// Most redirects of one request.
+const REDIRECTS: usize = 5;
+/// Most times the longest silence that a whole small answer may take.
+const SMALL_ANSWER: u32 = 5;
+
+/// A request that can be sent more than once.
+#[derive(Clone, Debug)]
+pub(crate) struct Call {
+    pub(crate) method: Method,
+    pub(crate) url: Url,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Bytes,
+}
+
+impl Call {
+    pub(crate) fn new(method: Method, url: Url) -> Self {
+        Self { method, url, headers: HeaderMap::new(), body: Bytes::new() }
+    }
+
+    fn may_be_redirected(&self) -> bool {
+        self.method == Method::GET || self.method == Method::HEAD
+    }
+}
+
+/// The head of an answer, with a body that is still to be read.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    response: Response,
+    /// The request that it answers, for words.
+    pub(crate) shown: String,
+    /// Whether the host that was asked answers, and not one that it redirects to.
+    pub(crate) is_direct: bool,
+}
+
+impl Answer {
+    pub(crate) fn status(&self) -> StatusCode {
+        self.response.status()
+    }
+
+    pub(crate) fn headers(&self) -> &HeaderMap {
+        self.response.headers()
+    }
+
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        self.headers().get(name).and_then(|value| value.to_str().ok())
+    }
+
+    pub(crate) fn length(&self) -> Option<u64> {
+        self.header(CONTENT_LENGTH.as_str()).and_then(|text| text.parse().ok())
+    }
+
+    /// What it says, in words.
+    pub(crate) fn words(&self) -> String {
+        format!("{} is answered with {}", self.shown, self.status())
+    }
+}
+
+/// How one registry is talked to.
+#[derive(Clone, Debug)]
+pub(crate) struct Exchange {
+    pub(crate) clients: Clients,
+    pub(crate) hosts: Hosts,
+    pub(crate) waits: Waits,
+    /// What fails where this registry fails.
+    pub(crate) side: Why,
+}
+
+impl Exchange {
+    pub(crate) fn refuse(&self, words: impl Into<String>) -> CopyFailed {
+        CopyFailed::for_good(self.side, words)
+    }
+
+    /// Checks an address that the registry names.
+    pub(crate) fn check(&self, url: &Url, purpose: Purpose) -> Result<(), CopyFailed> {
+        self.hosts.check(url, purpose).map_err(|words| self.refuse(words))
+    }
+
+    /// Sends a call, and follows redirects of it.
+    pub(crate) async fn follow(
+        &self,
+        call: &Call,
+        mut authorization: Option<HeaderValue>,
+    ) -> Result<Answer, CopyFailed> {
+        let mut url = call.url.clone();
+        for _ in 0..=REDIRECTS {
+            let mut headers = call.headers.clone();
+            if let Some(value) = authorization.clone() {
+                headers.insert(AUTHORIZATION, value);
+            }
+            let sent = Call { url: url.clone(), headers, ..call.clone() };
+            let mut answer = self.once(sent, None, Duration::ZERO).await?;
+            answer.is_direct = is_same(&url, &call.url);
+            if !is_redirect(answer.status()) {
+                return Ok(answer);
+            }
+            if !call.may_be_redirected() {
+                return Err(self.refuse(format!("{}: an upload is not redirected", answer.words())));
+            }
+            url = self.named_in(&answer, &url, Purpose::Redirect)?;
+            if !is_same(&url, &call.url) {
+                authorization = None;
+            }
+        }
+        Err(self.refuse(format!("{} is redirected more than {REDIRECTS} times", shown(&call.method, &call.url))))
+    }
+
+    /// The address in the header `Location` of an answer from `from`.
+    pub(crate) fn named_in(&self, answer: &Answer, from: &Url, purpose: Purpose) -> Result<Url, CopyFailed> {
+        let named = answer.header(LOCATION.as_str()).and_then(|text| from.join(text).ok());
+        let url = named.ok_or_else(|| self.refuse(format!("{} without a place to go to", answer.words())))?;
+        self.check(&url, purpose)?;
+        Ok(url)
+    }
+
+    /// Sends a request once. `stream` is a body that is there once, `longer` the time that its head may take beyond the usual.
+    pub(crate) async fn once(&self, call: Call, stream: Option<Body>, longer: Duration) -> Result<Answer, CopyFailed> {
+        let Call { method, url, headers, body } = call;
+        let shown = shown(&method, &url);
+        // An answer to a stream is awaited by who sends the stream.
+        let wait = if stream.is_some() { Duration::MAX } else { self.waits.head.saturating_add(longer) };
+        let has_body = method != Method::GET && method != Method::HEAD;
+        let mut request = self.clients.of(&url).request(method, url).headers(headers);
+        if let Some(stream) = stream {
+            request = request.body(stream);
+        } else if has_body {
+            request = request.body(body);
+        }
+        let response = match timeout(wait, request.send()).await {
+            Ok(answered) => answered.map_err(|error| self.broken(&shown, &error))?,
+            Err(_) => return Err(self.silent(&shown, wait)),
+        };
+        let answer = Answer { response, shown, is_direct: true };
+        self.overload(&answer).map_or(Ok(answer), Err)
+    }
+
+    /// Whether an answer says to come later.
+    fn overload(&self, answer: &Answer) -> Option<CopyFailed> {
+        let status = answer.status();
+        let is_later = status.is_server_error()
+            || status == StatusCode::TOO_MANY_REQUESTS
+            || status == StatusCode::REQUEST_TIMEOUT;
+        let after = answer.header(RETRY_AFTER.as_str()).and_then(|text| text.trim().parse().ok());
+        is_later.then(|| CopyFailed::for_now(self.side, answer.words()).after(after.map(Duration::from_secs)))
+    }
+
+    /// The next bytes of an answer.
+    pub(crate) async fn chunk(&self, answer: &mut Answer) -> Result<Option<Bytes>, CopyFailed> {
+        match timeout(self.waits.stall, answer.response.chunk()).await {
+            Ok(read) => read.map_err(|error| self.broken(&answer.shown, &error)),
+            Err(_) => Err(self.silent(&answer.shown, self.waits.stall)),
+        }
+    }
+
+    /// The whole body of an answer that is small.
+    pub(crate) async fn read(&self, answer: &mut Answer, most: usize) -> Result<Vec<u8>, CopyFailed> {
+        let too_much = format!("{} is answered with more than {} KiB", answer.shown, most / 1024);
+        if answer.length().is_some_and(|length| length > most as u64) {
+            return Err(self.refuse(too_much));
+        }
+        let mut bytes = Vec::new();
+        let whole = async {
+            while let Some(chunk) = self.chunk(answer).await? {
+                if bytes.len().saturating_add(chunk.len()) > most {
+                    return Err(self.refuse(too_much));
+                }
+                bytes.extend_from_slice(&chunk);
+            }
+            Ok(())
+        };
+        let wait = self.waits.stall.saturating_mul(SMALL_ANSWER);
+        match timeout(wait, whole).await {
+            Ok(read) => read.map(|()| bytes),
+            Err(_) => Err(CopyFailed::for_now(self.side, format!("an answer is not whole after {} s", wait.as_secs()))),
+        }
+    }
+
+    pub(crate) fn silent(&self, shown: &str, wait: Duration) -> CopyFailed {
+        CopyFailed::for_now(self.side, format!("{shown} is not answered within {} s", wait.as_secs()))
+    }
+
+    /// What a connection ended with. Only a certificate is wrong for good.
+    fn broken(&self, shown: &str, error: &reqwest::Error) -> CopyFailed {
+        let (mut cause, mut is_tls): (&dyn Error, bool) = (error, false);
+        while let Some(next) = cause.source() {
+            let inner = next.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+            is_tls |= next.is::<rustls::Error>() || inner.is_some_and(|inner| inner.is::<rustls::Error>());
+            cause = next;
+        }
+        // The outermost names the whole address.
+        let words = if error.source().is_some() { cause.to_string() } else { "the request cannot be made".to_owned() };
+        let words = format!("{shown} fails: {words}");
+        if is_tls || error.is_builder() {
+            return CopyFailed::for_good(self.side, words);
+        }
+        CopyFailed::for_now(self.side, words)
+    }
+}
+
+fn is_redirect(status: StatusCode) -> bool {
+    matches!(status.as_u16(), 301 | 302 | 303 | 307 | 308)
+}
+
+/// A request in words: method, host and path.
+pub(crate) fn shown(method: &Method, url: &Url) -> String {
+    let path: String = url.path().chars().take(256).collect();
+    format!("{method} {}{path}", host_of(url))
+}

@@ -1,0 +1,32 @@
+//! Copies an image from one registry to another, by the distribution protocol of OCI.
+//!
+//! ```text
+//! references -> place (which tag) -> gather (manifests and blobs, within bounds) -> blob, 4 at a time -> publish (manifests)
+//!                  each request: repository -> login (who asks) -> exchange (redirects, times) -> clients (TLS)
+//! ```
+//!
+//! Blobs are streamed and never held. A registry may lie: what it names is followed only to hosts that are allowed, and what it
+//! serves is published only with the digest that was asked for. The crate `oci-client` is not used for that reason: it follows every
+//! realm and every redirect that a registry names, with the credentials of the first.
+
+mod blob;
+mod clients;
+mod copy;
+mod credentials;
+mod digest;
+mod exchange;
+mod failed;
+mod gather;
+mod hosts;
+mod image;
+mod login;
+mod manifest;
+mod repository;
+mod tally;
+mod waits;
+
+pub use copy::{Copied, ImageCopy, Registries, RegistriesFailed};
+pub use credentials::{Credentials, credentials_in};
+pub use failed::{CopyFailed, Why};
+pub use tally::CopyProgress;
+pub use waits::Waits;

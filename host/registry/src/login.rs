@@ -1,0 +1,222 @@
+//! What a registry wants to know of who asks: nothing, a password, or a token that another server gives for one.
+//!
+//! Takes the challenge of a registry; yields the value of `Authorization`. May not send a password to a host that is neither the
+//! registry nor one that is allowed, nor show it.
+
+use std::fmt;
+use std::time::Duration;
+
+use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue, WWW_AUTHENTICATE};
+use reqwest::{Method, StatusCode, Url};
+use serde::Deserialize;
+use tokio::sync::Mutex;
+use tokio::time::Instant;
+
+use crate::credentials::Credentials;
+use crate::exchange::{Call, Exchange};
+use crate::failed::{CopyFailed, Why};
+use crate::hosts::{Purpose, host_of};
+
+/// Most bytes of the answer with a token.
+const TOKEN_ANSWER: usize = 64 * 1024;
+/// Seconds that a token is good for where its server says nothing, and most that are believed.
+const USUAL: u64 = 60;
+const LONGEST: u64 = 3_600;
+/// A token is renewed so long before its end.
+const EARLY: Duration = Duration::from_secs(5);
+
+/// How one repository is entered. It keeps what is sent until that ends or is refused.
+pub(crate) struct Login {
+    credentials: Option<Credentials>,
+    scope: String,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    scheme: Scheme,
+    sent: Option<HeaderValue>,
+    until: Option<Instant>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+enum Scheme {
+    #[default]
+    Nothing,
+    Basic,
+    Bearer {
+        realm: String,
+        service: Option<String>,
+    },
+}
+
+#[derive(Deserialize)]
+struct TokenAnswer {
+    token: Option<String>,
+    access_token: Option<String>,
+    expires_in: Option<u64>,
+}
+
+impl fmt::Debug for Login {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Login").field("scope", &self.scope).finish_non_exhaustive()
+    }
+}
+
+impl Login {
+    /// With these credentials, or as nobody, for a scope like `repository:team/app:pull`.
+    pub(crate) fn new(credentials: Option<Credentials>, scope: String) -> Self {
+        Self { credentials, scope, state: Mutex::default() }
+    }
+
+    /// The value to send now.
+    pub(crate) async fn authorization(&self, exchange: &Exchange) -> Result<Option<HeaderValue>, CopyFailed> {
+        let mut state = self.state.lock().await;
+        if state.sent.is_some() && state.until.is_none_or(|until| Instant::now() < until) {
+            return Ok(state.sent.clone());
+        }
+        match state.scheme.clone() {
+            Scheme::Nothing => return Ok(None),
+            Scheme::Basic => {
+                let credentials = self.credentials.as_ref().ok_or_else(|| self.refused(exchange))?;
+                state.sent = Some(secret(&credentials.basic(), exchange)?);
+                state.until = None;
+            }
+            Scheme::Bearer { realm, service } => {
+                let (token, seconds) = self.token(exchange, &realm, service.as_deref()).await?;
+                state.sent = Some(secret(&format!("Bearer {token}"), exchange)?);
+                state.until = Instant::now().checked_add(Duration::from_secs(seconds).saturating_sub(EARLY));
+            }
+        }
+        Ok(state.sent.clone())
+    }
+
+    /// Learns from an answer 401 to a request with `sent`.
+    pub(crate) async fn challenged(
+        &self,
+        sent: Option<&HeaderValue>,
+        headers: &HeaderMap,
+        exchange: &Exchange,
+    ) -> Result<(), CopyFailed> {
+        let mut state = self.state.lock().await;
+        if state.sent.as_ref() != sent {
+            // Another request of this copy was told the same, and there is something newer.
+            return Ok(());
+        }
+        let values = headers.get_all(WWW_AUTHENTICATE);
+        let texts: Vec<&str> = values.iter().filter_map(|value| value.to_str().ok()).collect();
+        state.scheme = scheme_in(&texts).ok_or_else(|| self.refused(exchange))?;
+        state.sent = None;
+        state.until = None;
+        Ok(())
+    }
+
+    async fn token(
+        &self,
+        exchange: &Exchange,
+        realm: &str,
+        service: Option<&str>,
+    ) -> Result<(String, u64), CopyFailed> {
+        let mut url = Url::parse(realm).map_err(|_| exchange.refuse("the registry sends for a token to no address"))?;
+        exchange.check(&url, Purpose::Token)?;
+        if let Some(service) = service {
+            url.query_pairs_mut().append_pair("service", service);
+        }
+        url.query_pairs_mut().append_pair("scope", &self.scope);
+        let password = self.credentials.as_ref().map(|known| secret(&known.basic(), exchange)).transpose()?;
+        let mut answer = exchange.follow(&Call::new(Method::GET, url), password).await?;
+        match answer.status() {
+            StatusCode::OK => {}
+            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN if answer.is_direct => {
+                return Err(CopyFailed::for_good(Why::Unauthorized, format!("{}: {}", answer.words(), self.who())));
+            }
+            _ => return Err(exchange.refuse(answer.words())),
+        }
+        let bytes = exchange.read(&mut answer, TOKEN_ANSWER).await?;
+        token_in(&bytes).ok_or_else(|| exchange.refuse(format!("{} is answered with no token", answer.shown)))
+    }
+
+    /// In words, who was refused.
+    pub(crate) fn who(&self) -> &'static str {
+        if self.credentials.is_some() {
+            "the credentials are wrong, or do not suffice"
+        } else {
+            "there are no credentials for it"
+        }
+    }
+
+    fn refused(&self, exchange: &Exchange) -> CopyFailed {
+        let host = host_of(exchange.hosts.own());
+        CopyFailed::for_good(Why::Unauthorized, format!("{host} refuses {}: {}", self.scope, self.who()))
+    }
+}
+
+/// A value that no log shows. The text is not repeated where it is none.
+fn secret(text: &str, exchange: &Exchange) -> Result<HeaderValue, CopyFailed> {
+    let mut value = HeaderValue::from_str(text)
+        .map_err(|_| exchange.refuse(format!("there are characters in {AUTHORIZATION} that cannot be sent")))?;
+    value.set_sensitive(true);
+    Ok(value)
+}
+
+/// What the challenges want: a token rather than a password.
+fn scheme_in(challenges: &[&str]) -> Option<Scheme> {
+    let mut basic = None;
+    for challenge in challenges.iter().filter_map(|text| http_auth::parse_challenges(text).ok()).flatten() {
+        let find = |name: &str| {
+            let found = challenge.params.iter().find(|(key, _)| key.eq_ignore_ascii_case(name));
+            found.map(|(_, value)| value.to_unescaped())
+        };
+        if challenge.scheme.eq_ignore_ascii_case("bearer")
+            && let Some(realm) = find("realm")
+        {
+            return Some(Scheme::Bearer { realm, service: find("service") });
+        }
+        if challenge.scheme.eq_ignore_ascii_case("basic") {
+            basic = Some(Scheme::Basic);
+        }
+    }
+    basic
+}
+
+/// The token in an answer, and the seconds that it is good for.
+fn token_in(bytes: &[u8]) -> Option<(String, u64)> {
+    let answer: TokenAnswer = serde_json::from_slice(bytes).ok()?;
+    let token = answer.token.filter(|token| !token.is_empty()).or(answer.access_token)?;
+    (!token.is_empty()).then(|| (token, answer.expires_in.unwrap_or(USUAL).min(LONGEST)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn token_is_preferred_to_a_password() {
+        let bearer = r#"Bearer realm="https://auth.example/token",service="reg \"one\"",scope="repository:a:pull""#;
+        let wanted = Scheme::Bearer { realm: "https://auth.example/token".into(), service: Some("reg \"one\"".into()) };
+        assert_eq!(scheme_in(&[r#"Basic realm="x""#, bearer]), Some(wanted.clone()));
+        assert_eq!(scheme_in(&[&format!(r#"{bearer}, Basic realm="x""#)]), Some(wanted));
+        assert_eq!(scheme_in(&[r#"BASIC realm="x""#]), Some(Scheme::Basic));
+    }
+
+    #[test]
+    fn challenges_that_nobody_can_answer_are_none() {
+        for challenge in ["", "Bearer", r#"Bearer service="x""#, "Negotiate", "\"", r#"Digest realm="x", nonce="y""#] {
+            assert_eq!(scheme_in(&[challenge]), None, "{challenge}");
+        }
+    }
+
+    #[test]
+    fn token_has_either_name_and_an_end() {
+        assert_eq!(token_in(br#"{"token": "t", "expires_in": 300}"#), Some(("t".into(), 300)));
+        assert_eq!(token_in(br#"{"access_token": "t"}"#), Some(("t".into(), 60)));
+        assert_eq!(
+            token_in(br#"{"token": "", "access_token": "t", "expires_in": 18446744073709551615}"#),
+            Some(("t".into(), 3600))
+        );
+        for none in [&b"{}"[..], br#"{"token": ""}"#, b"no", br#"{"token": 1}"#, br#"{"token": "t", "expires_in": -1}"#]
+        {
+            assert_eq!(token_in(none), None);
+        }
+    }
+}

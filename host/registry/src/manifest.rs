@@ -1,0 +1,188 @@
+//! The manifest of an image, or of an index of images: its bytes as they were served, and what they refer to.
+//!
+//! Takes bytes and the type that they were served with; yields a manifest whose digests and sizes are within bounds. It reads only
+//! what a copy needs, not the types of `oci-spec`, so that a large manifest takes no more memory than its digests.
+
+use bytes::Bytes;
+use serde::Deserialize;
+
+use crate::digest::{Digest, shortened};
+
+/// Most bytes of one manifest.
+pub(crate) const MANIFEST: usize = 4 * 1024 * 1024;
+/// Most blobs of one manifest.
+const BLOBS: usize = 128;
+/// Most bytes of one blob, and of all that is copied: 256 GiB.
+pub(crate) const BYTES: u64 = 256 * 1024 * 1024 * 1024;
+
+/// What is accepted, as a header `Accept`.
+pub(crate) const ACCEPTED: &str = "application/vnd.oci.image.index.v1+json, application/vnd.oci.image.manifest.v1+json, \
+     application/vnd.docker.distribution.manifest.list.v2+json, application/vnd.docker.distribution.manifest.v2+json";
+const IMAGES: [&str; 2] =
+    ["application/vnd.oci.image.manifest.v1+json", "application/vnd.docker.distribution.manifest.v2+json"];
+const INDEXES: [&str; 2] =
+    ["application/vnd.oci.image.index.v1+json", "application/vnd.docker.distribution.manifest.list.v2+json"];
+/// Layers of these types are got elsewhere, and no registry has to have them.
+const FOREIGN: [&str; 2] =
+    ["application/vnd.docker.image.rootfs.foreign.", "application/vnd.oci.image.layer.nondistributable."];
+
+/// What a manifest refers to by digest and size.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Part {
+    pub(crate) digest: Digest,
+    pub(crate) size: u64,
+}
+
+/// A manifest.
+#[derive(Clone, Debug)]
+pub(crate) struct Manifest {
+    pub(crate) digest: Digest,
+    pub(crate) media_type: &'static str,
+    pub(crate) bytes: Bytes,
+    pub(crate) refers: Refers,
+}
+
+/// What it refers to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Refers {
+    /// Of an image: its configuration and layers.
+    Blobs(Vec<Part>),
+    /// Of an index: manifests.
+    Manifests(Vec<Part>),
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Written {
+    schema_version: u32,
+    media_type: Option<String>,
+    config: Option<Descriptor>,
+    layers: Option<Vec<Descriptor>>,
+    manifests: Option<Vec<Descriptor>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Descriptor {
+    media_type: Option<String>,
+    digest: String,
+    size: i64,
+}
+
+impl Descriptor {
+    fn part(&self, most: u64) -> Result<Part, String> {
+        let size = u64::try_from(self.size).ok().filter(|size| *size <= most);
+        let size = size.ok_or_else(|| format!("{} bytes is no size of what it refers to", self.size))?;
+        Ok(Part { digest: Digest::parse(&self.digest)?, size })
+    }
+
+    fn is_foreign(&self) -> bool {
+        let media_type = self.media_type.as_deref().unwrap_or_default();
+        FOREIGN.iter().any(|prefix| media_type.starts_with(prefix))
+    }
+}
+
+impl Manifest {
+    /// The manifest in these bytes.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub(crate) fn parse(bytes: Vec<u8>, served: Option<&str>) -> Result<Self, String> {
+        let written: Written = serde_json::from_slice(&bytes)
+            .map_err(|error| format!("it cannot be read: {}", shortened(&error.to_string())))?;
+        if written.schema_version != 2 {
+            return Err(format!("its version is {}, and only 2 is copied", written.schema_version));
+        }
+        let (refers, types) = match (&written.config, &written.layers, &written.manifests) {
+            (Some(config), Some(layers), None) => (Refers::Blobs(blobs(config, layers)?), IMAGES),
+            (None, None, Some(manifests)) => (Refers::Manifests(parts(manifests, MANIFEST as u64)?), INDEXES),
+            _ => return Err("it is neither that of an image nor an index".to_owned()),
+        };
+        let said = written.media_type.as_deref().or(served).unwrap_or_default();
+        let bare = said.split(';').next().unwrap_or_default().trim();
+        let media_type = types.into_iter().find(|known| *known == bare);
+        let media_type = media_type.ok_or_else(|| format!("its type is {:?}, which is not copied", shortened(bare)))?;
+        Ok(Self { digest: Digest::of(&bytes), media_type, bytes: bytes.into(), refers })
+    }
+}
+
+fn blobs(config: &Descriptor, layers: &[Descriptor]) -> Result<Vec<Part>, String> {
+    if layers.len() >= BLOBS {
+        return Err(format!("it has more than {BLOBS} blobs"));
+    }
+    std::iter::once(config)
+        .chain(layers.iter().filter(|layer| !layer.is_foreign()))
+        .map(|descriptor| descriptor.part(BYTES))
+        .collect()
+}
+
+fn parts(descriptors: &[Descriptor], most: u64) -> Result<Vec<Part>, String> {
+    descriptors.iter().map(|descriptor| descriptor.part(most)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn descriptor(size: Value) -> Value {
+        json!({"mediaType": "application/vnd.oci.image.layer.v1.tar", "digest": Digest::of(b"x").as_str(), "size": size})
+    }
+
+    fn image(layers: Vec<Value>) -> Value {
+        json!({"schemaVersion": 2, "mediaType": IMAGES[0], "config": descriptor(json!(1)), "layers": layers})
+    }
+
+    fn parse(value: &Value) -> Result<Manifest, String> {
+        Manifest::parse(value.to_string().into_bytes(), None)
+    }
+
+    #[test]
+    fn image_refers_to_its_config_and_layers_without_foreign_ones() {
+        let mut foreign = descriptor(json!(5));
+        foreign["mediaType"] = json!("application/vnd.docker.image.rootfs.foreign.diff.tar.gzip");
+        let found = parse(&image(vec![descriptor(json!(7)), foreign])).unwrap();
+        let part = |size| Part { digest: Digest::of(b"x"), size };
+        assert_eq!(found.refers, Refers::Blobs(vec![part(1), part(7)]));
+        assert_eq!(found.media_type, IMAGES[0]);
+    }
+
+    #[test]
+    fn type_is_that_of_the_text_else_that_of_the_answer() {
+        let index = json!({"schemaVersion": 2, "manifests": [descriptor(json!(3))]}).to_string().into_bytes();
+        let served = format!("{}; charset=utf-8", INDEXES[1]);
+        assert_eq!(Manifest::parse(index.clone(), Some(&served)).unwrap().media_type, INDEXES[1]);
+        for served in [None, Some("text/html"), Some(IMAGES[0])] {
+            assert!(Manifest::parse(index.clone(), served).unwrap_err().contains("its type is"));
+        }
+    }
+
+    #[test]
+    fn sizes_that_cannot_be_are_refused() {
+        for size in
+            [json!(-1), json!(i64::MIN), json!(BYTES + 1), json!(u64::MAX), json!(1e30), json!("1"), json!(null)]
+        {
+            assert!(parse(&image(vec![descriptor(size.clone())])).is_err(), "{size}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_manifest_is_refused() {
+        let mut sha512 = descriptor(json!(1));
+        sha512["digest"] = json!(format!("sha512:{}", "a".repeat(128)));
+        let mut both = image(Vec::new());
+        both["manifests"] = json!([]);
+        let mut v1 = image(Vec::new());
+        v1["schemaVersion"] = json!(1);
+        let mut other = image(Vec::new());
+        other["mediaType"] = json!("application/vnd.docker.distribution.manifest.v1+json");
+        for value in
+            [image(vec![sha512]), both, v1, other, image(vec![descriptor(json!(1)); 128]), json!([]), json!({})]
+        {
+            assert!(parse(&value).is_err(), "{value}");
+        }
+        assert!(Manifest::parse(b"<html>".to_vec(), None).unwrap_err().contains("cannot be read"));
+        assert!(parse(&image(vec![descriptor(json!(1)); 127])).is_ok());
+    }
+}
