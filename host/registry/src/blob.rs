@@ -8,9 +8,9 @@
 //! chunk goes out only once size and digest are those that were promised. Both ends are driven by the one future of the copy, so that
 //! all stops where that is dropped.
 
-use std::cmp::Ordering;
 use std::convert::Infallible;
 use std::pin::pin;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -54,19 +54,31 @@ impl Drop for Try<'_> {
 }
 
 impl Transfer<'_> {
-    /// Copies a blob, unless the target has it.
-    pub(crate) async fn copy(&self, blob: &Part) -> Result<(), CopyFailed> {
-        let once = async || {
-            if self.target.has(blob).await? {
-                self.tally.skip(blob.size);
-                return Ok(());
+    /// Copies blobs until none is left. `next` is the place of the next one, which several such share.
+    pub(crate) async fn copy(&self, blobs: &[Part], next: &AtomicUsize) -> Result<(), CopyFailed> {
+        while let Some(blob) = blobs.get(next.fetch_add(1, Relaxed)) {
+            let mut tries = self.target.exchange.waits.tries();
+            // After a try that failed too: its answer may be what was lost.
+            loop {
+                if self.target.has(blob).await? {
+                    self.tally.skip(blob.size);
+                    break;
+                }
+                match self.send(blob).await {
+                    Ok(()) => break,
+                    Err(failed) => tries.after(failed).await?,
+                }
             }
-            let mut attempt = Try { transfer: self, blob, sent: 0, is_done: false };
-            attempt.run().await?;
-            attempt.is_done = true;
-            Ok(())
-        };
-        self.target.exchange.waits.patiently(once).await
+        }
+        Ok(())
+    }
+
+    /// One try of a blob that the target does not have.
+    async fn send(&self, blob: &Part) -> Result<(), CopyFailed> {
+        let mut attempt = Try { transfer: self, blob, sent: 0, is_done: false };
+        attempt.run().await?;
+        attempt.is_done = true;
+        Ok(())
     }
 }
 
@@ -83,16 +95,16 @@ impl Try<'_> {
         let upload = pin!(target.upload(place, blob, body(receiver)));
         match select(pin!(self.pump(answer, sender)), upload).await {
             Either::Left((pumped, upload)) => {
-                pumped?;
+                let is_whole = pumped?;
                 let moved = Duration::from_secs(blob.size / MOVED_PER_SECOND);
                 let wait = target.exchange.waits.head.saturating_add(moved);
-                let words = || target.exchange.silent("the end of an upload", wait);
-                timeout(wait, upload).await.map_err(|_| words())?
+                let silent = || target.exchange.silent("the end of an upload", wait);
+                timeout(wait, upload).await.map_err(|_| silent())??;
+                if is_whole { Ok(()) } else { Err(too_early(blob)) }
             }
             Either::Right((answered, _)) => {
                 answered?;
-                let words = format!("the target says that it has {} before it was sent", blob.digest);
-                Err(CopyFailed::for_good(Why::Push, words))
+                Err(too_early(blob))
             }
         }
     }
@@ -109,8 +121,8 @@ impl Try<'_> {
         timeout(wait, upload).await.map_err(|_| target.exchange.silent("the end of an upload", wait))?
     }
 
-    /// Moves chunks until all are sent, or the target takes no more: then its answer says why.
-    async fn pump(&mut self, mut answer: Answer, sender: Sender<Bytes>) -> Result<(), CopyFailed> {
+    /// Moves chunks. Yields whether all were sent: if not, the target takes no more, and its answer says why.
+    async fn pump(&mut self, mut answer: Answer, sender: Sender<Bytes>) -> Result<bool, CopyFailed> {
         let (mut hash, mut size, mut held) = (Hash::new(), 0_u64, None);
         while let Some(chunk) = self.transfer.source.exchange.chunk(&mut answer).await? {
             if chunk.is_empty() {
@@ -124,20 +136,20 @@ impl Try<'_> {
             if let Some(before) = held.replace(chunk)
                 && !self.send(before, &sender).await?
             {
-                return Ok(());
+                return Ok(false);
             }
         }
-        if size.cmp(&self.blob.size) == Ordering::Less {
+        if size < self.blob.size {
             return Err(self.other_size("fewer"));
         }
         let digest = hash.digest();
         if digest != self.blob.digest {
             return Err(mismatch(format!("the source serves bytes with {digest} as blob {}", self.blob.digest)));
         }
-        if let Some(last) = held {
-            self.send(last, &sender).await?;
+        match held {
+            Some(last) => self.send(last, &sender).await,
+            None => Ok(true),
         }
-        Ok(())
     }
 
     /// Sends a chunk. Yields whether the target still listens.
@@ -163,6 +175,10 @@ impl Try<'_> {
             self.blob.digest, self.blob.size
         ))
     }
+}
+
+fn too_early(blob: &Part) -> CopyFailed {
+    CopyFailed::for_good(Why::Push, format!("the target says that it has blob {} before it was sent", blob.digest))
 }
 
 /// The body that a channel yields. It ends early where the sender goes.

@@ -3,8 +3,9 @@
 //! Takes references, credentials and the hosts that are allowed; yields the reference that the image has now. May not replace what a
 //! tag refers to.
 
-use futures::stream::iter;
-use futures::{StreamExt as _, TryStreamExt as _};
+use std::sync::atomic::AtomicUsize;
+
+use futures::future::try_join_all;
 use reqwest::Url;
 use rustls::RootCertStore;
 
@@ -129,8 +130,9 @@ impl Registries {
         let gathered = gather(&source, root).await?;
         let tally = Tally::new(gathered.bytes(), &tell);
         let transfer = Transfer { source: &source, target: &target, tally: &tally };
-        let blobs = iter(&gathered.blobs).map(|blob| transfer.copy(blob)).buffer_unordered(AT_A_TIME);
-        blobs.try_collect::<()>().await?;
+        let next = AtomicUsize::new(0);
+        let workers: Vec<_> = (0..AT_A_TIME).map(|_| transfer.copy(&gathered.blobs, &next)).collect();
+        try_join_all(workers).await?;
         publish(&target, &gathered, tag, &tally).await?;
         Ok(Copied { bytes: tally.sent(), skipped: tally.skipped(), ..copied(&target, tag, &digest) })
     }

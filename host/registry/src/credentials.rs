@@ -139,7 +139,7 @@ mod tests {
         assert_eq!(user(config, "reg:5000/team/app").as_deref(), Some("app/2"));
         assert_eq!(user(config, "reg:5000/team/web").as_deref(), Some("team/1"));
         assert_eq!(user(config, "reg:5000/elsewhere"), None);
-        assert_eq!(user(config, "reg:5000").as_deref(), Some("team/1"), "any of the host, and the same each time");
+        assert_eq!(user(config, "reg:5000").as_deref(), Some("app/2"), "any of the host, and the same each time");
     }
 
     #[test]

@@ -201,8 +201,7 @@ impl Exchange {
     fn broken(&self, shown: &str, error: &reqwest::Error) -> CopyFailed {
         let (mut cause, mut is_tls): (&dyn Error, bool) = (error, false);
         while let Some(next) = cause.source() {
-            let inner = next.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
-            is_tls |= next.is::<rustls::Error>() || inner.is_some_and(|inner| inner.is::<rustls::Error>());
+            is_tls |= is_of_tls(next);
             cause = next;
         }
         // The outermost names the whole address.
@@ -213,6 +212,12 @@ impl Exchange {
         }
         CopyFailed::for_now(self.side, words)
     }
+}
+
+/// Whether an error is one of TLS. Errors of a connection hold others that are not among their sources.
+fn is_of_tls(error: &(dyn Error + 'static)) -> bool {
+    let within = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+    error.is::<rustls::Error>() || within.is_some_and(|within| is_of_tls(within))
 }
 
 fn is_redirect(status: StatusCode) -> bool {

@@ -48,6 +48,10 @@ impl Image {
         if let Version::Tag(tag) = &version {
             check_tag(tag)?;
         }
+        // The parser takes a first part without a dot for a host, and then for a part of the name.
+        if reference.repository().contains(|c: char| c.is_ascii_uppercase()) {
+            return Err(no(&"the name has capital letters"));
+        }
         let (registry, repository) = (reference.registry().to_lowercase(), reference.repository().to_owned());
         Ok(Self { registry, repository, version })
     }

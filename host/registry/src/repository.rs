@@ -63,7 +63,13 @@ impl Repository {
 
     /// The manifest with this digest or tag, if there is one. It is patient.
     pub(crate) async fn manifest(&self, version: &str) -> Result<Option<Manifest>, CopyFailed> {
-        self.exchange.waits.patiently(async || self.manifest_once(version).await).await
+        let mut tries = self.exchange.waits.tries();
+        loop {
+            match self.manifest_once(version).await {
+                Err(failed) => tries.after(failed).await?,
+                done => return done,
+            }
+        }
     }
 
     async fn manifest_once(&self, version: &str) -> Result<Option<Manifest>, CopyFailed> {
@@ -104,12 +110,21 @@ impl Repository {
 
     /// The digest that a tag has, if there is one. It is patient.
     pub(crate) async fn digest_of(&self, tag: &str) -> Result<Option<Digest>, CopyFailed> {
-        let once = async || match self.answer_with_manifest(Method::HEAD, tag).await? {
+        let mut tries = self.exchange.waits.tries();
+        loop {
+            match self.digest_of_once(tag).await {
+                Err(failed) => tries.after(failed).await?,
+                done => return done,
+            }
+        }
+    }
+
+    async fn digest_of_once(&self, tag: &str) -> Result<Option<Digest>, CopyFailed> {
+        match self.answer_with_manifest(Method::HEAD, tag).await? {
             Some((_, Some(digest))) => Ok(Some(digest)),
             Some((_, None)) => self.digest_of_bytes(tag).await,
             None => Ok(None),
-        };
-        self.exchange.waits.patiently(once).await
+        }
     }
 
     /// The digest of the bytes behind a tag, of a registry that does not say it.
@@ -125,12 +140,27 @@ impl Repository {
         let mut call = self.call(Method::PUT, &format!("manifests/{version}"))?;
         call.headers.insert(CONTENT_TYPE, HeaderValue::from_static(manifest.media_type));
         call.body = manifest.bytes.clone();
-        let once = async || self.published(&self.ask(&call).await?, &manifest.digest);
-        self.exchange.waits.patiently(once).await
+        let mut tries = self.exchange.waits.tries();
+        loop {
+            match self.ask(&call).await.and_then(|answer| self.published(&answer, &manifest.digest)) {
+                Err(failed) => tries.after(failed).await?,
+                done => return done,
+            }
+        }
     }
 
-    /// Whether the registry has the blob, with its size.
+    /// Whether the registry has the blob, with its size. It is patient.
     pub(crate) async fn has(&self, blob: &Part) -> Result<bool, CopyFailed> {
+        let mut tries = self.exchange.waits.tries();
+        loop {
+            match self.has_once(blob).await {
+                Err(failed) => tries.after(failed).await?,
+                done => return done,
+            }
+        }
+    }
+
+    async fn has_once(&self, blob: &Part) -> Result<bool, CopyFailed> {
         let answer = self.ask(&self.call(Method::HEAD, &format!("blobs/{}", blob.digest))?).await?;
         match answer.status() {
             StatusCode::OK => Ok(answer.length() == Some(blob.size)),

@@ -37,26 +37,37 @@ impl Default for Waits {
 }
 
 impl Waits {
-    /// Tries until it is done, fails for good, or was tried often enough.
-    pub(crate) async fn patiently<T>(&self, attempt: impl AsyncFn() -> Result<T, CopyFailed>) -> Result<T, CopyFailed> {
-        let mut pause = self.pause;
-        for _ in 1..self.tries {
-            match attempt().await {
-                Err(failed) if failed.is_for_now() => {
-                    sleep(failed.asked_pause().unwrap_or(pause).min(self.longest_pause)).await;
-                    pause = pause.saturating_mul(2);
-                }
-                ended => return ended,
-            }
+    /// The tries of one request, or of one blob.
+    pub(crate) fn tries(&self) -> Tries<'_> {
+        Tries { waits: self, left: self.tries.saturating_sub(1), pause: self.pause }
+    }
+}
+
+/// The tries that are left.
+pub(crate) struct Tries<'a> {
+    waits: &'a Waits,
+    left: u32,
+    pause: Duration,
+}
+
+impl Tries<'_> {
+    /// Waits after a try that failed, if another one is worth it.
+    ///
+    /// # Errors
+    /// What the try failed with, if none is left or it failed for good.
+    pub(crate) async fn after(&mut self, failed: CopyFailed) -> Result<(), CopyFailed> {
+        if !failed.is_for_now() || self.left == 0 {
+            return Err(failed);
         }
-        attempt().await
+        sleep(failed.asked_pause().unwrap_or(self.pause).min(self.waits.longest_pause)).await;
+        self.left = self.left.saturating_sub(1);
+        self.pause = self.pause.saturating_mul(2);
+        Ok(())
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::cell::Cell;
-
     use tokio::time::Instant;
 
     use super::*;
@@ -64,45 +75,28 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn pauses_double_until_the_tries_are_used_up() {
-        let (tries, began) = (Cell::new(0), Instant::now());
-        let ended: Result<(), _> = Waits::default()
-            .patiently(async || {
-                tries.set(tries.get() + 1);
-                Err(CopyFailed::for_now(Why::Pull, "busy"))
-            })
-            .await;
-        assert!(ended.unwrap_err().is_for_now());
-        assert_eq!((tries.get(), began.elapsed().as_millis() / 100), (5, 75));
+        let (waits, began) = (Waits::default(), Instant::now());
+        let mut tries = waits.tries();
+        let mut count = 1;
+        while tries.after(CopyFailed::for_now(Why::Pull, "busy")).await.is_ok() {
+            count += 1;
+        }
+        assert_eq!((count, began.elapsed().as_millis() / 100), (5, 75));
     }
 
     #[tokio::test(start_paused = true)]
     async fn asked_pause_is_kept_up_to_a_minute() {
         for (asked, paused) in [(0, 0), (7, 7), (86_400, 60)] {
-            let (tries, began) = (Cell::new(0), Instant::now());
-            let ended = Waits::default()
-                .patiently(async || {
-                    tries.set(tries.get() + 1);
-                    if tries.get() > 1 {
-                        return Ok(());
-                    }
-                    Err(CopyFailed::for_now(Why::Push, "slow down").after(Some(Duration::from_secs(asked))))
-                })
-                .await;
-            assert!(ended.is_ok());
+            let (waits, began) = (Waits::default(), Instant::now());
+            let failed = CopyFailed::for_now(Why::Push, "slow down").after(Some(Duration::from_secs(asked)));
+            assert!(waits.tries().after(failed).await.is_ok());
             assert_eq!(began.elapsed().as_secs(), paused);
         }
     }
 
     #[tokio::test(start_paused = true)]
     async fn what_fails_for_good_is_tried_once() {
-        let tries = Cell::new(0);
-        let ended: Result<(), _> = Waits::default()
-            .patiently(async || {
-                tries.set(tries.get() + 1);
-                Err(CopyFailed::for_good(Why::Pull, "no"))
-            })
-            .await;
-        assert!(ended.is_err());
-        assert_eq!(tries.get(), 1);
+        let waits = Waits::default();
+        assert!(waits.tries().after(CopyFailed::for_good(Why::Pull, "no")).await.is_err());
     }
 }

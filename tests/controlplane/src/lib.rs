@@ -136,3 +136,12 @@ pub fn node_binaries(progress: Progress<'_>) -> anyhow::Result<NodeBinaries> {
     packages::fetch(&containers, progress)?;
     Ok(NodeBinaries { kubelet, containers })
 }
+
+/// Yields the registry of images, which is built with the other binaries of containers where it is missing.
+///
+/// # Errors
+///
+/// Names what is missing and what to do about it.
+pub fn registry(progress: Progress<'_>) -> anyhow::Result<PathBuf> {
+    Ok(build::built(&CONTAINERS, progress)?.join("registry"))
+}

@@ -1,0 +1,30 @@
+//! Copies one image, and says how long that took and how much memory: `copy SOURCE TARGET`.
+
+use std::time::Instant;
+
+use anyhow::{Context as _, bail};
+use oarlock_registry::{ImageCopy, Registries};
+
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let [source, target] = arguments.as_slice() else { bail!("copy SOURCE TARGET") };
+    let copy = ImageCopy {
+        source: source.clone(),
+        source_credentials: Vec::new(),
+        hosts: ["auth.docker.io", "production.cloudflare.docker.com"].map(str::to_owned).to_vec(),
+        target: target.clone(),
+        otherwise: "otherwise".to_owned(),
+        target_credentials: None,
+        target_hosts: Vec::new(),
+        target_ca: None,
+        source_base: None,
+    };
+    let began = Instant::now();
+    let copied = Registries::new()?.copy(&copy, |_| {}).await?;
+    let seconds = began.elapsed().as_secs_f64();
+    let status = std::fs::read_to_string("/proc/self/status").context("there is no /proc")?;
+    let peak = status.lines().find(|line| line.starts_with("VmHWM")).unwrap_or_default();
+    println!("{copied:?} in {seconds:.2} s, {peak}");
+    Ok(())
+}

@@ -1,0 +1,128 @@
+//! A real registry, as a process of this machine that ends with its value.
+
+use std::fs;
+use std::io::{BufRead as _, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+
+/// The user of a registry that wants one.
+pub const USER: &str = "me";
+/// Its password.
+pub const PASSWORD: &str = "s3cret-of-the-target";
+/// The same by bcrypt, with the least cost.
+const HASH: &str = "$2y$04$abcdefghijklmnopqrstuuY9H7NwyGbjW2pnymCqQ7fqd85C7hqAq";
+
+/// A folder that goes with its value.
+struct Folder(PathBuf);
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A registry.
+pub struct Server {
+    /// Host and port.
+    pub address: String,
+    /// The authority of its certificate, where it has TLS and wants a password.
+    pub ca: Option<Vec<u8>>,
+    child: Child,
+    folder: Folder,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+impl Server {
+    /// One without TLS, which everybody may use.
+    pub fn plain() -> Self {
+        let folder = folder();
+        let (child, address) = started(&folder.0, "127.0.0.1:0", "");
+        Self { address, ca: None, child, folder }
+    }
+
+    /// One with TLS, which wants a password.
+    pub fn closed() -> Self {
+        let folder = folder();
+        let path = folder.0.display().to_string();
+        let ca = certificates(&folder.0);
+        fs::write(folder.0.join("htpasswd"), format!("{USER}:{HASH}\n")).unwrap();
+        let more = format!(
+            "  tls:\n    certificate: {path}/server.crt\n    key: {path}/server.key\n\
+             auth:\n  htpasswd:\n    realm: test\n    path: {path}/htpasswd\n"
+        );
+        let (child, address) = started(&folder.0, "127.0.0.1:0", &more);
+        Self { address, ca: Some(ca), child, folder }
+    }
+
+    /// Ends it at once.
+    pub fn kill(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+
+    /// Begins it anew at its address, with what it had. Only for one without TLS.
+    pub fn start_again(&mut self) {
+        self.kill();
+        let address = self.address.clone();
+        (self.child, self.address) = started(&self.folder.0, &address, "");
+    }
+}
+
+fn folder() -> Folder {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let name = format!("oarlock-registry-{}-{}", std::process::id(), COUNT.fetch_add(1, Relaxed));
+    let path = std::env::temp_dir().join(name);
+    fs::create_dir_all(&path).unwrap();
+    Folder(path)
+}
+
+/// Starts the registry and waits until it says where it listens.
+fn started(folder: &Path, address: &str, more: &str) -> (Child, String) {
+    let data = folder.join("data");
+    let config = format!(
+        "version: 0.1\nlog:\n  level: info\n  accesslog:\n    disabled: true\nstorage:\n  filesystem:\n    rootdirectory: {}\n\
+         http:\n  addr: {address}\n{more}",
+        data.display()
+    );
+    let path = folder.join("config.yml");
+    fs::write(&path, config).unwrap();
+    let binary = controlplane::registry(&|line| eprintln!("{line}")).unwrap();
+    let mut command = Command::new(binary);
+    command.arg("serve").arg(&path).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut child = command.env("OTEL_TRACES_EXPORTER", "none").spawn().unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+    let mut said = String::new();
+    for line in lines.by_ref().map_while(Result::ok) {
+        if let Some((_, rest)) = line.split_once("listening on ") {
+            let address = rest.split([',', '"']).next().unwrap().trim().to_owned();
+            // What it says later is read, so that it never waits for a reader. The thread ends with the process.
+            std::thread::spawn(move || lines.map_while(Result::ok).for_each(drop));
+            return (child, address);
+        }
+        said.push_str(&line);
+        said.push('\n');
+    }
+    panic!("the registry ended with {:?}:\n{said}", child.wait());
+}
+
+/// Writes the certificate of a server on this machine. Yields its authority.
+fn certificates(folder: &Path) -> Vec<u8> {
+    let key = KeyPair::generate().unwrap();
+    let mut params = CertificateParams::default();
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let ca = params.self_signed(&key).unwrap().pem();
+    let issuer = Issuer::new(params, key);
+    let key = KeyPair::generate().unwrap();
+    let server = CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap().signed_by(&key, &issuer).unwrap();
+    fs::write(folder.join("server.crt"), server.pem()).unwrap();
+    fs::write(folder.join("server.key"), key.serialize_pem()).unwrap();
+    ca.into_bytes()
+}
