@@ -25,18 +25,18 @@ pub fn digest(bytes: &[u8]) -> String {
     format!("sha256:{hex}")
 }
 
-/// Bytes that nothing makes smaller, the same for each seed.
+/// Bytes that are the same for each seed, and no part of which is like another.
 pub fn bytes(seed: u64, size: usize) -> Vec<u8> {
-    let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
-    let mut next = || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state.to_le_bytes()
-    };
-    let mut bytes: Vec<u8> = std::iter::repeat_with(&mut next).take(size / 8 + 1).flatten().collect();
-    bytes.truncate(size);
-    bytes
+    const BLOCK: usize = 4_096;
+    let mut all = Vec::with_capacity(size + BLOCK);
+    while all.len() < size {
+        let numbered = [seed.to_le_bytes(), (all.len() as u64).to_le_bytes()].concat();
+        let begin = all.len();
+        all.extend_from_slice(&numbered);
+        all.resize(begin + BLOCK, seed as u8);
+    }
+    all.truncate(size);
+    all
 }
 
 /// An image, by digests.

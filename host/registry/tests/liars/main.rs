@@ -1,0 +1,77 @@
+//! Registries that lie, break and wander: each lie has its own failure, comes to it quickly, and leaves no wrong blob at the target.
+#![cfg(test)]
+
+mod content;
+mod moments;
+mod places;
+#[path = "../support/mod.rs"]
+mod support;
+
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::http::Method;
+use axum::http::request::Parts;
+use oarlock_registry::{CopyFailed, Credentials, Registries, Waits, Why};
+use serde_json::json;
+use support::{Fake, INDEX, Image, Lie, MANIFEST, bytes, copy_of, honest, response, run, waits};
+
+const PASSWORD: &str = "hunter2-and-a-half";
+const TOKEN: &str = "t0ken-of-the-server";
+
+fn image() -> Image {
+    Image::of(&[bytes(1, 100_000), bytes(2, 3_000)])
+}
+
+fn layer() -> String {
+    support::digest(&bytes(1, 100_000))
+}
+
+fn me() -> Credentials {
+    Credentials { username: "me".into(), password: PASSWORD.into() }
+}
+
+/// A lie about one path.
+fn about(
+    method: Method,
+    part: impl Into<String>,
+    lie: impl Fn(&Parts, usize) -> Option<axum::http::Response<Body>> + Send + Sync + 'static,
+) -> Lie {
+    let part = part.into();
+    Box::new(move |asked, before| {
+        (asked.method == method && asked.uri.path().contains(&part)).then(|| lie(asked, before)).flatten()
+    })
+}
+
+/// What comes of a source that lies, with credentials that nobody may see. Nothing is published, and no blob is wrong.
+async fn from_a_liar(image: Image, lie: Lie) -> CopyFailed {
+    let (source, target) = (Fake::serving(image, lie).await, Fake::empty().await);
+    let mut copy = copy_of(&source.address, &target.address);
+    copy.source_credentials = vec![me()];
+    checked(run(&copy).await.unwrap_err(), &target)
+}
+
+/// What comes of a target that lies.
+async fn to_a_liar(lie: Lie) -> CopyFailed {
+    let (source, target) = (Fake::serving(image(), honest()).await, Fake::serving(Image::default(), lie).await);
+    let mut copy = copy_of(&source.address, &target.address);
+    copy.target_credentials = Some(me());
+    checked(run(&copy).await.unwrap_err(), &target)
+}
+
+fn checked(failed: CopyFailed, target: &Fake) -> CopyFailed {
+    assert_eq!(*target.store.wrong.lock().unwrap(), Vec::<String>::new(), "no wrong blob");
+    assert!(target.store.tags.lock().unwrap().is_empty(), "nothing is published");
+    for text in [failed.to_string(), format!("{failed:?}")] {
+        for secret in [PASSWORD, TOKEN, "Basic ", "Bearer ", "secret-state", "?", "bWU6aHVudGVy"] {
+            assert!(!text.contains(secret), "{secret} is in: {text}");
+        }
+    }
+    failed
+}
+
+#[track_caller]
+fn assert_failed(failed: &CopyFailed, why: Why, words: &str) {
+    assert_eq!(failed.why(), why, "{failed}");
+    assert!(failed.to_string().contains(words), "{failed}");
+}
