@@ -20,12 +20,12 @@ use reqwest::Body;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::time::timeout;
 
-use crate::digest::{Digest, Hash};
-use crate::exchange::Answer;
-use crate::failed::{CopyFailed, Why};
-use crate::manifest::Part;
+use crate::digest::{Hash, Sha256};
+use crate::exchange::HttpAnswer;
+use crate::failed::{CopyFailed, Fault};
+use crate::manifest::Content;
 use crate::repository::{Repository, mismatch};
-use crate::tally::Tally;
+use crate::tally::CopyTally;
 
 /// A registry that moves what it took needs a second for each 16 MiB.
 const MOVED_PER_SECOND: u64 = 16 * 1024 * 1024;
@@ -34,13 +34,13 @@ const MOVED_PER_SECOND: u64 = 16 * 1024 * 1024;
 pub(crate) struct Transfer<'a> {
     pub(crate) source: &'a Repository,
     pub(crate) target: &'a Repository,
-    pub(crate) tally: &'a Tally<'a>,
+    pub(crate) tally: &'a CopyTally<'a>,
 }
 
 /// One try of one blob.
 struct Try<'a> {
     transfer: &'a Transfer<'a>,
-    blob: &'a Part,
+    blob: &'a Content,
     sent: u64,
     is_done: bool,
 }
@@ -55,9 +55,9 @@ impl Drop for Try<'_> {
 
 impl Transfer<'_> {
     /// Copies blobs until none is left. `next` is the place of the next one, which several such share.
-    pub(crate) async fn copy(&self, blobs: &[Part], next: &AtomicUsize) -> Result<(), CopyFailed> {
+    pub(crate) async fn copy(&self, blobs: &[Content], next: &AtomicUsize) -> Result<(), CopyFailed> {
         while let Some(blob) = blobs.get(next.fetch_add(1, Relaxed)) {
-            let mut tries = self.target.exchange.waits.tries();
+            let mut tries = self.target.exchange.patience.tries();
             // After a try that failed too: its answer may be what was lost.
             loop {
                 if self.target.has(blob).await? {
@@ -74,7 +74,7 @@ impl Transfer<'_> {
     }
 
     /// One try of a blob that the target does not have.
-    async fn send(&self, blob: &Part) -> Result<(), CopyFailed> {
+    async fn send(&self, blob: &Content) -> Result<(), CopyFailed> {
         let mut attempt = Try { transfer: self, blob, sent: 0, is_done: false };
         attempt.run().await?;
         attempt.is_done = true;
@@ -97,7 +97,7 @@ impl Try<'_> {
             Either::Left((pumped, upload)) => {
                 let is_whole = pumped?;
                 let moved = Duration::from_secs(blob.size / MOVED_PER_SECOND);
-                let wait = target.exchange.waits.head.saturating_add(moved);
+                let wait = target.exchange.patience.head.saturating_add(moved);
                 let silent = || target.exchange.silent("the end of an upload", wait);
                 timeout(wait, upload).await.map_err(|_| silent())??;
                 if is_whole { Ok(()) } else { Err(too_early(blob)) }
@@ -112,17 +112,17 @@ impl Try<'_> {
     /// A blob without bytes is known by its digest.
     async fn send_nothing(&self) -> Result<(), CopyFailed> {
         let target = self.transfer.target;
-        if self.blob.digest != Digest::of(b"") {
+        if self.blob.digest != Sha256::of(b"") {
             return Err(mismatch(format!("{} is not the digest of 0 bytes", self.blob.digest)));
         }
         let place = target.begin_upload().await?;
         let upload = target.upload(place, self.blob, Body::from(Bytes::new()));
-        let wait = target.exchange.waits.head;
+        let wait = target.exchange.patience.head;
         timeout(wait, upload).await.map_err(|_| target.exchange.silent("the end of an upload", wait))?
     }
 
     /// Moves chunks. Yields whether all were sent: if not, the target takes no more, and its answer says why.
-    async fn pump(&mut self, mut answer: Answer, sender: Sender<Bytes>) -> Result<bool, CopyFailed> {
+    async fn pump(&mut self, mut answer: HttpAnswer, sender: Sender<Bytes>) -> Result<bool, CopyFailed> {
         let (mut hash, mut size, mut held) = (Hash::new(), 0_u64, None);
         while let Some(chunk) = self.transfer.source.exchange.chunk(&mut answer).await? {
             if chunk.is_empty() {
@@ -155,7 +155,7 @@ impl Try<'_> {
     /// Sends a chunk. Yields whether the target still listens.
     async fn send(&mut self, chunk: Bytes, sender: &Sender<Bytes>) -> Result<bool, CopyFailed> {
         let (target, bytes) = (&self.transfer.target.exchange, chunk.len() as u64);
-        match timeout(target.waits.stall, sender.send(chunk)).await {
+        match timeout(target.patience.stall, sender.send(chunk)).await {
             Ok(Ok(())) => {
                 self.sent = self.sent.saturating_add(bytes);
                 self.transfer.tally.send(bytes);
@@ -163,8 +163,8 @@ impl Try<'_> {
             }
             Ok(Err(_)) => Ok(false),
             Err(_) => {
-                let words = format!("the target takes no byte within {} s", target.waits.stall.as_secs());
-                Err(CopyFailed::for_now(Why::Push, words))
+                let words = format!("the target takes no byte within {} s", target.patience.stall.as_secs());
+                Err(CopyFailed::for_now(Fault::Push, words))
             }
         }
     }
@@ -177,8 +177,8 @@ impl Try<'_> {
     }
 }
 
-fn too_early(blob: &Part) -> CopyFailed {
-    CopyFailed::for_good(Why::Push, format!("the target says that it has blob {} before it was sent", blob.digest))
+fn too_early(blob: &Content) -> CopyFailed {
+    CopyFailed::for_good(Fault::Push, format!("the target says that it has blob {} before it was sent", blob.digest))
 }
 
 /// The body that a channel yields. It ends early where the sender goes.

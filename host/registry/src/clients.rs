@@ -11,7 +11,7 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::{ClientConfig, RootCertStore};
 
 use crate::hosts::is_loopback;
-use crate::waits::Waits;
+use crate::patience::Patience;
 
 /// The clients of one trust. Clones share connections.
 #[derive(Clone, Debug)]
@@ -22,7 +22,7 @@ pub(crate) struct Clients {
 
 impl Clients {
     /// Clients that trust these roots.
-    pub(crate) fn new(roots: RootCertStore, waits: &Waits) -> Result<Self, String> {
+    pub(crate) fn new(roots: RootCertStore, patience: &Patience) -> Result<Self, String> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let tls = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
@@ -35,7 +35,7 @@ impl Clients {
                 .redirect(redirect::Policy::none())
                 .referer(false)
                 .http1_only()
-                .connect_timeout(waits.connect)
+                .connect_timeout(patience.connect)
                 .user_agent(concat!("oarlock/", env!("CARGO_PKG_VERSION")))
         };
         // A name for this machine is this machine, whatever a resolver says.

@@ -12,17 +12,17 @@ use rustls::RootCertStore;
 use crate::blob::Transfer;
 use crate::clients::{Clients, system_roots, with_bundle};
 use crate::credentials::Credentials;
-use crate::digest::Digest;
+use crate::digest::Sha256;
 use crate::exchange::Exchange;
-use crate::failed::{CopyFailed, Why};
+use crate::failed::{CopyFailed, Fault};
 use crate::gather::{Gathered, gather};
 use crate::hosts::{Hosts, is_loopback};
 use crate::image::{Image, Version, check_tag};
 use crate::login::Login;
-use crate::manifest::Manifest;
+use crate::manifest::ImageManifest;
+use crate::patience::Patience;
 use crate::repository::Repository;
-use crate::tally::{CopyProgress, Tally};
-use crate::waits::Waits;
+use crate::tally::{CopyProgress, CopyTally};
 
 /// Blobs that are copied at a time.
 const AT_A_TIME: usize = 4;
@@ -32,7 +32,7 @@ const AT_A_TIME: usize = 4;
 pub struct Registries {
     clients: Clients,
     roots: RootCertStore,
-    waits: Waits,
+    patience: Patience,
 }
 
 /// Why there is no way to registries.
@@ -91,17 +91,17 @@ impl Registries {
     /// # Errors
     /// Why the client cannot be made.
     pub fn new() -> Result<Self, RegistriesFailed> {
-        Self::with_waits(Waits::default())
+        Self::with_patience(Patience::default())
     }
 
     /// The same with other times and tries.
     ///
     /// # Errors
     /// Why the client cannot be made.
-    pub fn with_waits(waits: Waits) -> Result<Self, RegistriesFailed> {
+    pub fn with_patience(patience: Patience) -> Result<Self, RegistriesFailed> {
         let roots = system_roots();
-        let clients = Clients::new(roots.clone(), &waits).map_err(RegistriesFailed)?;
-        Ok(Self { clients, roots, waits })
+        let clients = Clients::new(roots.clone(), &patience).map_err(RegistriesFailed)?;
+        Ok(Self { clients, roots, patience })
     }
 
     /// Copies an image with all that it refers to. `tell` is called after each chunk, so it has to be quick. Dropped, it stops.
@@ -128,7 +128,7 @@ impl Registries {
             Place::Free(tag) => tag,
         };
         let gathered = gather(&source, root).await?;
-        let tally = Tally::new(gathered.bytes(), &tell);
+        let tally = CopyTally::new(gathered.bytes(), &tell);
         let transfer = Transfer { source: &source, target: &target, tally: &tally };
         let next = AtomicUsize::new(0);
         let workers: Vec<_> = (0..AT_A_TIME).map(|_| transfer.copy(&gathered.blobs, &next)).collect();
@@ -145,31 +145,31 @@ impl Registries {
         check_tag(&copy.otherwise).map_err(push)?;
         let clients = match &copy.target_ca {
             None => self.clients.clone(),
-            Some(pem) => {
-                with_bundle(self.roots.clone(), pem).and_then(|roots| Clients::new(roots, &self.waits)).map_err(push)?
-            }
+            Some(pem) => with_bundle(self.roots.clone(), pem)
+                .and_then(|roots| Clients::new(roots, &self.patience))
+                .map_err(push)?,
         };
         let own = image.address(copy.target_ca.is_some()).map_err(push)?;
         let hosts = Hosts::new(own, &copy.target_hosts).map_err(push)?;
-        let exchange = Exchange { clients, hosts, waits: self.waits.clone(), side: Why::Push };
+        let exchange = Exchange { clients, hosts, patience: self.patience.clone(), side: Fault::Push };
         let scope = format!("repository:{}:pull,push", image.repository);
         Ok(Repository { exchange, image, login: Login::new(copy.target_credentials.clone(), scope) })
     }
 
     /// The source with the first credentials that it takes, and the manifest that is asked for.
-    async fn source(&self, copy: &ImageCopy, image: &Image) -> Result<(Repository, Manifest), CopyFailed> {
+    async fn source(&self, copy: &ImageCopy, image: &Image) -> Result<(Repository, ImageManifest), CopyFailed> {
         let own = source_address(copy, image).map_err(pull)?;
         let hosts = Hosts::new(own, &copy.hosts).map_err(pull)?;
         let (mut refused, mut absent) = (None, None);
         for credentials in copy.source_credentials.iter().cloned().map(Some).chain([None]) {
             let scope = format!("repository:{}:pull", image.repository);
-            let (clients, waits) = (self.clients.clone(), self.waits.clone());
-            let exchange = Exchange { clients, hosts: hosts.clone(), waits, side: Why::Pull };
+            let (clients, patience) = (self.clients.clone(), self.patience.clone());
+            let exchange = Exchange { clients, hosts: hosts.clone(), patience, side: Fault::Pull };
             let source = Repository { exchange, image: image.clone(), login: Login::new(credentials, scope) };
             match source.manifest(image.version.as_str()).await {
                 Ok(Some(root)) => return Ok((source, root)),
                 Ok(None) => absent = Some(pull(format!("there is no image {}", image.whole()))),
-                Err(failed) if failed.why() == Why::Unauthorized => refused = refused.or(Some(failed)),
+                Err(failed) if failed.fault() == Fault::Unauthorized => refused = refused.or(Some(failed)),
                 Err(failed) => return Err(failed),
             }
         }
@@ -195,7 +195,7 @@ fn source_address(copy: &ImageCopy, image: &Image) -> Result<Url, String> {
 }
 
 /// Which tag is used, of the one that is wanted and the other one.
-async fn place<'a>(target: &'a Repository, copy: &'a ImageCopy, digest: &Digest) -> Result<Place<'a>, CopyFailed> {
+async fn place<'a>(target: &'a Repository, copy: &'a ImageCopy, digest: &Sha256) -> Result<Place<'a>, CopyFailed> {
     for tag in [target.image.version.as_str(), &copy.otherwise] {
         match target.digest_of(tag).await? {
             None => return Ok(Place::Free(tag)),
@@ -208,7 +208,7 @@ async fn place<'a>(target: &'a Repository, copy: &'a ImageCopy, digest: &Digest)
 }
 
 /// Publishes the manifests: those below by their digests, the image itself by its tag.
-async fn publish(target: &Repository, gathered: &Gathered, tag: &str, tally: &Tally<'_>) -> Result<(), CopyFailed> {
+async fn publish(target: &Repository, gathered: &Gathered, tag: &str, tally: &CopyTally<'_>) -> Result<(), CopyFailed> {
     let Some((image, below)) = gathered.manifests.split_last() else { return Ok(()) };
     for manifest in below {
         target.put_manifest(manifest, manifest.digest.as_str()).await?;
@@ -219,14 +219,14 @@ async fn publish(target: &Repository, gathered: &Gathered, tag: &str, tally: &Ta
     Ok(())
 }
 
-fn copied(target: &Repository, tag: &str, digest: &Digest) -> Copied {
+fn copied(target: &Repository, tag: &str, digest: &Sha256) -> Copied {
     Copied { target: target.image.with_tag(tag), digest: digest.to_string(), bytes: 0, skipped: 0 }
 }
 
 fn pull(words: String) -> CopyFailed {
-    CopyFailed::for_good(Why::Pull, words)
+    CopyFailed::for_good(Fault::Pull, words)
 }
 
 fn push(words: String) -> CopyFailed {
-    CopyFailed::for_good(Why::Push, words)
+    CopyFailed::for_good(Fault::Push, words)
 }

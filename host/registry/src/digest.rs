@@ -7,9 +7,9 @@ use ring::digest::{Context, SHA256};
 
 /// `sha256:` and 64 hexadecimal digits in lower case.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct Digest(String);
+pub(crate) struct Sha256(String);
 
-impl Digest {
+impl Sha256 {
     /// The digest in this text.
     ///
     /// # Errors
@@ -34,7 +34,7 @@ impl Digest {
     }
 }
 
-impl fmt::Display for Digest {
+impl fmt::Display for Sha256 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
@@ -52,14 +52,14 @@ impl Hash {
         self.0.update(bytes);
     }
 
-    pub(crate) fn digest(self) -> Digest {
+    pub(crate) fn digest(self) -> Sha256 {
         let mut text = String::with_capacity(71);
         text.push_str("sha256:");
         for byte in self.0.finish().as_ref() {
             // Text takes everything.
             let _ = write!(text, "{byte:02x}");
         }
-        Digest(text)
+        Sha256(text)
     }
 }
 
@@ -75,8 +75,8 @@ mod tests {
     #[test]
     fn digest_of_nothing_is_the_known_one() {
         let nothing = "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
-        assert_eq!(Digest::of(b"").as_str(), nothing);
-        assert_eq!(Digest::parse(nothing), Ok(Digest::of(b"")));
+        assert_eq!(Sha256::of(b"").as_str(), nothing);
+        assert_eq!(Sha256::parse(nothing), Ok(Sha256::of(b"")));
     }
 
     #[test]
@@ -89,7 +89,7 @@ mod tests {
             format!("sha256:../{}", hex.get(3..).unwrap()),
             hex.to_owned(),
         ] {
-            assert!(Digest::parse(&text).unwrap_err().contains("no digest"), "{text}");
+            assert!(Sha256::parse(&text).unwrap_err().contains("no digest"), "{text}");
         }
     }
 }

@@ -13,9 +13,9 @@ use reqwest::{Body, Method, Response, StatusCode, Url};
 use tokio::time::timeout;
 
 use crate::clients::Clients;
-use crate::failed::{CopyFailed, Why};
-use crate::hosts::{Hosts, Purpose, host_of, is_same};
-use crate::waits::Waits;
+use crate::failed::{CopyFailed, Fault};
+use crate::hosts::{Hosts, NamedFor, host_of, is_same};
+use crate::patience::Patience;
 
 /// Most redirects of one request.
 const REDIRECTS: usize = 5;
@@ -24,14 +24,14 @@ const SMALL_ANSWER: u32 = 5;
 
 /// A request that can be sent more than once.
 #[derive(Clone, Debug)]
-pub(crate) struct Call {
+pub(crate) struct HttpCall {
     pub(crate) method: Method,
     pub(crate) url: Url,
     pub(crate) headers: HeaderMap,
     pub(crate) body: Bytes,
 }
 
-impl Call {
+impl HttpCall {
     pub(crate) fn new(method: Method, url: Url) -> Self {
         Self { method, url, headers: HeaderMap::new(), body: Bytes::new() }
     }
@@ -43,7 +43,7 @@ impl Call {
 
 /// The head of an answer, with a body that is still to be read.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct HttpAnswer {
     response: Response,
     /// The request that it answers, for words.
     pub(crate) shown: String,
@@ -51,7 +51,7 @@ pub(crate) struct Answer {
     pub(crate) is_direct: bool,
 }
 
-impl Answer {
+impl HttpAnswer {
     pub(crate) fn status(&self) -> StatusCode {
         self.response.status()
     }
@@ -79,9 +79,9 @@ impl Answer {
 pub(crate) struct Exchange {
     pub(crate) clients: Clients,
     pub(crate) hosts: Hosts,
-    pub(crate) waits: Waits,
+    pub(crate) patience: Patience,
     /// What fails where this registry fails.
-    pub(crate) side: Why,
+    pub(crate) side: Fault,
 }
 
 impl Exchange {
@@ -90,23 +90,23 @@ impl Exchange {
     }
 
     /// Checks an address that the registry names.
-    pub(crate) fn check(&self, url: &Url, purpose: Purpose) -> Result<(), CopyFailed> {
+    pub(crate) fn check(&self, url: &Url, purpose: NamedFor) -> Result<(), CopyFailed> {
         self.hosts.check(url, purpose).map_err(|words| self.refuse(words))
     }
 
     /// Sends a call, and follows redirects of it.
     pub(crate) async fn follow(
         &self,
-        call: &Call,
+        call: &HttpCall,
         mut authorization: Option<HeaderValue>,
-    ) -> Result<Answer, CopyFailed> {
+    ) -> Result<HttpAnswer, CopyFailed> {
         let mut url = call.url.clone();
         for _ in 0..=REDIRECTS {
             let mut headers = call.headers.clone();
             if let Some(value) = authorization.clone() {
                 headers.insert(AUTHORIZATION, value);
             }
-            let sent = Call { url: url.clone(), headers, ..call.clone() };
+            let sent = HttpCall { url: url.clone(), headers, ..call.clone() };
             let mut answer = self.once(sent, None, Duration::ZERO).await?;
             answer.is_direct = is_same(&url, &call.url);
             if !is_redirect(answer.status()) {
@@ -115,7 +115,7 @@ impl Exchange {
             if !call.may_be_redirected() {
                 return Err(self.refuse(format!("{}: an upload is not redirected", answer.words())));
             }
-            url = self.named_in(&answer, &url, Purpose::Redirect)?;
+            url = self.named_in(&answer, &url, NamedFor::Redirect)?;
             if !is_same(&url, &call.url) {
                 authorization = None;
             }
@@ -124,7 +124,7 @@ impl Exchange {
     }
 
     /// The address in the header `Location` of an answer from `from`.
-    pub(crate) fn named_in(&self, answer: &Answer, from: &Url, purpose: Purpose) -> Result<Url, CopyFailed> {
+    pub(crate) fn named_in(&self, answer: &HttpAnswer, from: &Url, purpose: NamedFor) -> Result<Url, CopyFailed> {
         let named = answer.header(LOCATION.as_str()).and_then(|text| from.join(text).ok());
         let url = named.ok_or_else(|| self.refuse(format!("{} without a place to go to", answer.words())))?;
         self.check(&url, purpose)?;
@@ -132,11 +132,16 @@ impl Exchange {
     }
 
     /// Sends a request once. `stream` is a body that is there once, `longer` the time that its head may take beyond the usual.
-    pub(crate) async fn once(&self, call: Call, stream: Option<Body>, longer: Duration) -> Result<Answer, CopyFailed> {
-        let Call { method, url, headers, body } = call;
+    pub(crate) async fn once(
+        &self,
+        call: HttpCall,
+        stream: Option<Body>,
+        longer: Duration,
+    ) -> Result<HttpAnswer, CopyFailed> {
+        let HttpCall { method, url, headers, body } = call;
         let shown = shown(&method, &url);
         // An answer to a stream is awaited by who sends the stream.
-        let wait = if stream.is_some() { Duration::MAX } else { self.waits.head.saturating_add(longer) };
+        let wait = if stream.is_some() { Duration::MAX } else { self.patience.head.saturating_add(longer) };
         let has_body = method != Method::GET && method != Method::HEAD;
         let mut request = self.clients.of(&url).request(method, url).headers(headers);
         if let Some(stream) = stream {
@@ -148,12 +153,12 @@ impl Exchange {
             Ok(answered) => answered.map_err(|error| self.broken(&shown, &error))?,
             Err(_) => return Err(self.silent(&shown, wait)),
         };
-        let answer = Answer { response, shown, is_direct: true };
+        let answer = HttpAnswer { response, shown, is_direct: true };
         self.overload(&answer).map_or(Ok(answer), Err)
     }
 
     /// Whether an answer says to come later.
-    fn overload(&self, answer: &Answer) -> Option<CopyFailed> {
+    fn overload(&self, answer: &HttpAnswer) -> Option<CopyFailed> {
         let status = answer.status();
         let is_later = status.is_server_error()
             || status == StatusCode::TOO_MANY_REQUESTS
@@ -163,15 +168,15 @@ impl Exchange {
     }
 
     /// The next bytes of an answer.
-    pub(crate) async fn chunk(&self, answer: &mut Answer) -> Result<Option<Bytes>, CopyFailed> {
-        match timeout(self.waits.stall, answer.response.chunk()).await {
+    pub(crate) async fn chunk(&self, answer: &mut HttpAnswer) -> Result<Option<Bytes>, CopyFailed> {
+        match timeout(self.patience.stall, answer.response.chunk()).await {
             Ok(read) => read.map_err(|error| self.broken(&answer.shown, &error)),
-            Err(_) => Err(self.silent(&answer.shown, self.waits.stall)),
+            Err(_) => Err(self.silent(&answer.shown, self.patience.stall)),
         }
     }
 
     /// The whole body of an answer that is small.
-    pub(crate) async fn read(&self, answer: &mut Answer, most: usize) -> Result<Vec<u8>, CopyFailed> {
+    pub(crate) async fn read(&self, answer: &mut HttpAnswer, most: usize) -> Result<Vec<u8>, CopyFailed> {
         let too_much = format!("{} is answered with more than {} KiB", answer.shown, most / 1024);
         if answer.length().is_some_and(|length| length > most as u64) {
             return Err(self.refuse(too_much));
@@ -186,7 +191,7 @@ impl Exchange {
             }
             Ok(())
         };
-        let wait = self.waits.stall.saturating_mul(SMALL_ANSWER);
+        let wait = self.patience.stall.saturating_mul(SMALL_ANSWER);
         match timeout(wait, whole).await {
             Ok(read) => read.map(|()| bytes),
             Err(_) => Err(CopyFailed::for_now(self.side, format!("an answer is not whole after {} s", wait.as_secs()))),

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 /// Which rule of a copy was broken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Why {
+pub enum Fault {
     /// The source does not yield what was asked of it.
     Pull,
     /// The target does not take what it was sent.
@@ -21,7 +21,7 @@ pub enum Why {
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{words}")]
 pub struct CopyFailed {
-    why: Why,
+    fault: Fault,
     words: String,
     for_now: bool,
     after: Option<Duration>,
@@ -29,13 +29,13 @@ pub struct CopyFailed {
 
 impl CopyFailed {
     /// Another try of the same would end the same.
-    pub(crate) fn for_good(why: Why, words: impl Into<String>) -> Self {
-        Self { why, words: words.into(), for_now: false, after: None }
+    pub(crate) fn for_good(fault: Fault, words: impl Into<String>) -> Self {
+        Self { fault, words: words.into(), for_now: false, after: None }
     }
 
     /// Another try is worth it: a connection that breaks, silence, an overload.
-    pub(crate) fn for_now(why: Why, words: impl Into<String>) -> Self {
-        Self { why, words: words.into(), for_now: true, after: None }
+    pub(crate) fn for_now(fault: Fault, words: impl Into<String>) -> Self {
+        Self { fault, words: words.into(), for_now: true, after: None }
     }
 
     /// With the time that the registry asks for.
@@ -49,17 +49,17 @@ impl CopyFailed {
     }
 
     /// Which rule was broken.
-    pub fn why(&self) -> Why {
-        self.why
+    pub fn fault(&self) -> Fault {
+        self.fault
     }
 
     /// The same in one word: `PullFailed`, `PushFailed`, `Unauthorized` or `DigestMismatch`.
     pub fn reason(&self) -> &'static str {
-        match self.why {
-            Why::Pull => "PullFailed",
-            Why::Push => "PushFailed",
-            Why::Unauthorized => "Unauthorized",
-            Why::DigestMismatch => "DigestMismatch",
+        match self.fault {
+            Fault::Pull => "PullFailed",
+            Fault::Push => "PushFailed",
+            Fault::Unauthorized => "Unauthorized",
+            Fault::DigestMismatch => "DigestMismatch",
         }
     }
 

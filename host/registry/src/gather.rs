@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
 use crate::failed::CopyFailed;
-use crate::manifest::{BYTES, Manifest, Part, Refers};
+use crate::manifest::{BYTES, Content, ImageManifest, Refers};
 use crate::repository::{Repository, mismatch};
 
 /// Most manifests of an image.
@@ -21,8 +21,8 @@ const DEPTH: usize = 2;
 #[derive(Debug)]
 pub(crate) struct Gathered {
     /// In the order in which they are published: none refers to a later one. The last is the image itself.
-    pub(crate) manifests: Vec<Manifest>,
-    pub(crate) blobs: Vec<Part>,
+    pub(crate) manifests: Vec<ImageManifest>,
+    pub(crate) blobs: Vec<Content>,
 }
 
 impl Gathered {
@@ -34,7 +34,7 @@ impl Gathered {
 }
 
 /// Gets all manifests below `root`, level by level.
-pub(crate) async fn gather(source: &Repository, root: Manifest) -> Result<Gathered, CopyFailed> {
+pub(crate) async fn gather(source: &Repository, root: ImageManifest) -> Result<Gathered, CopyFailed> {
     let refuse = |words: String| source.exchange.refuse(format!("image {}: {words}", source.image.whole()));
     let mut known = BTreeMap::from([(root.digest.clone(), root.bytes.len() as u64)]);
     let (mut levels, mut held) = (vec![vec![root]], 0);
@@ -66,13 +66,16 @@ pub(crate) async fn gather(source: &Repository, root: Manifest) -> Result<Gather
     }
     let blobs = blobs_of(levels.iter().flatten()).map_err(&refuse)?;
     // Deepest first, and images before indexes of their level, which may refer to them.
-    let mut manifests: Vec<Manifest> = levels.into_iter().rev().flatten().collect();
+    let mut manifests: Vec<ImageManifest> = levels.into_iter().rev().flatten().collect();
     manifests.sort_by_key(|manifest| matches!(manifest.refers, Refers::Manifests(_)));
     Ok(Gathered { manifests, blobs })
 }
 
 /// The manifests that a level refers to, and that are not known yet.
-fn new_below(level: &[Manifest], known: &mut BTreeMap<crate::digest::Digest, u64>) -> Result<Vec<Part>, String> {
+fn new_below(
+    level: &[ImageManifest],
+    known: &mut BTreeMap<crate::digest::Sha256, u64>,
+) -> Result<Vec<Content>, String> {
     let mut below = Vec::new();
     for manifest in level {
         let Refers::Manifests(parts) = &manifest.refers else { continue };
@@ -89,7 +92,7 @@ fn new_below(level: &[Manifest], known: &mut BTreeMap<crate::digest::Digest, u64
 }
 
 /// The blobs of all manifests.
-fn blobs_of<'a>(manifests: impl Iterator<Item = &'a Manifest>) -> Result<Vec<Part>, String> {
+fn blobs_of<'a>(manifests: impl Iterator<Item = &'a ImageManifest>) -> Result<Vec<Content>, String> {
     let (mut known, mut blobs, mut bytes) = (BTreeMap::new(), Vec::new(), 0_u64);
     for manifest in manifests {
         let Refers::Blobs(parts) = &manifest.refers else { continue };
@@ -107,7 +110,7 @@ fn blobs_of<'a>(manifests: impl Iterator<Item = &'a Manifest>) -> Result<Vec<Par
 }
 
 /// Whether a part is seen for the first time. Its size is the same each time.
-fn is_new(part: &Part, known: &mut BTreeMap<crate::digest::Digest, u64>) -> Result<bool, String> {
+fn is_new(part: &Content, known: &mut BTreeMap<crate::digest::Sha256, u64>) -> Result<bool, String> {
     match known.entry(part.digest.clone()) {
         Entry::Vacant(entry) => {
             entry.insert(part.size);
@@ -123,14 +126,14 @@ fn is_new(part: &Part, known: &mut BTreeMap<crate::digest::Digest, u64>) -> Resu
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::digest::Digest;
+    use crate::digest::Sha256;
 
-    fn part(name: &str, size: u64) -> Part {
-        Part { digest: Digest::of(name.as_bytes()), size }
+    fn part(name: &str, size: u64) -> Content {
+        Content { digest: Sha256::of(name.as_bytes()), size }
     }
 
-    fn manifest(name: &str, refers: Refers) -> Manifest {
-        Manifest { digest: Digest::of(name.as_bytes()), media_type: "", bytes: Vec::new().into(), refers }
+    fn manifest(name: &str, refers: Refers) -> ImageManifest {
+        ImageManifest { digest: Sha256::of(name.as_bytes()), media_type: "", bytes: Vec::new().into(), refers }
     }
 
     #[test]

@@ -9,18 +9,18 @@ use reqwest::Url;
 
 /// For what an address is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Purpose {
+pub(crate) enum NamedFor {
     Token,
     Redirect,
     Upload,
 }
 
-impl Purpose {
+impl NamedFor {
     fn words(self) -> &'static str {
         match self {
-            Purpose::Token => "the registry sends to HOST for a token",
-            Purpose::Redirect => "the registry redirects to HOST",
-            Purpose::Upload => "the registry wants the upload at HOST",
+            NamedFor::Token => "the registry sends to HOST for a token",
+            NamedFor::Redirect => "the registry redirects to HOST",
+            NamedFor::Upload => "the registry wants the upload at HOST",
         }
     }
 }
@@ -49,7 +49,7 @@ impl Hosts {
     }
 
     /// Checks an address that the registry names.
-    pub(crate) fn check(&self, url: &Url, purpose: Purpose) -> Result<(), String> {
+    pub(crate) fn check(&self, url: &Url, purpose: NamedFor) -> Result<(), String> {
         let (host, port) = (url.host_str().unwrap_or_default(), url.port());
         let shown = host_of(url);
         let begins = purpose.words().replace("HOST", &shown);
@@ -122,7 +122,7 @@ mod tests {
             "https://auth.example:443/",
             "https://cdn.example:8443/",
         ] {
-            assert_eq!(hosts.check(&url(fine), Purpose::Redirect), Ok(()), "{fine}");
+            assert_eq!(hosts.check(&url(fine), NamedFor::Redirect), Ok(()), "{fine}");
         }
         for (other, words) in [
             ("https://reg.example/x", "redirects to reg.example, which is not among"),
@@ -134,7 +134,7 @@ mod tests {
             ("file:///etc/passwd", "without HTTPS"),
             ("https://user:pass@auth.example/", "with credentials"),
         ] {
-            let refused = hosts.check(&url(other), Purpose::Redirect).unwrap_err();
+            let refused = hosts.check(&url(other), NamedFor::Redirect).unwrap_err();
             assert!(refused.contains(words) && !refused.contains("pass@"), "{refused}");
         }
     }
@@ -142,10 +142,10 @@ mod tests {
     #[test]
     fn registry_of_this_machine_names_itself_without_tls_and_nobody_else() {
         let hosts = hosts("http://127.0.0.1:5000/");
-        assert_eq!(hosts.check(&url("http://127.0.0.1:5000/token"), Purpose::Token), Ok(()));
-        let other = hosts.check(&url("http://127.0.0.1:5001/token"), Purpose::Token).unwrap_err();
+        assert_eq!(hosts.check(&url("http://127.0.0.1:5000/token"), NamedFor::Token), Ok(()));
+        let other = hosts.check(&url("http://127.0.0.1:5001/token"), NamedFor::Token).unwrap_err();
         assert!(other.starts_with("the registry sends to 127.0.0.1:5001 for a token, which is not among"), "{other}");
-        assert!(hosts.check(&url("http://auth.example/"), Purpose::Token).is_err());
+        assert!(hosts.check(&url("http://auth.example/"), NamedFor::Token).is_err());
     }
 
     #[test]

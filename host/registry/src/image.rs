@@ -4,7 +4,7 @@
 
 use reqwest::Url;
 
-use crate::digest::{Digest, shortened};
+use crate::digest::{Sha256, shortened};
 use crate::hosts::is_loopback;
 
 /// What Docker Hub is called in references.
@@ -30,7 +30,7 @@ pub(crate) struct Image {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Version {
     Tag(String),
-    Digest(Digest),
+    Digest(Sha256),
 }
 
 impl Version {
@@ -54,7 +54,7 @@ impl Image {
         };
         tag.map_or(Ok(()), check_tag).map_err(no)?;
         let version = match digest {
-            Some(digest) => Version::Digest(Digest::parse(digest).map_err(no)?),
+            Some(digest) => Version::Digest(Sha256::parse(digest).map_err(no)?),
             None => Version::Tag(tag.unwrap_or("latest").to_owned()),
         };
         let (registry, repository) = registry_and_repository(name);
@@ -150,7 +150,7 @@ mod tests {
     #[test]
     fn references_are_those_of_oci_spec() {
         use oci_spec::distribution::Reference;
-        let digest = Digest::of(b"x");
+        let digest = Sha256::of(b"x");
         let names = [
             "busybox",
             "test.com",
@@ -192,7 +192,7 @@ mod tests {
                 let theirs = text.parse::<Reference>().ok();
                 let same = theirs.map(|found| {
                     let version = match (found.digest(), found.tag()) {
-                        (Some(digest), _) => Version::Digest(Digest::parse(digest).unwrap()),
+                        (Some(digest), _) => Version::Digest(Sha256::parse(digest).unwrap()),
                         (None, tag) => Version::Tag(tag.unwrap().to_owned()),
                     };
                     let (registry, repository) = (found.registry().to_lowercase(), found.repository().to_owned());
@@ -205,7 +205,7 @@ mod tests {
 
     #[test]
     fn digest_goes_before_a_tag() {
-        let digest = Digest::of(b"x");
+        let digest = Sha256::of(b"x");
         let image = Image::parse(&format!("reg.example:5000/a/b:1@{digest}")).unwrap();
         assert_eq!(image.version, Version::Digest(digest.clone()));
         assert_eq!(image.whole(), format!("reg.example:5000/a/b@{digest}"));

@@ -21,12 +21,12 @@ mod hosts;
 mod image;
 mod login;
 mod manifest;
+mod patience;
 mod repository;
 mod tally;
-mod waits;
 
 pub use copy::{Copied, ImageCopy, Registries, RegistriesFailed};
 pub use credentials::{Credentials, credentials_in};
-pub use failed::{CopyFailed, Why};
+pub use failed::{CopyFailed, Fault};
+pub use patience::Patience;
 pub use tally::CopyProgress;
-pub use waits::Waits;

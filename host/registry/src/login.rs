@@ -13,9 +13,9 @@ use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 use crate::credentials::Credentials;
-use crate::exchange::{Call, Exchange};
-use crate::failed::{CopyFailed, Why};
-use crate::hosts::{Purpose, host_of};
+use crate::exchange::{Exchange, HttpCall};
+use crate::failed::{CopyFailed, Fault};
+use crate::hosts::{NamedFor, host_of};
 
 /// Most bytes of the answer with a token.
 const TOKEN_ANSWER: usize = 64 * 1024;
@@ -118,17 +118,17 @@ impl Login {
         service: Option<&str>,
     ) -> Result<(String, u64), CopyFailed> {
         let mut url = Url::parse(realm).map_err(|_| exchange.refuse("the registry sends for a token to no address"))?;
-        exchange.check(&url, Purpose::Token)?;
+        exchange.check(&url, NamedFor::Token)?;
         if let Some(service) = service {
             url.query_pairs_mut().append_pair("service", service);
         }
         url.query_pairs_mut().append_pair("scope", &self.scope);
         let password = self.credentials.as_ref().map(|known| secret(&known.basic(), exchange)).transpose()?;
-        let mut answer = exchange.follow(&Call::new(Method::GET, url), password).await?;
+        let mut answer = exchange.follow(&HttpCall::new(Method::GET, url), password).await?;
         match answer.status() {
             StatusCode::OK => {}
             StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN if answer.is_direct => {
-                return Err(CopyFailed::for_good(Why::Unauthorized, format!("{}: {}", answer.words(), self.who())));
+                return Err(CopyFailed::for_good(Fault::Unauthorized, format!("{}: {}", answer.words(), self.who())));
             }
             _ => return Err(exchange.refuse(answer.words())),
         }
@@ -147,7 +147,7 @@ impl Login {
 
     fn refused(&self, exchange: &Exchange) -> CopyFailed {
         let host = host_of(exchange.hosts.own());
-        CopyFailed::for_good(Why::Unauthorized, format!("{host} refuses {}: {}", self.scope, self.who()))
+        CopyFailed::for_good(Fault::Unauthorized, format!("{host} refuses {}: {}", self.scope, self.who()))
     }
 }
 

@@ -6,7 +6,7 @@
 use bytes::Bytes;
 use serde::Deserialize;
 
-use crate::digest::{Digest, shortened};
+use crate::digest::{Sha256, shortened};
 
 /// Most bytes of one manifest.
 pub(crate) const MANIFEST: usize = 4 * 1024 * 1024;
@@ -28,15 +28,15 @@ const FOREIGN: [&str; 2] =
 
 /// What a manifest refers to by digest and size.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Part {
-    pub(crate) digest: Digest,
+pub(crate) struct Content {
+    pub(crate) digest: Sha256,
     pub(crate) size: u64,
 }
 
 /// A manifest.
 #[derive(Clone, Debug)]
-pub(crate) struct Manifest {
-    pub(crate) digest: Digest,
+pub(crate) struct ImageManifest {
+    pub(crate) digest: Sha256,
     pub(crate) media_type: &'static str,
     pub(crate) bytes: Bytes,
     pub(crate) refers: Refers,
@@ -46,9 +46,9 @@ pub(crate) struct Manifest {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Refers {
     /// Of an image: its configuration and layers.
-    Blobs(Vec<Part>),
+    Blobs(Vec<Content>),
     /// Of an index: manifests.
-    Manifests(Vec<Part>),
+    Manifests(Vec<Content>),
 }
 
 #[derive(Deserialize)]
@@ -70,10 +70,10 @@ struct Descriptor {
 }
 
 impl Descriptor {
-    fn part(&self, most: u64) -> Result<Part, String> {
+    fn part(&self, most: u64) -> Result<Content, String> {
         let size = u64::try_from(self.size).ok().filter(|size| *size <= most);
         let size = size.ok_or_else(|| format!("{} bytes is no size of what it refers to", self.size))?;
-        Ok(Part { digest: Digest::parse(&self.digest)?, size })
+        Ok(Content { digest: Sha256::parse(&self.digest)?, size })
     }
 
     fn is_foreign(&self) -> bool {
@@ -82,7 +82,7 @@ impl Descriptor {
     }
 }
 
-impl Manifest {
+impl ImageManifest {
     /// The manifest in these bytes.
     ///
     /// # Errors
@@ -102,11 +102,11 @@ impl Manifest {
         let bare = said.split(';').next().unwrap_or_default().trim();
         let media_type = types.into_iter().find(|known| *known == bare);
         let media_type = media_type.ok_or_else(|| format!("its type is {:?}, which is not copied", shortened(bare)))?;
-        Ok(Self { digest: Digest::of(&bytes), media_type, bytes: bytes.into(), refers })
+        Ok(Self { digest: Sha256::of(&bytes), media_type, bytes: bytes.into(), refers })
     }
 }
 
-fn blobs(config: &Descriptor, layers: &[Descriptor]) -> Result<Vec<Part>, String> {
+fn blobs(config: &Descriptor, layers: &[Descriptor]) -> Result<Vec<Content>, String> {
     if layers.len() >= BLOBS {
         return Err(format!("it has more than {BLOBS} blobs"));
     }
@@ -116,7 +116,7 @@ fn blobs(config: &Descriptor, layers: &[Descriptor]) -> Result<Vec<Part>, String
         .collect()
 }
 
-fn parts(descriptors: &[Descriptor], most: u64) -> Result<Vec<Part>, String> {
+fn parts(descriptors: &[Descriptor], most: u64) -> Result<Vec<Content>, String> {
     descriptors.iter().map(|descriptor| descriptor.part(most)).collect()
 }
 
@@ -127,15 +127,15 @@ mod tests {
     use super::*;
 
     fn descriptor(size: Value) -> Value {
-        json!({"mediaType": "application/vnd.oci.image.layer.v1.tar", "digest": Digest::of(b"x").as_str(), "size": size})
+        json!({"mediaType": "application/vnd.oci.image.layer.v1.tar", "digest": Sha256::of(b"x").as_str(), "size": size})
     }
 
     fn image(layers: Vec<Value>) -> Value {
         json!({"schemaVersion": 2, "mediaType": IMAGES[0], "config": descriptor(json!(1)), "layers": layers})
     }
 
-    fn parse(value: &Value) -> Result<Manifest, String> {
-        Manifest::parse(value.to_string().into_bytes(), None)
+    fn parse(value: &Value) -> Result<ImageManifest, String> {
+        ImageManifest::parse(value.to_string().into_bytes(), None)
     }
 
     #[test]
@@ -143,7 +143,7 @@ mod tests {
         let mut foreign = descriptor(json!(5));
         foreign["mediaType"] = json!("application/vnd.docker.image.rootfs.foreign.diff.tar.gzip");
         let found = parse(&image(vec![descriptor(json!(7)), foreign])).unwrap();
-        let part = |size| Part { digest: Digest::of(b"x"), size };
+        let part = |size| Content { digest: Sha256::of(b"x"), size };
         assert_eq!(found.refers, Refers::Blobs(vec![part(1), part(7)]));
         assert_eq!(found.media_type, IMAGES[0]);
     }
@@ -152,9 +152,9 @@ mod tests {
     fn type_is_that_of_the_text_else_that_of_the_answer() {
         let index = json!({"schemaVersion": 2, "manifests": [descriptor(json!(3))]}).to_string().into_bytes();
         let served = format!("{}; charset=utf-8", INDEXES[1]);
-        assert_eq!(Manifest::parse(index.clone(), Some(&served)).unwrap().media_type, INDEXES[1]);
+        assert_eq!(ImageManifest::parse(index.clone(), Some(&served)).unwrap().media_type, INDEXES[1]);
         for served in [None, Some("text/html"), Some(IMAGES[0])] {
-            assert!(Manifest::parse(index.clone(), served).unwrap_err().contains("its type is"));
+            assert!(ImageManifest::parse(index.clone(), served).unwrap_err().contains("its type is"));
         }
     }
 
@@ -182,7 +182,7 @@ mod tests {
         {
             assert!(parse(&value).is_err(), "{value}");
         }
-        assert!(Manifest::parse(b"<html>".to_vec(), None).unwrap_err().contains("cannot be read"));
+        assert!(ImageManifest::parse(b"<html>".to_vec(), None).unwrap_err().contains("cannot be read"));
         assert!(parse(&image(vec![descriptor(json!(1)); 127])).is_ok());
     }
 }

@@ -8,13 +8,13 @@ use std::time::Duration;
 use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue};
 use reqwest::{Body, Method, StatusCode, Url};
 
-use crate::digest::Digest;
-use crate::exchange::{Answer, Call, Exchange};
-use crate::failed::{CopyFailed, Why};
-use crate::hosts::Purpose;
+use crate::digest::Sha256;
+use crate::exchange::{Exchange, HttpAnswer, HttpCall};
+use crate::failed::{CopyFailed, Fault};
+use crate::hosts::NamedFor;
 use crate::image::Image;
 use crate::login::Login;
-use crate::manifest::{ACCEPTED, MANIFEST, Manifest, Part};
+use crate::manifest::{ACCEPTED, Content, ImageManifest, MANIFEST};
 
 /// What a registry calls the digest of what it serves.
 const DIGEST: &str = "docker-content-digest";
@@ -28,17 +28,17 @@ pub(crate) struct Repository {
 }
 
 impl Repository {
-    fn call(&self, method: Method, rest: &str) -> Result<Call, CopyFailed> {
+    fn call(&self, method: Method, rest: &str) -> Result<HttpCall, CopyFailed> {
         let path = format!("v2/{}/{rest}", self.image.repository);
         let url = self.exchange.hosts.own().join(&path);
         let url = url.map_err(|error| self.exchange.refuse(format!("there is no address of {path}: {error}")))?;
-        let mut call = Call::new(method, url);
+        let mut call = HttpCall::new(method, url);
         call.headers.insert(ACCEPT, HeaderValue::from_static("*/*"));
         Ok(call)
     }
 
     /// One try of a call, with what the registry wants to know of who asks.
-    async fn ask(&self, call: &Call) -> Result<Answer, CopyFailed> {
+    async fn ask(&self, call: &HttpCall) -> Result<HttpAnswer, CopyFailed> {
         let sent = self.login.authorization(&self.exchange).await?;
         let mut answer = self.exchange.follow(call, sent.clone()).await?;
         if answer.is_direct && answer.status() == StatusCode::UNAUTHORIZED {
@@ -50,20 +50,23 @@ impl Repository {
     }
 
     /// Whether an answer says that who asks may not.
-    fn refusal(&self, answer: &Answer) -> Option<CopyFailed> {
+    fn refusal(&self, answer: &HttpAnswer) -> Option<CopyFailed> {
         if !matches!(answer.status(), StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
             return None;
         }
         if answer.is_direct {
-            return Some(CopyFailed::for_good(Why::Unauthorized, format!("{}: {}", answer.words(), self.login.who())));
+            return Some(CopyFailed::for_good(
+                Fault::Unauthorized,
+                format!("{}: {}", answer.words(), self.login.who()),
+            ));
         }
         // An address that another host gave out ends after a while.
         Some(CopyFailed::for_now(self.exchange.side, answer.words()))
     }
 
     /// The manifest with this digest or tag, if there is one. It is patient.
-    pub(crate) async fn manifest(&self, version: &str) -> Result<Option<Manifest>, CopyFailed> {
-        let mut tries = self.exchange.waits.tries();
+    pub(crate) async fn manifest(&self, version: &str) -> Result<Option<ImageManifest>, CopyFailed> {
+        let mut tries = self.exchange.patience.tries();
         loop {
             match self.manifest_once(version).await {
                 Err(failed) => tries.after(failed).await?,
@@ -72,12 +75,12 @@ impl Repository {
         }
     }
 
-    async fn manifest_once(&self, version: &str) -> Result<Option<Manifest>, CopyFailed> {
+    async fn manifest_once(&self, version: &str) -> Result<Option<ImageManifest>, CopyFailed> {
         let Some((mut answer, wanted)) = self.answer_with_manifest(Method::GET, version).await? else {
             return Ok(None);
         };
         let bytes = self.exchange.read(&mut answer, MANIFEST).await?;
-        let digest = Digest::of(&bytes);
+        let digest = Sha256::of(&bytes);
         if wanted.is_some_and(|wanted| wanted != digest) {
             return Err(mismatch(format!("{}, whose digest is {digest}", answer.words())));
         }
@@ -85,7 +88,7 @@ impl Repository {
         let no = |error| {
             self.exchange.refuse(format!("{} is answered with no manifest that is copied: {error}", answer.shown))
         };
-        Manifest::parse(bytes, served.as_deref()).map(Some).map_err(no)
+        ImageManifest::parse(bytes, served.as_deref()).map(Some).map_err(no)
     }
 
     /// The answer with a manifest, and the digest that it is to have: the one that is asked for, else the one that is promised.
@@ -93,14 +96,14 @@ impl Repository {
         &self,
         method: Method,
         version: &str,
-    ) -> Result<Option<(Answer, Option<Digest>)>, CopyFailed> {
+    ) -> Result<Option<(HttpAnswer, Option<Sha256>)>, CopyFailed> {
         let mut call = self.call(method, &format!("manifests/{version}"))?;
         call.headers.insert(ACCEPT, HeaderValue::from_static(ACCEPTED));
         let answer = self.ask(&call).await?;
         match answer.status() {
             StatusCode::OK => {
-                let promised = answer.header(DIGEST).and_then(|text| Digest::parse(text).ok());
-                let wanted = Digest::parse(version).ok().or(promised);
+                let promised = answer.header(DIGEST).and_then(|text| Sha256::parse(text).ok());
+                let wanted = Sha256::parse(version).ok().or(promised);
                 Ok(Some((answer, wanted)))
             }
             StatusCode::NOT_FOUND => Ok(None),
@@ -109,8 +112,8 @@ impl Repository {
     }
 
     /// The digest that a tag has, if there is one. It is patient.
-    pub(crate) async fn digest_of(&self, tag: &str) -> Result<Option<Digest>, CopyFailed> {
-        let mut tries = self.exchange.waits.tries();
+    pub(crate) async fn digest_of(&self, tag: &str) -> Result<Option<Sha256>, CopyFailed> {
+        let mut tries = self.exchange.patience.tries();
         loop {
             match self.digest_of_once(tag).await {
                 Err(failed) => tries.after(failed).await?,
@@ -119,7 +122,7 @@ impl Repository {
         }
     }
 
-    async fn digest_of_once(&self, tag: &str) -> Result<Option<Digest>, CopyFailed> {
+    async fn digest_of_once(&self, tag: &str) -> Result<Option<Sha256>, CopyFailed> {
         match self.answer_with_manifest(Method::HEAD, tag).await? {
             Some((_, Some(digest))) => Ok(Some(digest)),
             Some((_, None)) => self.digest_of_bytes(tag).await,
@@ -128,19 +131,19 @@ impl Repository {
     }
 
     /// The digest of the bytes behind a tag, of a registry that does not say it.
-    async fn digest_of_bytes(&self, tag: &str) -> Result<Option<Digest>, CopyFailed> {
+    async fn digest_of_bytes(&self, tag: &str) -> Result<Option<Sha256>, CopyFailed> {
         let Some((mut answer, _)) = self.answer_with_manifest(Method::GET, tag).await? else {
             return Ok(None);
         };
-        Ok(Some(Digest::of(&self.exchange.read(&mut answer, MANIFEST).await?)))
+        Ok(Some(Sha256::of(&self.exchange.read(&mut answer, MANIFEST).await?)))
     }
 
     /// Publishes a manifest by its digest or a tag. It is patient.
-    pub(crate) async fn put_manifest(&self, manifest: &Manifest, version: &str) -> Result<(), CopyFailed> {
+    pub(crate) async fn put_manifest(&self, manifest: &ImageManifest, version: &str) -> Result<(), CopyFailed> {
         let mut call = self.call(Method::PUT, &format!("manifests/{version}"))?;
         call.headers.insert(CONTENT_TYPE, HeaderValue::from_static(manifest.media_type));
         call.body = manifest.bytes.clone();
-        let mut tries = self.exchange.waits.tries();
+        let mut tries = self.exchange.patience.tries();
         loop {
             match self.ask(&call).await.and_then(|answer| self.published(&answer, &manifest.digest)) {
                 Err(failed) => tries.after(failed).await?,
@@ -150,8 +153,8 @@ impl Repository {
     }
 
     /// Whether the registry has the blob, with its size. It is patient.
-    pub(crate) async fn has(&self, blob: &Part) -> Result<bool, CopyFailed> {
-        let mut tries = self.exchange.waits.tries();
+    pub(crate) async fn has(&self, blob: &Content) -> Result<bool, CopyFailed> {
+        let mut tries = self.exchange.patience.tries();
         loop {
             match self.has_once(blob).await {
                 Err(failed) => tries.after(failed).await?,
@@ -160,7 +163,7 @@ impl Repository {
         }
     }
 
-    async fn has_once(&self, blob: &Part) -> Result<bool, CopyFailed> {
+    async fn has_once(&self, blob: &Content) -> Result<bool, CopyFailed> {
         let answer = self.ask(&self.call(Method::HEAD, &format!("blobs/{}", blob.digest))?).await?;
         match answer.status() {
             StatusCode::OK => Ok(answer.length() == Some(blob.size)),
@@ -170,7 +173,7 @@ impl Repository {
     }
 
     /// The answer with a blob, whose bytes are still to be read.
-    pub(crate) async fn open(&self, blob: &Part) -> Result<Answer, CopyFailed> {
+    pub(crate) async fn open(&self, blob: &Content) -> Result<HttpAnswer, CopyFailed> {
         let answer = self.ask(&self.call(Method::GET, &format!("blobs/{}", blob.digest))?).await?;
         match (answer.status(), answer.length()) {
             (StatusCode::OK, Some(length)) if length != blob.size => {
@@ -192,14 +195,14 @@ impl Repository {
         if answer.status() != StatusCode::ACCEPTED {
             return Err(self.exchange.refuse(answer.words()));
         }
-        self.exchange.named_in(&answer, &call.url, Purpose::Upload)
+        self.exchange.named_in(&answer, &call.url, NamedFor::Upload)
     }
 
     /// Sends the bytes of a blob, once, to where its upload was begun.
-    pub(crate) async fn upload(&self, mut to: Url, blob: &Part, bytes: Body) -> Result<(), CopyFailed> {
+    pub(crate) async fn upload(&self, mut to: Url, blob: &Content, bytes: Body) -> Result<(), CopyFailed> {
         let is_own = self.exchange.hosts.is_own(&to);
         to.query_pairs_mut().append_pair("digest", blob.digest.as_str());
-        let mut call = Call::new(Method::PUT, to);
+        let mut call = HttpCall::new(Method::PUT, to);
         call.headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
         call.headers.insert(CONTENT_LENGTH, HeaderValue::from(blob.size));
         let sent = if is_own { self.login.authorization(&self.exchange).await? } else { None };
@@ -221,7 +224,7 @@ impl Repository {
     }
 
     /// Checks the answer of a registry that took something.
-    fn published(&self, answer: &Answer, digest: &Digest) -> Result<(), CopyFailed> {
+    fn published(&self, answer: &HttpAnswer, digest: &Sha256) -> Result<(), CopyFailed> {
         if !answer.status().is_success() {
             return Err(self.exchange.refuse(answer.words()));
         }
@@ -236,5 +239,5 @@ impl Repository {
 
 /// Bytes are not what was promised.
 pub(crate) fn mismatch(words: String) -> CopyFailed {
-    CopyFailed::for_good(Why::DigestMismatch, words)
+    CopyFailed::for_good(Fault::DigestMismatch, words)
 }

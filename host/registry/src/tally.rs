@@ -12,14 +12,14 @@ pub struct CopyProgress {
 }
 
 /// Counts bytes, and tells of each change.
-pub(crate) struct Tally<'a> {
+pub(crate) struct CopyTally<'a> {
     tell: &'a (dyn Fn(CopyProgress) + Send + Sync),
     total: u64,
     sent: AtomicU64,
     skipped: AtomicU64,
 }
 
-impl<'a> Tally<'a> {
+impl<'a> CopyTally<'a> {
     pub(crate) fn new(total: u64, tell: &'a (dyn Fn(CopyProgress) + Send + Sync)) -> Self {
         Self { tell, total, sent: AtomicU64::new(0), skipped: AtomicU64::new(0) }
     }

@@ -10,9 +10,9 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
-use oarlock_registry::{Credentials, ImageCopy, Registries, Waits, Why};
+use oarlock_registry::{Credentials, Fault, ImageCopy, Patience, Registries};
 use server::{PASSWORD, Server, USER};
-use support::{Fake, Image, bytes, copy_of, honest, run, waits};
+use support::{Fake, Image, bytes, copy_of, honest, patience, run};
 
 fn small() -> Image {
     Image::of(&[bytes(1, 200_000), bytes(2, 3_000)])
@@ -92,7 +92,7 @@ async fn wrong_password_is_said_and_not_shown() {
     let mut copy = closed_copy(&source, &target);
     copy.target_credentials = Some(Credentials { username: USER.into(), password: "wr0ng-one".into() });
     let failed = run(&copy).await.unwrap_err();
-    assert_eq!((failed.why(), failed.is_for_now()), (Why::Unauthorized, false));
+    assert_eq!((failed.fault(), failed.is_for_now()), (Fault::Unauthorized, false));
     for text in [failed.to_string(), format!("{failed:?} {copy:?}")] {
         assert!(!text.contains("wr0ng-one") && !text.contains("Basic"), "{text}");
     }
@@ -110,14 +110,14 @@ async fn source_that_dies_midway_is_gone_on_with_later() {
     push(Image::of(&[bytes(1, 1_000), bytes(2, BIG)]), &source).await;
     let copy = copy_of(&source.address, &target.address);
     let source = Mutex::new(source);
-    let registries = Registries::with_waits(waits()).unwrap();
+    let registries = Registries::with_patience(patience()).unwrap();
     let tell = |now: oarlock_registry::CopyProgress| {
         if now.copied > BIG as u64 / 2 {
             source.lock().unwrap().kill();
         }
     };
     let failed = registries.copy(&copy, tell).await.unwrap_err();
-    assert_eq!((failed.why(), failed.is_for_now()), (Why::Pull, true), "{failed}");
+    assert_eq!((failed.fault(), failed.is_for_now()), (Fault::Pull, true), "{failed}");
 
     source.lock().unwrap().start_again();
     let copied = registries.copy(&copy, |_| {}).await.unwrap();
@@ -136,7 +136,7 @@ async fn source_that_comes_back_is_waited_for() {
             source.lock().unwrap().start_again();
         }
     };
-    let patient = Waits { pause: Duration::from_millis(20), longest_pause: Duration::from_secs(1), ..waits() };
-    let copied = Registries::with_waits(patient).unwrap().copy(&copy, tell).await.unwrap();
+    let patient = Patience { pause: Duration::from_millis(20), longest_pause: Duration::from_secs(1), ..patience() };
+    let copied = Registries::with_patience(patient).unwrap().copy(&copy, tell).await.unwrap();
     assert!(copied.bytes > BIG as u64, "{copied:?}");
 }

@@ -14,7 +14,7 @@ async fn honest_registries_end_with_the_whole_image() {
 #[tokio::test]
 async fn blob_with_other_bytes_is_not_uploaded() {
     let lie = about(Method::GET, layer(), |_, _| Some(response(200, &[], bytes(9, 100_000))));
-    assert_failed(&from_a_liar(image(), lie).await, Why::DigestMismatch, "the source serves bytes with sha256:");
+    assert_failed(&from_a_liar(image(), lie).await, Fault::DigestMismatch, "the source serves bytes with sha256:");
 }
 
 #[tokio::test]
@@ -23,7 +23,7 @@ async fn blob_that_is_too_long_is_stopped_at_its_size() {
         let endless = futures::stream::repeat_with(|| Ok::<_, std::io::Error>(bytes(1, 10_000)));
         Some(response(200, &[], Body::from_stream(endless)))
     });
-    assert_failed(&from_a_liar(image(), lie).await, Why::DigestMismatch, "has more than the 100000 bytes");
+    assert_failed(&from_a_liar(image(), lie).await, Fault::DigestMismatch, "has more than the 100000 bytes");
 }
 
 #[tokio::test]
@@ -32,9 +32,9 @@ async fn blob_that_is_too_short_is_not_uploaded() {
         let short = futures::stream::iter([Ok::<_, std::io::Error>(bytes(1, 99_999))]);
         Some(response(200, &[], Body::from_stream(short)))
     });
-    assert_failed(&from_a_liar(image(), chunked).await, Why::DigestMismatch, "has fewer than the 100000 bytes");
+    assert_failed(&from_a_liar(image(), chunked).await, Fault::DigestMismatch, "has fewer than the 100000 bytes");
     let with_length = about(Method::GET, layer(), |_, _| Some(response(200, &[], bytes(1, 99_999))));
-    assert_failed(&from_a_liar(image(), with_length).await, Why::DigestMismatch, "99999 bytes, and 100000");
+    assert_failed(&from_a_liar(image(), with_length).await, Fault::DigestMismatch, "99999 bytes, and 100000");
 }
 
 #[tokio::test]
@@ -48,7 +48,7 @@ async fn empty_blob_has_the_digest_of_nothing() {
     let mut config = lie.blob("application/vnd.oci.empty.v1+json", b"{}".to_vec());
     config["size"] = json!(0);
     lie.manifest(MANIFEST, &json!({"schemaVersion": 2, "config": config, "layers": []}));
-    assert_failed(&from_a_liar(lie, honest()).await, Why::DigestMismatch, "is not the digest of 0 bytes");
+    assert_failed(&from_a_liar(lie, honest()).await, Fault::DigestMismatch, "is not the digest of 0 bytes");
 }
 
 #[tokio::test]
@@ -57,11 +57,11 @@ async fn manifests_are_what_their_digest_says() {
     let children: Vec<String> = image().manifests.keys().filter(|digest| **digest != root).cloned().collect();
     let other = || Some(response(200, &[("content-type", MANIFEST)], r#"{"schemaVersion": 2}"#));
     let lie = about(Method::GET, children[0].clone(), move |_, _| other());
-    assert_failed(&from_a_liar(image(), lie).await, Why::DigestMismatch, "whose digest is");
+    assert_failed(&from_a_liar(image(), lie).await, Fault::DigestMismatch, "whose digest is");
     let promise = about(Method::GET, "manifests/1", move |_, _| {
         Some(response(200, &[("content-type", INDEX), ("docker-content-digest", &root)], r#"{"schemaVersion": 2}"#))
     });
-    assert_failed(&from_a_liar(image(), promise).await, Why::DigestMismatch, "whose digest is");
+    assert_failed(&from_a_liar(image(), promise).await, Fault::DigestMismatch, "whose digest is");
 }
 
 #[tokio::test]
@@ -70,9 +70,9 @@ async fn endless_manifest_is_read_up_to_its_bound() {
         let endless = futures::stream::repeat_with(|| Ok::<_, std::io::Error>(vec![b' '; 65_536]));
         Some(response(200, &[("content-type", INDEX)], Body::from_stream(endless)))
     });
-    assert_failed(&from_a_liar(image(), lie).await, Why::Pull, "more than 4096 KiB");
+    assert_failed(&from_a_liar(image(), lie).await, Fault::Pull, "more than 4096 KiB");
     let said = about(Method::GET, "manifests/1", |_, _| Some(response(200, &[], vec![b' '; 5_000_000])));
-    assert_failed(&from_a_liar(image(), said).await, Why::Pull, "more than 4096 KiB");
+    assert_failed(&from_a_liar(image(), said).await, Fault::Pull, "more than 4096 KiB");
 }
 
 #[tokio::test]
@@ -85,7 +85,7 @@ async fn what_is_no_manifest_is_not_copied() {
         (r#"{"schemaVersion": 2}"#, "neither that of an image nor an index"),
     ] {
         let lie = about(Method::GET, "manifests/1", move |_, _| Some(response(200, &[("content-type", INDEX)], text)));
-        assert_failed(&from_a_liar(Image::default(), lie).await, Why::Pull, words);
+        assert_failed(&from_a_liar(Image::default(), lie).await, Fault::Pull, words);
     }
 }
 
@@ -105,7 +105,7 @@ async fn sizes_that_cannot_be_are_refused() {
             layer["digest"] = json!(support::digest(&[place as u8]));
         }
         lie.manifest(MANIFEST, &json!({"schemaVersion": 2, "config": config, "layers": layers}));
-        assert_failed(&from_a_liar(lie, honest()).await, Why::Pull, words);
+        assert_failed(&from_a_liar(lie, honest()).await, Fault::Pull, words);
     }
 }
 
@@ -117,7 +117,7 @@ async fn index_of_ten_thousand_manifests_is_refused_before_they_are_got() {
     lie.manifest(INDEX, &json!({"schemaVersion": 2, "manifests": parts}));
     let (source, target) = (Fake::serving(lie, honest()).await, Fake::empty().await);
     let failed = run(&copy_of(&source.address, &target.address)).await.unwrap_err();
-    assert_failed(&checked(failed, &target), Why::Pull, "more than 64 manifests");
+    assert_failed(&checked(failed, &target), Fault::Pull, "more than 64 manifests");
     assert_eq!(source.asked("manifests"), 1);
 }
 
@@ -134,17 +134,17 @@ async fn indexes_are_nested_twice_and_no_deeper() {
     };
     let (source, target) = (Fake::serving(nested(2), honest()).await, Fake::empty().await);
     assert!(run(&copy_of(&source.address, &target.address)).await.is_ok());
-    assert_failed(&from_a_liar(nested(3), honest()).await, Why::Pull, "nested more than 2 deep");
+    assert_failed(&from_a_liar(nested(3), honest()).await, Fault::Pull, "nested more than 2 deep");
 }
 
 #[tokio::test]
 async fn image_that_is_not_there_is_named() {
     let failed = from_a_liar(Image::default(), honest()).await;
-    assert_failed(&failed, Why::Pull, "there is no image 127.0.0.1:");
+    assert_failed(&failed, Fault::Pull, "there is no image 127.0.0.1:");
     assert!(!failed.is_for_now());
     let mut without = image();
     without.blobs.remove(&layer());
-    assert_failed(&from_a_liar(without, honest()).await, Why::Pull, "there is no blob sha256:");
+    assert_failed(&from_a_liar(without, honest()).await, Fault::Pull, "there is no blob sha256:");
 }
 
 #[tokio::test]
@@ -153,7 +153,7 @@ async fn target_that_has_the_blob_before_it_was_sent_is_not_believed() {
     let big = Image::of(&[bytes(1, 30_000_000)]);
     let (source, target) = (Fake::serving(big, honest()).await, Fake::serving(Image::default(), lie).await);
     let failed = run(&copy_of(&source.address, &target.address)).await.unwrap_err();
-    assert_eq!(checked(failed, &target).why(), Why::Push);
+    assert_eq!(checked(failed, &target).fault(), Fault::Push);
 }
 
 #[tokio::test]
@@ -161,5 +161,5 @@ async fn target_that_names_another_digest_is_not_believed() {
     let other = support::digest(b"other");
     let lie =
         about(Method::PUT, "manifests/", move |_, _| Some(response(201, &[("docker-content-digest", &other)], "")));
-    assert_failed(&to_a_liar(lie).await, Why::DigestMismatch, "another digest");
+    assert_failed(&to_a_liar(lie).await, Fault::DigestMismatch, "another digest");
 }

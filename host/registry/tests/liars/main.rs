@@ -12,9 +12,9 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::http::Method;
 use axum::http::request::Parts;
-use oarlock_registry::{CopyFailed, Credentials, Registries, Waits, Why};
+use oarlock_registry::{CopyFailed, Credentials, Fault, Patience, Registries};
 use serde_json::json;
-use support::{Fake, INDEX, Image, Lie, MANIFEST, bytes, copy_of, honest, response, run, waits};
+use support::{Fake, INDEX, Image, Lie, MANIFEST, bytes, copy_of, honest, patience, response, run};
 
 const PASSWORD: &str = "hunter2-and-a-half";
 const TOKEN: &str = "t0ken-of-the-server";
@@ -71,7 +71,7 @@ fn checked(failed: CopyFailed, target: &Fake) -> CopyFailed {
 }
 
 #[track_caller]
-fn assert_failed(failed: &CopyFailed, why: Why, words: &str) {
-    assert_eq!(failed.why(), why, "{failed}");
+fn assert_failed(failed: &CopyFailed, fault: Fault, words: &str) {
+    assert_eq!(failed.fault(), fault, "{failed}");
     assert!(failed.to_string().contains(words), "{failed}");
 }

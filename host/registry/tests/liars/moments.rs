@@ -9,7 +9,7 @@ async fn blob_that_breaks_is_begun_anew_until_the_tries_are_used_up() {
         Some(response(200, &[], Body::from_stream(futures::stream::iter(parts))))
     };
     let failed = from_a_liar(image(), about(Method::GET, layer(), move |_, _| broken())).await;
-    assert_failed(&failed, Why::Pull, "fails");
+    assert_failed(&failed, Fault::Pull, "fails");
     assert!(failed.is_for_now());
 
     let twice = about(Method::GET, layer(), move |_, before| (before < 2).then(broken).flatten());
@@ -28,10 +28,10 @@ async fn blob_that_stalls_is_broken() {
         Some(response(200, &[], Body::from_stream(stall)))
     });
     let (source, target) = (Fake::serving(image(), lie).await, Fake::empty().await);
-    let short = Waits { stall: Duration::from_millis(50), ..waits() };
-    let registries = Registries::with_waits(short).unwrap();
+    let short = Patience { stall: Duration::from_millis(50), ..patience() };
+    let registries = Registries::with_patience(short).unwrap();
     let failed = registries.copy(&copy_of(&source.address, &target.address), |_| {}).await.unwrap_err();
-    assert_failed(&checked(failed.clone(), &target), Why::Pull, "is not answered within");
+    assert_failed(&checked(failed.clone(), &target), Fault::Pull, "is not answered within");
     assert!(failed.is_for_now());
 }
 
@@ -47,10 +47,10 @@ async fn overload_is_waited_out() {
             (Fake::serving(image(), busy(status, 1)).await, Fake::serving(Image::default(), busy(status, 1)).await);
         run(&copy_of(&source.address, &target.address)).await.unwrap();
         let failed = from_a_liar(image(), busy(status, usize::MAX)).await;
-        assert_failed(&failed, Why::Pull, &status.to_string());
+        assert_failed(&failed, Fault::Pull, &status.to_string());
         assert!(failed.is_for_now());
         let failed = to_a_liar(busy(status, usize::MAX)).await;
-        assert_failed(&failed, Why::Push, &status.to_string());
+        assert_failed(&failed, Fault::Push, &status.to_string());
         assert!(failed.is_for_now());
     }
 }
@@ -62,10 +62,10 @@ async fn registry_that_is_not_there_is_so_for_now() {
     let nobody = listener.local_addr().unwrap().to_string();
     drop(listener);
     let failed = run(&copy_of(&nobody, &target.address)).await.unwrap_err();
-    assert_failed(&failed, Why::Pull, "refused");
+    assert_failed(&failed, Fault::Pull, "refused");
     assert!(failed.is_for_now());
     let failed = run(&copy_of(&source.address, &nobody)).await.unwrap_err();
-    assert_failed(&failed, Why::Push, "refused");
+    assert_failed(&failed, Fault::Push, "refused");
     assert!(failed.is_for_now());
 }
 
@@ -73,16 +73,16 @@ async fn registry_that_is_not_there_is_so_for_now() {
 async fn silent_registry_is_given_up() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let target = Fake::empty().await;
-    let short = Waits { head: Duration::from_millis(50), ..waits() };
+    let short = Patience { head: Duration::from_millis(50), ..patience() };
     let copy = copy_of(&listener.local_addr().unwrap().to_string(), &target.address);
-    let failed = Registries::with_waits(short).unwrap().copy(&copy, |_| {}).await.unwrap_err();
-    assert_failed(&failed, Why::Pull, "is not answered within");
+    let failed = Registries::with_patience(short).unwrap().copy(&copy, |_| {}).await.unwrap_err();
+    assert_failed(&failed, Fault::Pull, "is not answered within");
     assert!(failed.is_for_now());
 }
 
 #[tokio::test]
 async fn target_that_refuses_is_not_tried_again() {
-    for (status, why) in [(400, Why::Push), (413, Why::Push), (403, Why::Unauthorized)] {
+    for (status, why) in [(400, Fault::Push), (413, Fault::Push), (403, Fault::Unauthorized)] {
         let lie = about(Method::PUT, "uploads", move |_, _| Some(response(status, &[], format!("me:{PASSWORD}"))));
         let failed = to_a_liar(lie).await;
         assert_failed(&failed, why, &status.to_string());
@@ -104,7 +104,7 @@ async fn copy_that_is_dropped_stops_at_both_ends() {
     let (source, target) = (Fake::serving(image(), lie).await, Fake::empty().await);
     let copy = copy_of(&source.address, &target.address);
     let (sent, mut has_sent) = tokio::sync::watch::channel(0);
-    let registries = Registries::with_waits(waits()).unwrap();
+    let registries = Registries::with_patience(patience()).unwrap();
     let task = tokio::spawn(async move { registries.copy(&copy, |now| _ = sent.send_replace(now.copied)).await });
     seen.wait_for(|begun| *begun).await.unwrap();
     // All but the held back end of the layer and the manifests.

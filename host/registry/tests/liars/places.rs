@@ -10,7 +10,7 @@ async fn mirror_is_asked_in_place_of_the_registry() {
     assert_eq!(run(&copy).await.unwrap().digest, image().root);
     assert!(mirror.asked("GET /mirror/v2/team/app/manifests/1") == 1);
     copy.source_base = Some("http://mirror.example".to_owned());
-    assert_failed(&run(&copy).await.unwrap_err(), Why::Pull, "without HTTPS");
+    assert_failed(&run(&copy).await.unwrap_err(), Fault::Pull, "without HTTPS");
 }
 
 #[tokio::test]
@@ -20,14 +20,14 @@ async fn realm_at_another_host_is_not_asked() {
     let lie = about(Method::GET, "manifests", move |_, _| Some(response(401, &[("www-authenticate", &challenge)], "")));
     let failed = from_a_liar(image(), lie).await;
     let words = "for a token, which is not among the hosts that are allowed: add it to `authHosts`";
-    assert_failed(&failed, Why::Pull, words);
+    assert_failed(&failed, Fault::Pull, words);
     assert!(failed.to_string().contains(&format!("the registry sends to {}", other.address)), "{failed}");
     assert_eq!(other.asked(""), 0);
     for realm in ["https://169.254.169.254/token", "http://auth.example/token", "file:///etc/passwd", "token", ""] {
         let challenge = format!(r#"Bearer realm="{realm}""#);
         let lie =
             about(Method::GET, "manifests", move |_, _| Some(response(401, &[("www-authenticate", &challenge)], "")));
-        assert_failed(&from_a_liar(image(), lie).await, Why::Pull, "the registry sends");
+        assert_failed(&from_a_liar(image(), lie).await, Fault::Pull, "the registry sends");
     }
 }
 
@@ -72,7 +72,7 @@ async fn credentials_are_tried_in_order() {
     let wrong = Credentials { username: "you".into(), password: "no".into() };
     copy.source_credentials = vec![wrong.clone()];
     let failed = checked(run(&copy).await.unwrap_err(), &target);
-    assert_failed(&failed, Why::Unauthorized, "the credentials are wrong, or do not suffice");
+    assert_failed(&failed, Fault::Unauthorized, "the credentials are wrong, or do not suffice");
     assert!(!failed.is_for_now());
 
     // Each of them asked once before.
@@ -85,11 +85,11 @@ async fn credentials_are_tried_in_order() {
 #[tokio::test]
 async fn token_that_is_refused_is_not_asked_for_for_ever() {
     let failed = from_a_liar(image(), with_tokens("never")).await;
-    assert_failed(&failed, Why::Unauthorized, "401");
+    assert_failed(&failed, Fault::Unauthorized, "401");
     let long = about(Method::GET, "token", |_, _| Some(response(200, &[], vec![b' '; 70_000])));
     let tokens = with_tokens("0");
     let lie: Lie = Box::new(move |asked, before| long(asked, before).or_else(|| tokens(asked, before)));
-    assert_failed(&from_a_liar(image(), lie).await, Why::Pull, "more than 64 KiB");
+    assert_failed(&from_a_liar(image(), lie).await, Fault::Pull, "more than 64 KiB");
 }
 
 #[tokio::test]
@@ -103,16 +103,16 @@ async fn redirects_are_followed_only_to_hosts_that_are_allowed() {
         ("https://", "without a place to go to"),
     ] {
         let lie = about(Method::GET, layer(), move |_, _| Some(response(307, &[("location", place)], "")));
-        assert_failed(&from_a_liar(image(), lie).await, Why::Pull, words);
+        assert_failed(&from_a_liar(image(), lie).await, Fault::Pull, words);
     }
     let none = about(Method::GET, layer(), |_, _| Some(response(302, &[], "")));
-    assert_failed(&from_a_liar(image(), none).await, Why::Pull, "without a place to go to");
+    assert_failed(&from_a_liar(image(), none).await, Fault::Pull, "without a place to go to");
 }
 
 #[tokio::test]
 async fn redirect_to_itself_ends() {
     let lie = about(Method::GET, layer(), |asked, _| Some(response(302, &[("location", asked.uri.path())], "")));
-    assert_failed(&from_a_liar(image(), lie).await, Why::Pull, "is redirected more than 5 times");
+    assert_failed(&from_a_liar(image(), lie).await, Fault::Pull, "is redirected more than 5 times");
 }
 
 #[tokio::test]
@@ -145,11 +145,11 @@ async fn upload_stays_at_the_target() {
         ("https://", "without a place to go to"),
     ] {
         let lie = about(Method::POST, "uploads", move |_, _| Some(response(202, &[("location", place)], "")));
-        assert_failed(&to_a_liar(lie).await, Why::Push, words);
+        assert_failed(&to_a_liar(lie).await, Fault::Push, words);
     }
     let lie =
         about(Method::PUT, "uploads", |_, _| Some(response(307, &[("location", "https://169.254.169.254/")], "")));
-    assert_failed(&to_a_liar(lie).await, Why::Push, "307");
+    assert_failed(&to_a_liar(lie).await, Fault::Push, "307");
 }
 
 #[tokio::test]

@@ -10,7 +10,7 @@ use axum::body::{Body, to_bytes};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, Method, Request, Response, StatusCode};
 use bytes::Bytes;
-use oarlock_registry::{Copied, CopyFailed, ImageCopy, Registries, Waits};
+use oarlock_registry::{Copied, CopyFailed, ImageCopy, Patience, Registries};
 use ring::digest::SHA256;
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
@@ -239,9 +239,9 @@ async fn take_manifest(store: &Store, version: &str, headers: &HeaderMap, body: 
 }
 
 /// Times and tries that a test has.
-pub fn waits() -> Waits {
+pub fn patience() -> Patience {
     use std::time::Duration;
-    Waits {
+    Patience {
         connect: Duration::from_secs(5),
         head: Duration::from_secs(5),
         stall: Duration::from_secs(5),
@@ -268,5 +268,5 @@ pub fn copy_of(source: &str, target: &str) -> ImageCopy {
 
 /// Copies with the times of a test.
 pub async fn run(copy: &ImageCopy) -> Result<Copied, CopyFailed> {
-    Registries::with_waits(waits()).unwrap().copy(copy, |_| {}).await
+    Registries::with_patience(patience()).unwrap().copy(copy, |_| {}).await
 }

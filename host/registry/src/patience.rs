@@ -8,7 +8,7 @@ use crate::failed::CopyFailed;
 
 /// Times and tries of a copy. Tests have shorter ones.
 #[derive(Clone, Debug)]
-pub struct Waits {
+pub struct Patience {
     /// Most time until there is a connection.
     pub connect: Duration,
     /// Most time until the head of an answer is there.
@@ -23,7 +23,7 @@ pub struct Waits {
     pub tries: u32,
 }
 
-impl Default for Waits {
+impl Default for Patience {
     fn default() -> Self {
         Self {
             connect: Duration::from_secs(10),
@@ -36,16 +36,16 @@ impl Default for Waits {
     }
 }
 
-impl Waits {
+impl Patience {
     /// The tries of one request, or of one blob.
     pub(crate) fn tries(&self) -> Tries<'_> {
-        Tries { waits: self, left: self.tries.saturating_sub(1), pause: self.pause }
+        Tries { patience: self, left: self.tries.saturating_sub(1), pause: self.pause }
     }
 }
 
 /// The tries that are left.
 pub(crate) struct Tries<'a> {
-    waits: &'a Waits,
+    patience: &'a Patience,
     left: u32,
     pause: Duration,
 }
@@ -59,7 +59,7 @@ impl Tries<'_> {
         if !failed.is_for_now() || self.left == 0 {
             return Err(failed);
         }
-        sleep(failed.asked_pause().unwrap_or(self.pause).min(self.waits.longest_pause)).await;
+        sleep(failed.asked_pause().unwrap_or(self.pause).min(self.patience.longest_pause)).await;
         self.left = self.left.saturating_sub(1);
         self.pause = self.pause.saturating_mul(2);
         Ok(())
@@ -71,14 +71,14 @@ mod tests {
     use tokio::time::Instant;
 
     use super::*;
-    use crate::failed::Why;
+    use crate::failed::Fault;
 
     #[tokio::test(start_paused = true)]
     async fn pauses_double_until_the_tries_are_used_up() {
-        let (waits, began) = (Waits::default(), Instant::now());
-        let mut tries = waits.tries();
+        let (patience, began) = (Patience::default(), Instant::now());
+        let mut tries = patience.tries();
         let mut count = 1;
-        while tries.after(CopyFailed::for_now(Why::Pull, "busy")).await.is_ok() {
+        while tries.after(CopyFailed::for_now(Fault::Pull, "busy")).await.is_ok() {
             count += 1;
         }
         assert_eq!((count, began.elapsed().as_millis() / 100), (5, 75));
@@ -87,16 +87,16 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn asked_pause_is_kept_up_to_a_minute() {
         for (asked, paused) in [(0, 0), (7, 7), (86_400, 60)] {
-            let (waits, began) = (Waits::default(), Instant::now());
-            let failed = CopyFailed::for_now(Why::Push, "slow down").after(Some(Duration::from_secs(asked)));
-            assert!(waits.tries().after(failed).await.is_ok());
+            let (patience, began) = (Patience::default(), Instant::now());
+            let failed = CopyFailed::for_now(Fault::Push, "slow down").after(Some(Duration::from_secs(asked)));
+            assert!(patience.tries().after(failed).await.is_ok());
             assert_eq!(began.elapsed().as_secs(), paused);
         }
     }
 
     #[tokio::test(start_paused = true)]
     async fn what_fails_for_good_is_tried_once() {
-        let waits = Waits::default();
-        assert!(waits.tries().after(CopyFailed::for_good(Why::Pull, "no")).await.is_err());
+        let patience = Patience::default();
+        assert!(patience.tries().after(CopyFailed::for_good(Fault::Pull, "no")).await.is_err());
     }
 }
