@@ -1,6 +1,6 @@
 //! Finds the binaries of a real Kubernetes control plane and of its nodes, and builds them where they are missing.
 //!
-//! Takes the `go.mod` and `go.sum` beside this crate and in its folder `node`, `KUBEBUILDER_ASSETS`, `OARLOCK_CACHE` and `HOME`; yields
+//! Takes the `go.mod` and `go.sum` beside this crate and in its folders `node` and `store`, `KUBEBUILDER_ASSETS`, `OARLOCK_CACHE` and `HOME`; yields
 //! paths of binaries. Two programs come from the machine's packages. It may not download anything by itself (the Go tool does, from its module proxy) and starts no server.
 //! It depends on next to nothing, because the commands of the repository use it before anything else is compiled.
 
@@ -66,6 +66,15 @@ const CONTAINERS: Module = Module {
         ("host-local", "github.com/containernetworking/plugins/plugins/ipam/host-local"),
         ("registry", "github.com/distribution/distribution/v3/cmd/registry"),
     ],
+};
+
+/// A store of objects as S3 is one.
+const STORE: Module = Module {
+    cache: "store",
+    folder: "store",
+    pins: [include_str!("../store/go.mod"), include_str!("../store/go.sum")],
+    words: "an S3 server from its Go module: once per machine and version, about 2 minutes on 2 cores",
+    mains: &[("versitygw", "github.com/versity/versitygw/cmd/versitygw")],
 };
 
 /// The version that the binaries report. It is the one that `go.mod` requires; a test compares the two.
@@ -144,4 +153,32 @@ pub fn node_binaries(progress: Progress<'_>) -> anyhow::Result<NodeBinaries> {
 /// Names what is missing and what to do about it.
 pub fn registry(progress: Progress<'_>) -> anyhow::Result<PathBuf> {
     Ok(build::built(&CONTAINERS, progress)?.join("registry"))
+}
+
+/// Yields the binary of an S3 server, which is built if it is missing.
+///
+/// # Errors
+///
+/// Names what is missing and what to do about it.
+pub fn s3_server(progress: Progress<'_>) -> anyhow::Result<PathBuf> {
+    Ok(build::built(&STORE, progress)?.join("versitygw"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_program_is_a_tool_of_its_module_and_no_folder_of_binaries_is_shared() {
+        for module in [&PLANE, &KUBELET, &CONTAINERS, &STORE] {
+            for (name, package) in module.mains {
+                assert!(
+                    module.pins[0].lines().any(|line| line.trim().trim_start_matches("tool ") == *package),
+                    "{name}"
+                );
+            }
+        }
+        let folders = [&PLANE, &CONTAINERS, &STORE].map(|module| locate::folder(module).unwrap());
+        assert!(folders[0] != folders[1] && folders[1] != folders[2] && folders[0] != folders[2], "{folders:?}");
+    }
 }
