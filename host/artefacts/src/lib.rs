@@ -4,11 +4,17 @@
 //! log of a container -> part.rs (every line with a time and its place) -> a part -> merge.rs (k ways) -> the file of a job
 //! ```
 
+mod backend;
+mod failed;
 pub mod line_time;
 pub mod merge;
 pub mod part;
+mod retention;
+mod s3;
 mod store;
 mod upload;
 
-pub use store::{Artefacts, ArtefactsFailed};
+pub use failed::ArtefactsFailed;
+pub use s3::{S3Options, S3Place, S3PlaceFailed};
+pub use store::Artefacts;
 pub use upload::Upload;

@@ -5,14 +5,14 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
+use crate::backend::Sizes;
+use crate::failed::ArtefactsFailed;
 use crate::line_time::LineTime;
-use crate::store::{Artefacts, ArtefactsFailed, LogPart};
+use crate::store::{Artefacts, LogPart};
 use crate::upload::Upload;
 
-/// Bytes of all windows together, and bounds of one.
+/// Bytes of all windows together.
 const WINDOWS: usize = 16 * 1024 * 1024;
-const LEAST_WINDOW: usize = 16 * 1024;
-const MOST_WINDOW: usize = 512 * 1024;
 /// Most parts that are read at once. More are put together in turns.
 const WIDTH: usize = 512;
 
@@ -38,11 +38,14 @@ impl Artefacts {
         done: impl Fn(u64) + Send,
     ) -> Result<Merged, ArtefactsFailed> {
         self.drop_turns(job).await?;
+        let sizes = self.of.sizes();
         let mut parts = self.parts(job).await?;
         let mut turn = 0_u32;
-        while parts.len() > WIDTH {
-            let mut merged = Vec::new();
-            for some in parts.chunks(WIDTH) {
+        while at_once(&parts, sizes) < parts.len() {
+            let (mut merged, mut rest) = (Vec::new(), parts.as_slice());
+            while !rest.is_empty() {
+                let (some, later) = rest.split_at(at_once(rest, sizes).max(1));
+                rest = later;
                 let name = format!("{turn:010}");
                 let mut upload = self.write_part((job, TURNS, &name)).await?;
                 merge(self, some, &mut upload, &|_| {}).await?;
@@ -63,13 +66,27 @@ const TOLD_EACH: u64 = 64 * 1024 * 1024;
 /// Whose parts the results of turns are: no pod has this name. A merge that begins anew makes them anew.
 pub(crate) const TURNS: &str = ".turns";
 
+/// How many of these parts, from the first one on, can be read at once: the least window of each, or all of a part that is smaller, has
+/// to fit.
+fn at_once(parts: &[LogPart], sizes: &Sizes) -> usize {
+    let mut room = WINDOWS as u64;
+    let fit = parts.iter().take(WIDTH).take_while(|part| {
+        let window = part.size.min(sizes.least_window as u64);
+        let fits = window <= room;
+        room = room.saturating_sub(window);
+        fits
+    });
+    fit.count()
+}
+
 async fn merge(
     store: &Artefacts,
     parts: &[LogPart],
     into: &mut Upload,
     done: &(impl Fn(u64) + Send),
 ) -> Result<u64, ArtefactsFailed> {
-    let size = WINDOWS.checked_div(parts.len()).unwrap_or(WINDOWS).clamp(LEAST_WINDOW, MOST_WINDOW);
+    let sizes = store.of.sizes();
+    let size = WINDOWS.checked_div(parts.len()).unwrap_or(WINDOWS).clamp(sizes.least_window, sizes.most_window);
     let mut windows: Vec<Window<'_>> = parts.iter().map(|part| Window::of(store, part, size)).collect();
     let mut next = BinaryHeap::new();
     for (number, window) in windows.iter_mut().enumerate() {

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use futures::io::{AsyncBufRead, AsyncBufReadExt as _};
 use tokio::time::{Duration, timeout};
 
+use crate::failed::ArtefactsFailed;
 use crate::line_time::LineTime;
-use crate::store::ArtefactsFailed;
 use crate::upload::Upload;
 
 /// Longest time that a log may be silent while it is read.

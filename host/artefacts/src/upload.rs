@@ -1,26 +1,33 @@
 //! A file that is being written: it is there whole once it is finished, and else not at all.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
-use object_store::MultipartUpload;
-use tokio::time::{Duration, timeout};
+use object_store::path::Path as Place;
+use object_store::{MultipartUpload, ObjectStoreExt as _};
 
-use crate::store::ArtefactsFailed;
-
-/// Longest time that the store may take for a piece.
-const PATIENCE: Duration = Duration::from_secs(60);
+use crate::backend::Backend;
+use crate::failed::ArtefactsFailed;
 
 /// A file that is being written. Dropped before it is finished, it leaves nothing.
 #[derive(Debug)]
 pub struct Upload {
-    upload: Box<dyn MultipartUpload>,
+    of: Arc<Backend>,
+    place: Place,
+    /// `None` before the first piece is sent to a bucket: what is smaller needs no pieces.
+    upload: Option<Box<dyn MultipartUpload>>,
     buffer: Vec<u8>,
-    piece: usize,
     written: u64,
 }
 
 impl Upload {
-    pub(crate) fn begin(upload: Box<dyn MultipartUpload>, piece: usize) -> Self {
-        Self { upload, buffer: Vec::with_capacity(piece), piece, written: 0 }
+    /// In a folder, the file is begun at once: one that cannot be written is said before anything is read for it.
+    pub(crate) async fn begin(of: Arc<Backend>, place: Place) -> Result<Self, ArtefactsFailed> {
+        let upload = match of.folder() {
+            Some(_) => Some(of.within(of.store.put_multipart(&place)).await?),
+            None => None,
+        };
+        Ok(Self { of, place, upload, buffer: Vec::new(), written: 0 })
     }
 
     /// Adds bytes.
@@ -28,22 +35,34 @@ impl Upload {
     /// # Errors
     /// Why the store does not take them.
     pub async fn write(&mut self, mut bytes: &[u8]) -> Result<(), ArtefactsFailed> {
+        let piece = self.of.sizes().piece;
         while !bytes.is_empty() {
-            let room = self.piece.saturating_sub(self.buffer.len());
+            let room = piece.saturating_sub(self.buffer.len());
+            // A piece that was sent is gone before the next one is begun.
+            self.buffer.reserve_exact(room);
             let (now, later) = bytes.split_at(room.min(bytes.len()));
             self.buffer.extend_from_slice(now);
             bytes = later;
-            if self.buffer.len() >= self.piece {
+            if self.buffer.len() >= piece {
                 self.send().await?;
             }
         }
         Ok(())
     }
 
-    async fn send(&mut self) -> Result<(), ArtefactsFailed> {
-        let piece = Bytes::from(std::mem::replace(&mut self.buffer, Vec::with_capacity(self.piece)));
+    fn take(&mut self) -> Bytes {
+        let piece = Bytes::from(std::mem::take(&mut self.buffer));
         self.written = self.written.saturating_add(piece.len() as u64);
-        within(self.upload.put_part(piece.into())).await
+        piece
+    }
+
+    async fn send(&mut self) -> Result<(), ArtefactsFailed> {
+        let piece = self.take();
+        let upload = match &mut self.upload {
+            Some(upload) => upload,
+            none => none.insert(self.of.within(self.of.store.put_multipart(&self.place)).await?),
+        };
+        self.of.within_piece(upload.put_part(piece.into())).await
     }
 
     /// Publishes the file. Yields its bytes.
@@ -51,18 +70,32 @@ impl Upload {
     /// # Errors
     /// Why it is not known to be there.
     pub async fn finish(mut self) -> Result<u64, ArtefactsFailed> {
+        if self.upload.is_none() {
+            let whole = self.take();
+            self.of.within_piece(self.of.store.put(&self.place, whole.into())).await?;
+            return Ok(self.written);
+        }
         if !self.buffer.is_empty() {
             self.send().await?;
         }
-        within(self.upload.complete()).await?;
+        if let Some(upload) = &mut self.upload {
+            self.of.within_piece(upload.complete()).await?;
+        }
+        self.upload = None;
         Ok(self.written)
     }
 }
 
-/// An answer of a store, within the time that it may take.
-async fn within<T>(answer: impl Future<Output = object_store::Result<T>>) -> Result<T, ArtefactsFailed> {
-    match timeout(PATIENCE, answer).await {
-        Ok(answered) => answered.map_err(ArtefactsFailed::from),
-        Err(_) => Err(ArtefactsFailed::silent(PATIENCE)),
+impl Drop for Upload {
+    /// What was sent to a bucket is removed there; a folder does it by itself.
+    fn drop(&mut self) {
+        let (Some(mut upload), None) = (self.upload.take(), self.of.folder()) else { return };
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        let (of, place) = (self.of.clone(), self.place.clone());
+        runtime.spawn(async move {
+            if let Err(error) = of.within(upload.abort()).await {
+                tracing::debug!(error = %error, file = %place, "failed to abort an upload: the rule of the bucket is left");
+            }
+        });
     }
 }

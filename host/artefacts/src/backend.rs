@@ -1,0 +1,154 @@
+//! Where files are kept: a folder or a bucket, the sizes that suit it, and the time that it may take.
+//!
+//! Takes requests of the store; yields their results in time, or a sentence.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use futures::{StreamExt as _, TryStreamExt as _};
+use object_store::ObjectStore;
+use object_store::aws::AmazonS3;
+use object_store::local::LocalFileSystem;
+use object_store::path::Path as Place;
+use object_store::prefix::PrefixStore;
+use tokio::time::timeout;
+
+use crate::failed::{ArtefactsFailed, Why};
+
+/// Longest time that a store may take for an answer.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+/// How much longer it may take for a piece: 60 s. 5 MiB are done by then at 0.1 MiB a second.
+pub(crate) const OF_PIECE: u32 = 6;
+
+/// Sizes that suit a store.
+#[derive(Debug)]
+pub(crate) struct Sizes {
+    /// Bytes of a piece of a file that is written.
+    pub(crate) piece: usize,
+    /// Files that may be written at once: each holds a piece.
+    pub(crate) streams: usize,
+    /// Least and most bytes of a window of a part that is read.
+    pub(crate) least_window: usize,
+    pub(crate) most_window: usize,
+}
+
+/// 24 pieces are 12 MiB.
+const OF_FOLDER: Sizes = Sizes { piece: 512 * 1024, streams: 24, least_window: 16 * 1024, most_window: 512 * 1024 };
+/// S3 takes no piece below 5 MiB but the last, and 10,000 of them: a file has at most 48 GiB. 4 pieces are 20 MiB, and the two merges that
+/// go on beside them hold 21 MiB each: 62 MiB. A request costs as much as many bytes, so windows are large.
+const OF_BUCKET: Sizes =
+    Sizes { piece: 5 * 1024 * 1024, streams: 4, least_window: 1024 * 1024, most_window: 4 * 1024 * 1024 };
+
+/// A store, with what it is.
+#[derive(Debug)]
+pub(crate) struct Backend {
+    pub(crate) store: Box<dyn ObjectStore>,
+    kind: Kind,
+    patience: Duration,
+}
+
+#[derive(Debug)]
+enum Kind {
+    Folder(PathBuf),
+    Bucket(Bucket),
+}
+
+/// A bucket, or what has a prefix in there.
+#[derive(Debug)]
+pub(crate) struct Bucket {
+    /// What sentences call it.
+    pub(crate) name: String,
+    pub(crate) prefix: Place,
+    pub(crate) client: AmazonS3,
+}
+
+impl Backend {
+    pub(crate) fn of_folder(folder: PathBuf, files: LocalFileSystem) -> Self {
+        Self { store: Box::new(files), kind: Kind::Folder(folder), patience: PATIENCE }
+    }
+
+    pub(crate) fn of_bucket(bucket: Bucket, patience: Duration) -> Self {
+        let store = Box::new(PrefixStore::new(bucket.client.clone(), bucket.prefix.clone()));
+        Self { store, kind: Kind::Bucket(bucket), patience }
+    }
+
+    pub(crate) fn folder(&self) -> Option<&Path> {
+        match &self.kind {
+            Kind::Folder(folder) => Some(folder),
+            Kind::Bucket(_) => None,
+        }
+    }
+
+    pub(crate) fn bucket(&self) -> Option<&Bucket> {
+        match &self.kind {
+            Kind::Folder(_) => None,
+            Kind::Bucket(bucket) => Some(bucket),
+        }
+    }
+
+    pub(crate) fn sizes(&self) -> &'static Sizes {
+        match self.kind {
+            Kind::Folder(_) => &OF_FOLDER,
+            Kind::Bucket(_) => &OF_BUCKET,
+        }
+    }
+
+    /// A result of the store, within the time that it may take.
+    pub(crate) async fn within<T>(
+        &self,
+        answer: impl Future<Output = object_store::Result<T>>,
+    ) -> Result<T, ArtefactsFailed> {
+        self.at_most(self.patience, answer).await
+    }
+
+    /// The same of a request that carries a piece.
+    pub(crate) async fn within_piece<T>(
+        &self,
+        answer: impl Future<Output = object_store::Result<T>>,
+    ) -> Result<T, ArtefactsFailed> {
+        self.at_most(self.patience.saturating_mul(OF_PIECE), answer).await
+    }
+
+    async fn at_most<T>(
+        &self,
+        most: Duration,
+        answer: impl Future<Output = object_store::Result<T>>,
+    ) -> Result<T, ArtefactsFailed> {
+        match timeout(most, answer).await {
+            Ok(answered) => answered.map_err(|error| self.failed(&error)),
+            Err(_) => Err(ArtefactsFailed::silent(self.name(), most.as_secs_f32())),
+        }
+    }
+
+    fn name(&self) -> &str {
+        match &self.kind {
+            Kind::Folder(_) => "the folder of artefacts",
+            Kind::Bucket(bucket) => &bucket.name,
+        }
+    }
+
+    fn failed(&self, error: &object_store::Error) -> ArtefactsFailed {
+        match &self.kind {
+            Kind::Folder(_) => ArtefactsFailed::new(error.to_string()),
+            Kind::Bucket(bucket) => ArtefactsFailed::of_bucket(&bucket.name, error),
+        }
+    }
+
+    /// Removes files, several at once. A file that cannot be removed does not keep the others.
+    pub(crate) async fn remove(&self, places: Vec<Place>) -> Result<(), ArtefactsFailed> {
+        let places = futures::stream::iter(places.into_iter().map(Ok)).boxed();
+        let mut removed = self.store.delete_stream(places).map(|removed| match removed {
+            Err(object_store::Error::NotFound { .. }) => Ok(()),
+            other => other.map(drop),
+        });
+        let mut all = Ok(());
+        loop {
+            match self.within(removed.try_next()).await {
+                Ok(Some(())) => {}
+                Ok(None) => return all,
+                Err(failed) if failed.why() == Why::Silent => return Err(failed),
+                Err(failed) => all = all.and(Err(failed)),
+            }
+        }
+    }
+}

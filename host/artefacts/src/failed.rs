@@ -1,0 +1,157 @@
+//! Why a file is not known to be stored or read, in a sentence that says what an admin can do.
+//!
+//! Takes an error of a store; yields a sentence. May not repeat a credential: what S3 says beside its code is left out, but for its message.
+
+use std::error::Error;
+
+use object_store::client::{HttpError, HttpErrorKind};
+
+/// What precedes the status of an answer in the words of the S3 client.
+const STATUS: &str = "status code: ";
+
+/// Why a file is not known to be stored or read.
+#[derive(Debug, thiserror::Error)]
+#[error("{words}")]
+pub struct ArtefactsFailed {
+    words: String,
+    why: Why,
+}
+
+/// What can be expected of another try.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Why {
+    /// The store is there and says no, until somebody changes something.
+    Refused,
+    /// The store did not answer in time.
+    Silent,
+    /// It may succeed.
+    Other,
+}
+
+impl ArtefactsFailed {
+    pub(crate) fn new(words: String) -> Self {
+        Self { words, why: Why::Other }
+    }
+
+    pub(crate) fn why(&self) -> Why {
+        self.why
+    }
+
+    /// What the store of this name has not answered in time.
+    pub(crate) fn silent(store: &str, seconds: f32) -> Self {
+        let words =
+            format!("{store} does not answer within {seconds} s: check that it is up and can be reached from here");
+        Self { words, why: Why::Silent }
+    }
+
+    /// What the bucket of this name answers to a request.
+    pub(crate) fn of_bucket(bucket: &str, error: &object_store::Error) -> Self {
+        if let Some(failed) = Self::of_transport(bucket, error) {
+            return failed;
+        }
+        let text = error.to_string();
+        let code = between(&text, "<Code>", "</Code>").unwrap_or_default();
+        let status = status(&text);
+        let said = match (status, between(&text, "<Message>", "</Message>")) {
+            (Some(status), Some(message)) => format!("{status} {code}: {message}"),
+            (Some(status), None) => status.to_string(),
+            _ => text.clone(),
+        };
+        let (words, why) = match status {
+            _ if code == "NoSuchBucket" => {
+                (format!("{bucket} does not exist: create it, or correct its name"), Why::Refused)
+            }
+            _ if is_full(code) || status == Some(507) => {
+                (format!("{bucket} has no room left ({said}): free some, or raise its quota"), Why::Other)
+            }
+            Some(401 | 403) => {
+                let fix = "check the access key and its secret, and that it may put, get, list and delete objects";
+                (format!("{bucket} refuses the request ({said}): {fix}"), Why::Refused)
+            }
+            Some(400..=499) if !matches!(status, Some(404 | 408 | 429)) => (
+                format!("{bucket} refuses the request ({said}): check its region and endpoint, and the access key"),
+                Why::Refused,
+            ),
+            Some(404) => (format!("{bucket} does not have what is asked for ({said})"), Why::Other),
+            Some(status) if status < 400 => {
+                (format!("{bucket} is somewhere else ({said}): correct its region and endpoint"), Why::Refused)
+            }
+            Some(_) => (format!("{bucket} fails ({said}): see the log of the store"), Why::Other),
+            None if text.contains("redirect") => {
+                (format!("{bucket} is somewhere else: correct its region and endpoint"), Why::Refused)
+            }
+            None => (format!("{bucket} fails: {said}"), Why::Other),
+        };
+        Self { words, why }
+    }
+
+    /// What has kept a request from an answer.
+    fn of_transport(bucket: &str, error: &object_store::Error) -> Option<Self> {
+        let kind = causes(error).find_map(|error| error.downcast_ref::<HttpError>()).map(HttpError::kind)?;
+        if kind == HttpErrorKind::Timeout {
+            let words = format!("{bucket} does not answer in time: check that it is up and can be reached from here");
+            return Some(Self { words, why: Why::Silent });
+        }
+        let cause = causes(error).last().map(ToString::to_string).unwrap_or_default();
+        let fix = match cause.contains("certificate") {
+            true => "give the bundle of its CA, and use the name that its certificate has",
+            false => "check its endpoint, and that the store is up and can be reached from here",
+        };
+        Some(Self::new(format!("{bucket} cannot be reached ({cause}): {fix}")))
+    }
+}
+
+/// What an error comes from, the first cause last.
+pub(crate) fn causes<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
+    std::iter::successors(error.source(), |error| {
+        let error: &'a (dyn Error + 'static) = *error;
+        error.source()
+    })
+}
+
+/// Codes of stores that are full: S3 itself never is.
+fn is_full(code: &str) -> bool {
+    ["Quota", "InsufficientStorage", "StorageFull", "NoSpace"].iter().any(|word| code.contains(word))
+}
+
+fn status(text: &str) -> Option<u16> {
+    text.split_once(STATUS)?.1.get(..3)?.parse().ok()
+}
+
+fn between<'a>(text: &'a str, from: &str, to: &str) -> Option<&'a str> {
+    Some(text.split_once(from)?.1.split_once(to)?.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(status: &str, code: &str) -> ArtefactsFailed {
+        let source = format!(
+            "Error performing PUT http://h/b in 1ms - Server returned non-2xx {STATUS}{status}: <Error><Code>{code}</Code>\
+             <Message>why</Message><StringToSign>AWS4</StringToSign></Error>"
+        );
+        ArtefactsFailed::of_bucket("bucket b", &object_store::Error::Generic { store: "S3", source: source.into() })
+    }
+
+    #[test]
+    fn each_answer_of_a_store_says_what_to_do_and_which_are_in_vain_to_repeat() {
+        let answers = [
+            ("403 Forbidden", "SignatureDoesNotMatch", "check the access key", Why::Refused),
+            ("403 Forbidden", "QuotaExceeded", "has no room left", Why::Other),
+            ("507 Insufficient Storage", "XMinioStorageFull", "free some", Why::Other),
+            ("404 Not Found", "NoSuchBucket", "create it", Why::Refused),
+            ("404 Not Found", "NoSuchKey", "does not have", Why::Other),
+            ("400 Bad Request", "AuthorizationHeaderMalformed", "check its region", Why::Refused),
+            ("429 Too Many Requests", "SlowDown", "see the log", Why::Other),
+            ("503 Service Unavailable", "SlowDown", "503 SlowDown: why", Why::Other),
+            ("301 Moved Permanently", "PermanentRedirect", "correct its region", Why::Refused),
+        ];
+        for (status, code, expected, why) in answers {
+            let failed = said(status, code);
+            let words = failed.to_string();
+            assert!(words.contains(expected) && words.starts_with("bucket b ") && !words.contains("AWS4"), "{words}");
+            assert_eq!(failed.why(), why, "{words}");
+        }
+    }
+}

@@ -1,0 +1,338 @@
+//! Which bucket files are kept in, and how it is reached.
+//!
+//! Takes a URL and options; yields a client of S3, whose requests are over TLS by ring, and bounded in time and number. May not show a
+//! secret, nor send one unencrypted to another machine unless an admin says so.
+
+use std::fmt;
+use std::time::Duration;
+
+use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
+use object_store::path::Path as Place;
+use object_store::{BackoffConfig, Certificate, ClientOptions, RetryConfig};
+use url::{Host, Url};
+
+use crate::backend::{Bucket, OF_PIECE, PATIENCE};
+use crate::failed::causes;
+
+/// The region where none is given. Stores other than S3 itself mostly take it.
+const REGION: &str = "us-east-1";
+/// What browsers take the files for, reports among them: none is run.
+const TEXT: &str = "text/plain; charset=utf-8";
+const RETRIES: usize = 3;
+/// The variables of credentials that are fetched, as a ServiceAccount has them: of a role on AWS, and of EKS Pod Identity or ECS.
+const FETCHED: [&str; 7] = [
+    "AWS_ROLE_ARN",
+    "AWS_ROLE_SESSION_NAME",
+    "AWS_WEB_IDENTITY_TOKEN_FILE",
+    "AWS_ENDPOINT_URL_STS",
+    "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE",
+    "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+    "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+];
+
+/// How a bucket is reached.
+#[derive(Clone, Default)]
+pub struct S3Options {
+    /// The URL of the store; AWS where there is none. The bucket follows in its path.
+    pub endpoint: Option<String>,
+    /// The region, `us-east-1` where there is none.
+    pub region: Option<String>,
+    /// Certificates of the CAs that are trusted, in PEM, in place of those of the system.
+    pub ca: Option<String>,
+    /// Plain HTTP may be used to other machines too: files and what signs addresses can be read on the way.
+    pub allow_http: bool,
+    /// The access key.
+    pub access_key: Option<String>,
+    /// Its secret.
+    pub secret_key: Option<String>,
+    /// The token of an access key that is good for a while.
+    pub session_token: Option<String>,
+    /// Variables by which other credentials are fetched and renewed, where there is no access key.
+    pub fetched: Vec<(&'static str, String)>,
+}
+
+impl S3Options {
+    /// The credentials that variables of the environment name, and nothing else of them: `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY` and
+    /// `AWS_SESSION_TOKEN`, or, for credentials that are fetched, `AWS_ROLE_ARN`, `AWS_ROLE_SESSION_NAME`, `AWS_WEB_IDENTITY_TOKEN_FILE`
+    /// and `AWS_ENDPOINT_URL_STS`; `AWS_CONTAINER_CREDENTIALS_FULL_URI` and `AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE`; or
+    /// `AWS_CONTAINER_CREDENTIALS_RELATIVE_URI`. Those of an instance are not asked for.
+    pub fn of_variables(value: impl Fn(&str) -> Option<String>) -> Self {
+        let value = |name| value(name).filter(|value| !value.is_empty());
+        Self {
+            access_key: value("AWS_ACCESS_KEY_ID"),
+            secret_key: value("AWS_SECRET_ACCESS_KEY"),
+            session_token: value("AWS_SESSION_TOKEN"),
+            fetched: FETCHED.iter().filter_map(|name| Some((*name, value(name)?))).collect(),
+            ..Self::default()
+        }
+    }
+
+    /// The variables are enough to fetch credentials.
+    fn can_fetch(&self) -> bool {
+        let has = |name: &str| self.fetched.iter().any(|(own, _)| *own == name);
+        let of_pod = has("AWS_CONTAINER_CREDENTIALS_FULL_URI") && has("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE");
+        (has("AWS_ROLE_ARN") && has("AWS_WEB_IDENTITY_TOKEN_FILE"))
+            || of_pod
+            || has("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI")
+    }
+}
+
+impl fmt::Debug for S3Options {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { endpoint, region, ca, allow_http, access_key, secret_key, session_token, fetched } = self;
+        let hidden = |secret: &Option<String>| secret.as_ref().map(|_| "hidden");
+        f.debug_struct("S3Options")
+            .field("endpoint", endpoint)
+            .field("region", region)
+            .field("ca", &ca.as_ref().map(String::len))
+            .field("allow_http", allow_http)
+            .field("access_key", &hidden(access_key))
+            .field("secret_key", &hidden(secret_key))
+            .field("session_token", &hidden(session_token))
+            .field("fetched", &fetched.iter().map(|(name, _)| name).collect::<Vec<_>>())
+            .finish()
+    }
+}
+
+/// Why a bucket cannot be used as it is written down.
+#[derive(Debug, thiserror::Error)]
+pub enum S3PlaceFailed {
+    /// The URL is of something else.
+    #[error("{0} is not the URL of a bucket: write s3://BUCKET or s3://BUCKET/PREFIX")]
+    Scheme(String),
+    /// No bucket has this name.
+    #[error("{0:?} is not the name of a bucket: it has 3 to 63 of the characters a-z, 0-9, - and .")]
+    Bucket(String),
+    /// The prefix leads somewhere else.
+    #[error("{prefix:?} is not a prefix of files: write names with / between them")]
+    Prefix {
+        /// As it is written.
+        prefix: String,
+        /// What is wrong with it.
+        #[source]
+        source: object_store::path::Error,
+    },
+    /// The endpoint is no URL of HTTP.
+    #[error(
+        "the S3 endpoint is not a URL such as https://s3.example.com, without user, query and fragment: correct it"
+    )]
+    Endpoint,
+    /// What is stored would be sent unencrypted.
+    #[error("the S3 endpoint at {0} is reached by plain HTTP: use https, or allow HTTP to other machines")]
+    Http(String),
+    /// There is no access key.
+    #[error(
+        "there are no credentials of S3: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or give the ServiceAccount a role with \
+         AWS_ROLE_ARN and AWS_WEB_IDENTITY_TOKEN_FILE"
+    )]
+    NoCredentials,
+    /// One of the two is missing.
+    #[error("an access key of S3 and its secret belong together: set {0} too")]
+    HalfCredentials(&'static str),
+}
+
+/// A bucket, or what has a prefix in there.
+#[derive(Clone, Debug)]
+pub struct S3Place {
+    bucket: String,
+    prefix: Place,
+    endpoint: Option<Url>,
+    options: S3Options,
+    patience: Duration,
+}
+
+impl S3Place {
+    /// Reads `s3://BUCKET` or `s3://BUCKET/PREFIX`.
+    ///
+    /// # Errors
+    /// What is wrong with the URL or an option.
+    pub fn read(url: &str, options: &S3Options) -> Result<Self, S3PlaceFailed> {
+        let rest = url.strip_prefix("s3://").ok_or_else(|| S3PlaceFailed::Scheme(url.to_owned()))?;
+        let (bucket, prefix) = rest.split_once('/').unwrap_or((rest, ""));
+        let is_named = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'-' | b'.');
+        if !(3..=63).contains(&bucket.len()) || !bucket.bytes().all(is_named) || bucket.starts_with('.') {
+            return Err(S3PlaceFailed::Bucket(bucket.to_owned()));
+        }
+        let prefix =
+            Place::parse(prefix).map_err(|source| S3PlaceFailed::Prefix { prefix: prefix.to_owned(), source })?;
+        let endpoint = options.endpoint.as_deref().map(|own| endpoint(own, options.allow_http)).transpose()?;
+        match (&options.access_key, &options.secret_key) {
+            (Some(_), None) => return Err(S3PlaceFailed::HalfCredentials("AWS_SECRET_ACCESS_KEY")),
+            (None, Some(_)) => return Err(S3PlaceFailed::HalfCredentials("AWS_ACCESS_KEY_ID")),
+            (None, None) if !options.can_fetch() => return Err(S3PlaceFailed::NoCredentials),
+            _ => {}
+        }
+        Ok(Self { bucket: bucket.to_owned(), prefix, endpoint, options: options.clone(), patience: PATIENCE })
+    }
+
+    /// With another time, in place of 10 s, that the store may take for an answer; for a piece of a file it is six times that.
+    #[must_use]
+    pub fn with_patience(self, patience: Duration) -> Self {
+        Self { patience, ..self }
+    }
+
+    /// What sentences call it.
+    fn name(&self) -> String {
+        match &self.endpoint {
+            Some(endpoint) => format!("the bucket {} at {}", self.bucket, endpoint.as_str().trim_end_matches('/')),
+            None => format!("the bucket {}", self.bucket),
+        }
+    }
+
+    fn is_plain(&self) -> bool {
+        self.endpoint.as_ref().is_some_and(|endpoint| endpoint.scheme() == "http")
+    }
+
+    pub(crate) fn connect(self) -> Result<(Bucket, Duration), String> {
+        // TLS of the client has no cryptography of its own. Where the process has some already, that is used.
+        let _already = rustls::crypto::ring::default_provider().install_default();
+        let name = self.name();
+        let mut builder = AmazonS3Builder::new()
+            .with_bucket_name(&self.bucket)
+            .with_region(self.options.region.as_deref().unwrap_or(REGION))
+            .with_client_options(self.client().map_err(|error| format!("{name} cannot be used: {error}"))?)
+            .with_retry(self.retry())
+            // Not every store can remove several files by one request.
+            .with_disable_bulk_delete(true);
+        if let Some(endpoint) = &self.endpoint {
+            builder = builder.with_endpoint(endpoint.as_str().trim_end_matches('/'));
+        }
+        builder = match (self.options.access_key, self.options.secret_key) {
+            (Some(key), Some(secret)) => {
+                let builder = builder.with_access_key_id(key).with_secret_access_key(secret);
+                self.options.session_token.into_iter().fold(builder, AmazonS3Builder::with_token)
+            }
+            _ => self.options.fetched.into_iter().fold(builder, |builder, (name, value)| {
+                match name.to_ascii_lowercase().parse::<AmazonS3ConfigKey>() {
+                    Ok(key) => builder.with_config(key, value),
+                    Err(_unknown) => builder,
+                }
+            }),
+        };
+        let client = builder.build().map_err(|error| {
+            let cause = causes(&error).last().map_or_else(|| error.to_string(), ToString::to_string);
+            format!("{name} cannot be used: {cause}: where the system has no CA certificates, give a bundle")
+        })?;
+        Ok((Bucket { name, prefix: self.prefix, client }, self.patience))
+    }
+
+    fn client(&self) -> Result<ClientOptions, String> {
+        let mut client = ClientOptions::new()
+            .with_allow_http(self.is_plain())
+            .with_connect_timeout(half(self.patience))
+            .with_timeout(self.patience.saturating_mul(OF_PIECE))
+            .with_default_content_type(TEXT)
+            .with_no_system_certificates(self.options.ca.is_some() || self.is_plain());
+        if let Some(bundle) = &self.options.ca {
+            let bundle = Certificate::from_pem_bundle(bundle.as_bytes()).unwrap_or_default();
+            if bundle.is_empty() {
+                return Err("its CA bundle has no certificate: give certificates in PEM".to_owned());
+            }
+            client = bundle.into_iter().fold(client, ClientOptions::with_root_certificate);
+        }
+        Ok(client)
+    }
+
+    /// All tries together end before the store is said to be silent.
+    fn retry(&self) -> RetryConfig {
+        let backoff = BackoffConfig { max_backoff: half(half(self.patience)), ..BackoffConfig::default() };
+        RetryConfig { backoff, max_retries: RETRIES, retry_timeout: half(self.patience) }
+    }
+}
+
+fn half(time: Duration) -> Duration {
+    time.checked_div(2).unwrap_or(time)
+}
+
+fn endpoint(text: &str, allow_http: bool) -> Result<Url, S3PlaceFailed> {
+    let url = Url::parse(text).map_err(|_none| S3PlaceFailed::Endpoint)?;
+    let is_more =
+        !url.username().is_empty() || url.password().is_some() || url.query().is_some() || url.fragment().is_some();
+    let Some(host) = url.host().filter(|_| !is_more) else { return Err(S3PlaceFailed::Endpoint) };
+    let is_own = match &host {
+        Host::Domain(name) => *name == "localhost",
+        Host::Ipv4(own) => own.is_loopback(),
+        Host::Ipv6(own) => own.is_loopback(),
+    };
+    match url.scheme() {
+        "https" => Ok(url),
+        "http" if is_own || allow_http => Ok(url),
+        "http" => Err(S3PlaceFailed::Http(host.to_string())),
+        _ => Err(S3PlaceFailed::Endpoint),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key() -> S3Options {
+        S3Options { access_key: Some("AKI".into()), secret_key: Some("geheim".into()), ..S3Options::default() }
+    }
+
+    fn refusal(url: &str, options: &S3Options) -> String {
+        S3Place::read(url, options).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_place_that_cannot_be_is_named_with_its_fix() {
+        for (url, expected) in [
+            ("file:///data", "write s3://BUCKET"),
+            ("s3://", "\"\" is not the name of a bucket"),
+            ("s3://ab", "3 to 63"),
+            ("s3://Bucket/x", "a-z"),
+            ("s3://user@bucket", "is not the name"),
+            ("s3://bucket/a/../b", "is not a prefix"),
+        ] {
+            let words = refusal(url, &key());
+            assert!(words.contains(expected), "{words}");
+        }
+        let none = S3Options { access_key: None, ..key() };
+        assert!(refusal("s3://bucket", &none).contains("set AWS_ACCESS_KEY_ID too"));
+        assert!(refusal("s3://bucket", &S3Options::default()).contains("set AWS_ACCESS_KEY_ID and"));
+        assert_eq!(S3Place::read("s3://bucket/a/b/", &key()).unwrap().prefix.as_ref(), "a/b");
+    }
+
+    #[test]
+    fn plain_http_is_for_this_machine_alone_unless_it_is_allowed() {
+        let at = |endpoint: &str, allow_http| S3Options { endpoint: Some(endpoint.into()), allow_http, ..key() };
+        for own in ["http://127.0.0.1:9000", "http://[::1]:9000", "http://localhost:9000", "https://s3.example.com"] {
+            S3Place::read("s3://bucket", &at(own, false)).unwrap();
+        }
+        for other in ["http://10.0.0.1", "http://localhost.example.com", "http://127.0.0.1.example.com"] {
+            assert!(refusal("s3://bucket", &at(other, false)).contains("use https"), "{other}");
+            S3Place::read("s3://bucket", &at(other, true)).unwrap();
+        }
+        for wrong in ["s3.example.com", "ftp://h", "https://a:b@h", "https://h/?x=1", "https://"] {
+            assert!(refusal("s3://bucket", &at(wrong, true)).contains("not a URL such as"), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn credentials_of_variables_are_taken_where_they_are_whole_and_shown_nowhere() {
+        let of = |set: &'static [&'static str]| {
+            S3Options::of_variables(move |name| set.contains(&name).then(|| format!("geheim-{name}")))
+        };
+        let whole: [&[&str]; 4] = [
+            &["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"],
+            &["AWS_ROLE_ARN", "AWS_WEB_IDENTITY_TOKEN_FILE"],
+            &["AWS_CONTAINER_CREDENTIALS_FULL_URI", "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE"],
+            &["AWS_CONTAINER_CREDENTIALS_RELATIVE_URI"],
+        ];
+        for set in whole {
+            let place = S3Place::read("s3://bucket", &of(set)).unwrap();
+            assert!(!format!("{place:?}").contains("geheim"), "{place:?}");
+        }
+        assert!(S3Place::read("s3://bucket", &of(&["AWS_ROLE_ARN"])).is_err());
+        for name in FETCHED {
+            assert!(name.to_ascii_lowercase().parse::<AmazonS3ConfigKey>().is_ok(), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_bundle_without_a_certificate_is_refused() {
+        let options = S3Options { ca: Some("none".into()), ..key() };
+        let place = S3Place::read("s3://bucket", &options).unwrap();
+        assert!(place.connect().unwrap_err().contains("give certificates in PEM"));
+    }
+}
