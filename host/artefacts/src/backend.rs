@@ -2,6 +2,7 @@
 //!
 //! Takes requests of the store; yields their results in time, or a sentence.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -40,26 +41,29 @@ const OF_BUCKET: Sizes =
     Sizes { piece: 5 * 1024 * 1024, streams: 4, least_window: 1024 * 1024, most_window: 4 * 1024 * 1024 };
 
 /// A store, with what it is.
-#[derive(Debug)]
 pub(crate) struct Backend {
     pub(crate) store: Box<dyn ObjectStore>,
     kind: Kind,
     patience: Duration,
 }
 
-#[derive(Debug)]
 enum Kind {
     Folder(PathBuf),
     Bucket(Bucket),
 }
 
 /// A bucket, or what has a prefix in there.
-#[derive(Debug)]
 pub(crate) struct Bucket {
     /// What sentences call it.
     pub(crate) name: String,
     pub(crate) prefix: Place,
     pub(crate) client: AmazonS3,
+}
+
+impl fmt::Debug for Backend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Backend").field(&self.name()).finish()
+    }
 }
 
 impl Backend {

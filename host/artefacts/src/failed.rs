@@ -64,7 +64,7 @@ impl ArtefactsFailed {
             _ if is_full(code) || status == Some(507) => {
                 (format!("{bucket} has no room left ({said}): free some, or raise its quota"), Why::Other)
             }
-            Some(401 | 403) => {
+            _ if is_of_credentials(code) || matches!(status, Some(401 | 403)) => {
                 let fix = "check the access key and its secret, and that it may put, get, list and delete objects";
                 (format!("{bucket} refuses the request ({said}): {fix}"), Why::Refused)
             }
@@ -72,7 +72,13 @@ impl ArtefactsFailed {
                 format!("{bucket} refuses the request ({said}): check its region and endpoint, and the access key"),
                 Why::Refused,
             ),
-            Some(404) => (format!("{bucket} does not have what is asked for ({said})"), Why::Other),
+            Some(404) if code == "NoSuchKey" => {
+                (format!("{bucket} does not have what is asked for ({said})"), Why::Other)
+            }
+            Some(404) => {
+                let fix = "check the access key, the endpoint and the name of the bucket";
+                (format!("{bucket} is not known there ({said}): {fix}"), Why::Refused)
+            }
             Some(status) if status < 400 => {
                 (format!("{bucket} is somewhere else ({said}): correct its region and endpoint"), Why::Refused)
             }
@@ -93,11 +99,11 @@ impl ArtefactsFailed {
             return Some(Self { words, why: Why::Silent });
         }
         let cause = causes(error).last().map(ToString::to_string).unwrap_or_default();
-        let fix = match cause.contains("certificate") {
-            true => "give the bundle of its CA, and use the name that its certificate has",
-            false => "check its endpoint, and that the store is up and can be reached from here",
+        let (fix, why) = match cause.contains("certificate") {
+            true => ("give the bundle of its CA, and use the name that its certificate has", Why::Refused),
+            false => ("check its endpoint, and that the store is up and can be reached from here", Why::Other),
         };
-        Some(Self::new(format!("{bucket} cannot be reached ({cause}): {fix}")))
+        Some(Self { words: format!("{bucket} cannot be reached ({cause}): {fix}"), why })
     }
 }
 
@@ -112,6 +118,11 @@ pub(crate) fn causes<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item
 /// Codes of stores that are full: S3 itself never is.
 fn is_full(code: &str) -> bool {
     ["Quota", "InsufficientStorage", "StorageFull", "NoSpace"].iter().any(|word| code.contains(word))
+}
+
+/// Codes that stores give with one status or another.
+fn is_of_credentials(code: &str) -> bool {
+    ["AccessKey", "Signature", "AccessDenied", "Token"].iter().any(|word| code.contains(word))
 }
 
 fn status(text: &str) -> Option<u16> {
@@ -138,10 +149,13 @@ mod tests {
     fn each_answer_of_a_store_says_what_to_do_and_which_are_in_vain_to_repeat() {
         let answers = [
             ("403 Forbidden", "SignatureDoesNotMatch", "check the access key", Why::Refused),
+            ("404 Not Found", "InvalidAccessKeyId", "check the access key", Why::Refused),
+            ("400 Bad Request", "ExpiredToken", "check the access key", Why::Refused),
             ("403 Forbidden", "QuotaExceeded", "has no room left", Why::Other),
             ("507 Insufficient Storage", "XMinioStorageFull", "free some", Why::Other),
             ("404 Not Found", "NoSuchBucket", "create it", Why::Refused),
             ("404 Not Found", "NoSuchKey", "does not have", Why::Other),
+            ("404 Not Found", "NoSuchUser", "check the access key, the endpoint", Why::Refused),
             ("400 Bad Request", "AuthorizationHeaderMalformed", "check its region", Why::Refused),
             ("429 Too Many Requests", "SlowDown", "see the log", Why::Other),
             ("503 Service Unavailable", "SlowDown", "503 SlowDown: why", Why::Other),

@@ -333,6 +333,6 @@ mod tests {
     fn a_bundle_without_a_certificate_is_refused() {
         let options = S3Options { ca: Some("none".into()), ..key() };
         let place = S3Place::read("s3://bucket", &options).unwrap();
-        assert!(place.connect().unwrap_err().contains("give certificates in PEM"));
+        assert!(place.connect().map(drop).unwrap_err().contains("give certificates in PEM"));
     }
 }
