@@ -20,9 +20,9 @@ use tokio::sync::Semaphore;
 use tokio::task::AbortHandle;
 use tokio::time::{Duration, sleep};
 
-/// Logs that are read at once, in all and of one namespace: kubelets that do not answer hold up their own alone.
-const AT_ONCE: usize = 24;
-const OF_NAMESPACE: usize = 8;
+/// Of the logs that are read at once, as many as the store takes, those of one namespace are at most one of so many: kubelets that do not
+/// answer hold up their own alone.
+const OF_NAMESPACE: usize = 3;
 /// Files that are put together at once: the next one waits.
 const FILES_AT_ONCE: usize = 2;
 /// Most bytes that are collected for one job, times and labels among them.
@@ -114,7 +114,7 @@ impl HostTasks for Logs {
 
 impl Logs {
     pub(crate) fn new(cluster: Cluster, artefacts: Artefacts) -> Self {
-        let (places, of_namespaces) = (Arc::new(Semaphore::new(AT_ONCE)), Arc::default());
+        let (places, of_namespaces) = (Arc::new(Semaphore::new(artefacts.streams())), Arc::default());
         let making = Arc::new(Semaphore::new(FILES_AT_ONCE));
         Self { cluster, artefacts, places, of_namespaces, making, state: Arc::default() }
     }
@@ -124,7 +124,7 @@ impl Logs {
         let mut all = self.of_namespaces.lock();
         all.retain(|_, places| places.strong_count() > 0);
         let known = all.get(namespace).and_then(Weak::upgrade);
-        let places = known.unwrap_or_else(|| Arc::new(Semaphore::new(OF_NAMESPACE)));
+        let places = known.unwrap_or_else(|| Arc::new(Semaphore::new(self.artefacts.streams().div_ceil(OF_NAMESPACE))));
         all.insert(namespace.to_owned(), Arc::downgrade(&places));
         places
     }

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -101,7 +101,7 @@ impl OfHost {
                 true => service(&plugins, asked),
                 false => Service::None(NO_FILES.to_owned()),
             }),
-            artefacts: place.artefacts.map(|artefacts| artefacts.folder().to_owned()),
+            artefacts: place.artefacts.and_then(|artefacts| artefacts.folder().map(Path::to_owned)),
             namespace,
             audience: args.rest_audience.clone(),
             takes_cluster_tokens: args.rest_cluster_tokens,

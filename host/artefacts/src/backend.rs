@@ -34,10 +34,11 @@ pub(crate) struct Sizes {
 }
 
 /// 24 pieces are 12 MiB.
-const OF_FOLDER: Sizes = Sizes { piece: 512 * 1024, streams: 24, least_window: 16 * 1024, most_window: 512 * 1024 };
+pub(crate) const OF_FOLDER: Sizes =
+    Sizes { piece: 512 * 1024, streams: 24, least_window: 16 * 1024, most_window: 512 * 1024 };
 /// S3 takes no piece below 5 MiB but the last, and 10,000 of them: a file has at most 48 GiB. 4 pieces are 20 MiB, and the two merges that
 /// go on beside them hold 21 MiB each: 62 MiB. A request costs as much as many bytes, so windows are large.
-const OF_BUCKET: Sizes =
+pub(crate) const OF_BUCKET: Sizes =
     Sizes { piece: 5 * 1024 * 1024, streams: 4, least_window: 1024 * 1024, most_window: 4 * 1024 * 1024 };
 
 /// A store, with what it is.

@@ -180,3 +180,22 @@ impl<'a> Window<'a> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use object_store::path::Path as Place;
+
+    use super::*;
+    use crate::backend::{OF_BUCKET, OF_FOLDER};
+
+    #[test]
+    fn parts_that_are_read_at_once_have_windows_that_suit_the_store_and_fit() {
+        let parts = |count: usize, size: u64| vec![LogPart { place: Place::from("p"), size }; count];
+        let (large, small) = (parts(700, 2 << 20), parts(700, 10 << 10));
+        assert_eq!((at_once(&large, &OF_BUCKET), at_once(&large, &OF_FOLDER)), (16, WIDTH));
+        assert_eq!((at_once(&small, &OF_BUCKET), at_once(&small, &OF_FOLDER)), (WIDTH, WIDTH));
+        let mixed = [parts(15, 2 << 20), parts(200, 10 << 10)].concat();
+        assert_eq!(at_once(&mixed, &OF_BUCKET), 15 + 102, "what is left beside 15 MiB");
+        assert_eq!(at_once(&[], &OF_BUCKET), 0);
+    }
+}

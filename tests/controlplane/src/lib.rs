@@ -1,7 +1,7 @@
-//! Finds the binaries of a real Kubernetes control plane and of its nodes, and builds them where they are missing.
+//! Finds the binaries of a real Kubernetes control plane, of its nodes and of an S3 server, and builds them where they are missing.
 //!
-//! Takes the `go.mod` and `go.sum` beside this crate and in its folders `node` and `store`, `KUBEBUILDER_ASSETS`, `OARLOCK_CACHE` and `HOME`; yields
-//! paths of binaries. Two programs come from the machine's packages. It may not download anything by itself (the Go tool does, from its module proxy) and starts no server.
+//! Takes the `go.mod` and `go.sum` beside this crate and in its folders `node` and `store`, `KUBEBUILDER_ASSETS`, `OARLOCK_CACHE` and
+//! `HOME`; yields paths of binaries. Two programs come from the machine's packages. It may not download anything by itself (the Go tool does, from its module proxy) and starts no server.
 //! It depends on next to nothing, because the commands of the repository use it before anything else is compiled.
 
 mod build;

@@ -103,7 +103,7 @@ impl Server {
     /// The same, which waits for little.
     pub(crate) async fn hasty(&self) -> Artefacts {
         let place = S3Place::read(&format!("s3://{BUCKET}"), &self.options()).unwrap();
-        Artefacts::in_bucket(place.with_patience(Duration::from_millis(400))).await.unwrap()
+        Artefacts::in_bucket(place.with_patience(Duration::from_secs(1))).await.unwrap()
     }
 
     /// Stops it in the middle of whatever it does.
