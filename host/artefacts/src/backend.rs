@@ -36,8 +36,8 @@ pub(crate) struct Sizes {
 /// 24 pieces are 12 MiB.
 pub(crate) const OF_FOLDER: Sizes =
     Sizes { piece: 512 * 1024, streams: 24, least_window: 16 * 1024, most_window: 512 * 1024 };
-/// S3 takes no piece below 5 MiB but the last, and 10,000 of them: a file has at most 48 GiB. 4 pieces are 20 MiB, and the two merges that
-/// go on beside them hold 21 MiB each: 62 MiB. A request costs as much as many bytes, so windows are large.
+/// S3 takes no piece below 5 MiB but the last, and 10,000 of them: a file has at most 48 GiB. 4 pieces are 20 MiB; a merge holds 16 MiB of
+/// windows, a piece, and what is being read. A request takes as long as many bytes, so windows are large.
 pub(crate) const OF_BUCKET: Sizes =
     Sizes { piece: 5 * 1024 * 1024, streams: 4, least_window: 1024 * 1024, most_window: 4 * 1024 * 1024 };
 

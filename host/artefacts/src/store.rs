@@ -103,7 +103,7 @@ impl Artefacts {
         self.of.folder()
     }
 
-    /// How many files may be written at once: what they hold in memory, with two merges beside them, is below 64 MiB.
+    /// How many files may be written at once: together they hold 20 MiB in memory at most.
     pub fn streams(&self) -> usize {
         self.of.sizes().streams
     }
