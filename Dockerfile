@@ -16,10 +16,10 @@ RUN apk add --no-cache build-base && rustup target add wasm32-wasip2
 WORKDIR /src
 COPY . .
 RUN cargo build --release --locked -p oarlock --no-default-features --features jemalloc \
- && cargo build --release --locked --target wasm32-wasip2 -p addon -p replace -p restart -p reboot -p preflight \
+ && cargo build --release --locked --target wasm32-wasip2 -p addon -p dumplog -p exportimage -p replace -p restart -p reboot -p preflight \
  && mkdir -p /image/plugins /image/tmp && chmod 1777 /image/tmp \
  && cp target/release/oarlock /image/ \
- && for plugin in addon replace restart reboot preflight; do cp target/wasm32-wasip2/release/$plugin.wasm /image/plugins/; done \
+ && for plugin in addon dumplog exportimage replace restart reboot preflight; do cp target/wasm32-wasip2/release/$plugin.wasm /image/plugins/; done \
  && for plugin in replace restart; do /image/oarlock plugin grant /image/plugins/$plugin.wasm; done > /image/grants.yaml
 
 FROM scratch

@@ -3,10 +3,12 @@
 //! Help is the first document that a user reads, so each command ends with examples. The commands themselves are in the
 //! modules below.
 
+mod artefacts;
 #[cfg(feature = "dev")]
 mod demo;
 #[cfg(feature = "dev")]
 mod dev;
+mod exports;
 mod graph;
 mod host;
 #[cfg(feature = "dev")]
@@ -83,7 +85,7 @@ struct LogArgs {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Run the controller against a Kubernetes cluster
-    Host(host::HostArgs),
+    Host(Box<host::HostArgs>),
     /// Print jobs: how far each is, and what it waits for
     Get(get::GetArgs),
     /// Follow a job, a JobFlow or a DaemonJob live, until it ends
@@ -201,7 +203,7 @@ pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     let filter = cli.logs.filter.as_deref().unwrap_or_else(|| cli.command.default_filter());
     telemetry::start(filter, cli.logs.log_format)?;
     match cli.command {
-        Command::Host(args) => in_runtime(host::run(args)),
+        Command::Host(args) => in_runtime(host::run(*args)),
         Command::Get(args) => in_runtime(get::run(args)),
         Command::Watch(args) => in_runtime(watch::run(args)),
         Command::Run(args) => in_runtime(run::run(*args)),

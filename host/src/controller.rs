@@ -14,11 +14,13 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::flows::FlowTerm;
+use crate::images::Images;
 use crate::lead::Lead;
 use crate::logs::Logs;
 use crate::ops_job::{HostPlace, OpsTerm};
 use crate::ports::Ports;
 use crate::reconcilers;
+use crate::tasks::TaskRunner;
 
 /// Usual interval between two complete reads, in case a change was missed.
 pub const RESYNC: Duration = Duration::from_secs(600);
@@ -56,10 +58,13 @@ impl Controller {
     /// The same with OpsJobs, for a host that runs there.
     #[must_use]
     pub fn with_ops(self, ops: Ops, place: HostPlace) -> Self {
-        if let Some(artefacts) = &place.artefacts {
-            let logs = Logs::new(self.ports.cluster.clone(), artefacts.clone());
-            self.ports.cluster.do_tasks(Arc::new(self.ports.logs.get_or_init(|| logs).clone()));
-        }
+        let cluster = &self.ports.cluster;
+        let logs = place
+            .artefacts
+            .clone()
+            .map(|artefacts| self.ports.logs.get_or_init(|| Logs::new(cluster.clone(), artefacts)).clone());
+        let images = place.exports.clone().map(|exports| Images::new(cluster.clone(), exports));
+        cluster.do_tasks(Arc::new(TaskRunner { logs, images }));
         Self { ops: Some((ops, place)), ..self }
     }
 

@@ -4,7 +4,7 @@
 //! stays as it is: a host that is killed goes on with the parts that are missing. May not hold a log in memory. Source: docs/opsjob.md 11.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use oarlock_artefacts::line_time::{LENGTH, LineTime};
@@ -12,13 +12,15 @@ use oarlock_artefacts::part::{LogRoom, PartFailed, PartOf, write_part};
 use oarlock_artefacts::{Artefacts, ArtefactsFailed};
 use oarlock_core::ops_job::outcomes::StoredFile;
 use oarlock_kube::Cluster;
-use oarlock_kube::host_tasks::{HostTask, HostTaskState, HostTasks};
+use oarlock_kube::host_tasks::{HostTask, HostTaskState};
 use oarlock_kube::logs::{ContainerRun, LogFailed};
 use parking_lot::Mutex;
 use serde_json::json;
 use tokio::sync::Semaphore;
 use tokio::task::AbortHandle;
 use tokio::time::{Duration, sleep};
+
+use crate::places::WorkPlaces;
 
 /// Of the logs that are read at once, as many as the store takes, those of one namespace are at most one of so many: kubelets that do not
 /// answer hold up their own alone.
@@ -42,8 +44,7 @@ const NAMED: usize = 4;
 pub(crate) struct Logs {
     cluster: Cluster,
     artefacts: Artefacts,
-    places: Arc<Semaphore>,
-    of_namespaces: Arc<Mutex<HashMap<String, Weak<Semaphore>>>>,
+    places: WorkPlaces,
     making: Arc<Semaphore>,
     state: Arc<Mutex<State>>,
 }
@@ -96,8 +97,8 @@ impl From<ArtefactsFailed> for CollectFailed {
     }
 }
 
-impl HostTasks for Logs {
-    fn begin(&self, task: HostTask) {
+impl Logs {
+    pub(crate) fn begin(&self, task: HostTask) {
         let (logs, name) = (self.clone(), task.name.clone());
         let going = tokio::spawn(async move { logs.run(task).await });
         if let Some(before) = self.state.lock().tasks.insert(name, going.abort_handle()) {
@@ -105,7 +106,7 @@ impl HostTasks for Logs {
         }
     }
 
-    fn end(&self, name: &str) {
+    pub(crate) fn end(&self, name: &str) {
         if let Some(task) = self.state.lock().tasks.remove(name) {
             task.abort();
         }
@@ -114,19 +115,9 @@ impl HostTasks for Logs {
 
 impl Logs {
     pub(crate) fn new(cluster: Cluster, artefacts: Artefacts) -> Self {
-        let (places, of_namespaces) = (Arc::new(Semaphore::new(artefacts.streams())), Arc::default());
+        let places = WorkPlaces::new(artefacts.streams(), artefacts.streams().div_ceil(OF_NAMESPACE));
         let making = Arc::new(Semaphore::new(FILES_AT_ONCE));
-        Self { cluster, artefacts, places, of_namespaces, making, state: Arc::default() }
-    }
-
-    /// The places of a namespace, which are there as long as somebody wants one.
-    fn places_of(&self, namespace: &str) -> Arc<Semaphore> {
-        let mut all = self.of_namespaces.lock();
-        all.retain(|_, places| places.strong_count() > 0);
-        let known = all.get(namespace).and_then(Weak::upgrade);
-        let places = known.unwrap_or_else(|| Arc::new(Semaphore::new(self.artefacts.streams().div_ceil(OF_NAMESPACE))));
-        all.insert(namespace.to_owned(), Arc::downgrade(&places));
-        places
+        Self { cluster, artefacts, places, making, state: Arc::default() }
     }
 
     async fn run(&self, task: HostTask) {
@@ -143,10 +134,9 @@ impl Logs {
         let mut wait = FIRST_WAIT;
         for left in (0..TRIES).rev() {
             // Held while it is read alone: another log may be read while this one is waited for.
-            let own = self.places_of(namespace);
-            let places = (own.acquire().await, self.places.acquire().await);
+            let place = self.places.take(namespace).await;
             let collected = self.collect(task).await;
-            drop(places);
+            drop(place);
             match collected {
                 Ok(output) => return HostTaskState::Done(output),
                 Err(CollectFailed::ForNow(why)) if left > 0 => {

@@ -16,7 +16,7 @@ use oarlock_core::ops_job::holders::Holders;
 use oarlock_core::ops_job::outcomes::{JobFile, Outcomes, StoredFile, log_file, report, report_file};
 use oarlock_core::ops_job::phases::OpsStatus;
 use oarlock_core::ops_job::plan::{Attempt, Found, OpsNeed, OpsObservation, OpsPlan, RESOLVED, plan, with_refusal};
-use oarlock_core::ops_job::spec::OpsType;
+use oarlock_core::ops_job::spec::{OpsSpec, OpsType};
 use oarlock_core::ops_job::stored::StoredOps;
 use oarlock_core::ops_job::targets::Here;
 use oarlock_core::ops_job::view::OpsChild;
@@ -27,6 +27,7 @@ use oarlock_kube::ops::Ops;
 use parking_lot::Mutex;
 use tokio::time::{Duration, Instant, sleep};
 
+use crate::images::ExportRegistry;
 use crate::logs::{LogFileOf, Logs, MadeFile};
 use crate::manifests::HOST_NAMESPACE;
 use crate::metrics::Metrics;
@@ -47,6 +48,8 @@ pub struct HostPlace {
     pub node: Option<String>,
     /// Where the files of OpsJobs are kept, where it was given one.
     pub artefacts: Option<Artefacts>,
+    /// The registry to which they export images, where it was given one.
+    pub exports: Option<ExportRegistry>,
 }
 
 /// What all rounds of one term share.
@@ -82,7 +85,7 @@ pub(crate) const SYSTEM_NAMESPACES: [&str; 3] = ["kube-system", HOST_NAMESPACE, 
 
 impl Default for HostPlace {
     fn default() -> Self {
-        Self { cluster: "local".to_owned(), node: None, artefacts: None }
+        Self { cluster: "local".to_owned(), node: None, artefacts: None, exports: None }
     }
 }
 
@@ -236,7 +239,9 @@ impl OpsTerm {
             return Ok(Found { steps, ..Found::default() });
         }
         let gap = self.ops.policy_gap(job.view.created).await?;
-        let Some(spec) = job.spec.as_ref().ok().filter(|_| gap.is_none() && job.view.targets.is_none()) else {
+        // Of an export, the pod says what is copied, though it is chosen.
+        let is_due = |spec: &&OpsSpec| job.view.targets.is_none() || spec.kind == OpsType::Exportimage;
+        let Some(spec) = job.spec.as_ref().ok().filter(|_| gap.is_none()).filter(is_due) else {
             return Ok(Found { gap, ..Found::default() });
         };
         self.ops.find(spec, &spec.scope.workloads, &SYSTEM_NAMESPACES).await
@@ -257,6 +262,7 @@ impl OpsTerm {
                 (Some(MadeFile::Over(Ok(file))), _) => JobFile::Stored(file),
                 (Some(MadeFile::Over(Err(why))), _) => JobFile::Lost(why),
             },
+            exports: self.place.exports.is_some(),
             here: Here { cluster: &self.place.cluster, node: self.place.node.as_deref() },
             now: self.now(),
         };

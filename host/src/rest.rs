@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
 use kube::Client;
 use oarlock_core::cluster::own::OPS_NAMESPACE;
-use oarlock_core::ops_job::plan::NO_FILES;
+use oarlock_core::ops_job::plan::{NO_FILES, NO_REGISTRY};
 use oarlock_core::ops_job::spec::{OpsSpec, OpsType};
 use oarlock_core::ops_job::verdict::{Service, ungranted};
 use oarlock_core::ops_job::workload::WorkloadName;
@@ -90,18 +90,19 @@ impl OfHost {
     /// The API.
     pub(crate) fn rest(self, args: &RestArgs) -> Rest {
         let Self { client, ops, plugins, place, namespace } = self;
-        let keeps_files = place.artefacts.is_some();
+        let (keeps_files, exports) = (place.artefacts.is_some(), place.exports.is_some());
         Rest::new(RestOptions {
             client,
             ops,
             cluster: place.cluster,
             node: place.node,
             system: &SYSTEM_NAMESPACES,
-            service: Box::new(move |asked| match keeps_files || asked.kind != OpsType::Dumplog {
-                true => service(&plugins, asked),
-                false => Service::None(NO_FILES.to_owned()),
+            service: Box::new(move |asked| match asked.kind {
+                OpsType::Dumplog if !keeps_files => Service::None(NO_FILES.to_owned()),
+                OpsType::Exportimage if !exports => Service::None(NO_REGISTRY.to_owned()),
+                _ => service(&plugins, asked),
             }),
-            artefacts: place.artefacts.and_then(|artefacts| artefacts.folder().map(Path::to_owned)),
+            artefacts: place.artefacts,
             namespace,
             audience: args.rest_audience.clone(),
             takes_cluster_tokens: args.rest_cluster_tokens,
@@ -121,9 +122,6 @@ fn service(plugins: &Plugins, asked: &OpsSpec) -> Service {
         false => asked.scope.workloads.first().and_then(|words| WorkloadName::read(words)).map(|own| own.namespace),
     };
     let is_reached = |grant: &Grant| place.as_ref().is_none_or(|place| grant.allows_namespace(place));
-    if !asked.kind.is_served() {
-        return Service::None(format!("{word} is not served by this version"));
-    }
     match plugins.find(word, None) {
         PluginLookup::Serving(plugin) if !is_reached(&plugin.grant) => {
             let place = place.unwrap_or_default();

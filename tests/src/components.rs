@@ -63,6 +63,9 @@ pub const REBOOT_GRANTS: &str = include_str!("../../plugins/reboot/grant.yaml");
 /// The grant of dumplog.
 pub const DUMPLOG_GRANTS: &str = include_str!("../../plugins/dumplog/grant.yaml");
 
+/// The grant of exportimage.
+pub const EXPORTIMAGE_GRANTS: &str = include_str!("../../plugins/exportimage/grant.yaml");
+
 /// The grant of addon.
 pub const ADDON_GRANTS: &str = include_str!("../../plugins/addon/grant.yaml");
 

@@ -127,7 +127,8 @@ impl Rig {
         if self.with_ops {
             let ops = Ops::watch(cluster.clone(), Defaults::default());
             let artefacts = self.files.as_deref().map(Artefacts::in_folder).transpose().map_err(anyhow::Error::msg)?;
-            controller = controller.with_ops(ops, HostPlace { artefacts, ..HostPlace::default() });
+            controller = controller
+                .with_ops(ops, HostPlace { artefacts, exports: self.exports.clone(), ..HostPlace::default() });
         }
         let task = tokio::spawn(controller.run(election, stop.clone()));
         self.wires.push(wire.clone());

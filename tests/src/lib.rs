@@ -10,6 +10,7 @@ pub mod crash;
 pub mod dev;
 pub mod flows;
 pub mod hosts;
+pub mod image_registry;
 pub mod jobs;
 pub mod misfits;
 pub mod ops;

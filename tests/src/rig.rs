@@ -15,6 +15,7 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::SignedDuration;
 use kube::Client;
 use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
+use oarlock::images::ExportRegistry;
 use oarlock_bed::accounts::Account;
 use oarlock_bed::control_plane::ControlPlane;
 use oarlock_bed::install::Way;
@@ -68,6 +69,8 @@ pub struct Rig {
     pub with_ops: bool,
     /// Where its hosts keep the files of OpsJobs.
     pub files: Option<PathBuf>,
+    /// Where they export images to.
+    pub exports: Option<ExportRegistry>,
     history: History,
     /// What the scenario wrote itself.
     meddling: Meddling,
@@ -139,6 +142,7 @@ impl Rig {
             with_flows: false,
             with_ops: false,
             files: None,
+            exports: None,
             history,
             meddling: Meddling::default(),
         })

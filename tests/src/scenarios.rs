@@ -17,6 +17,7 @@ pub mod dumplogs;
 pub mod ending;
 pub mod epochs;
 pub mod evicting;
+pub mod exports;
 pub mod extremes;
 pub mod flow_ends;
 pub mod flow_figures;
@@ -304,6 +305,8 @@ macro_rules! ops_scenarios {
             addons::a_template_that_changes_meanwhile_runs_as_it_was,
             addons::a_busy_node_is_awaited_and_no_pod_is_evicted,
             addons::a_node_whose_script_fails_says_how_and_loses_its_taint,
+            exports::the_image_of_a_pod_is_in_the_registry_under_its_name_and_the_day,
+            exports::an_export_that_cannot_be_says_why,
         }
     };
 }

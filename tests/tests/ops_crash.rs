@@ -54,6 +54,11 @@ async fn a_dumplog_outlives_a_host_that_is_killed_at_any_write() -> anyhow::Resu
     killed_everywhere(Deed::Dumplog).await
 }
 
+#[tokio::test(start_paused = true)]
+async fn an_export_outlives_a_host_that_is_killed_at_any_write() -> anyhow::Result<()> {
+    killed_everywhere(Deed::Export).await
+}
+
 /// What a run finds in a host with a bug; nothing is found in the host without it.
 async fn found(deed: Deed, bug: impl Variant + 'static) -> anyhow::Result<String> {
     let mut rig = Rig::sim(1).await?;

@@ -14,7 +14,7 @@ use object_store::path::Path as Place;
 use object_store::prefix::PrefixStore;
 use tokio::time::timeout;
 
-use crate::failed::{ArtefactsFailed, Why};
+use crate::failed::{ArtefactsFailed, StoreFault};
 
 /// Longest time that a store may take for an answer.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
@@ -151,7 +151,7 @@ impl Backend {
             match self.within(removed.try_next()).await {
                 Ok(Some(())) => {}
                 Ok(None) => return all,
-                Err(failed) if failed.why() == Why::Silent => return Err(failed),
+                Err(failed) if failed.why() == StoreFault::Silent => return Err(failed),
                 Err(failed) => all = all.and(Err(failed)),
             }
         }

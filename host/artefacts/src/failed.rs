@@ -1,4 +1,4 @@
-//! Why a file is not known to be stored or read, in a sentence that says what an admin can do.
+//! StoreFault a file is not known to be stored or read, in a sentence that says what an admin can do.
 //!
 //! Takes an error of a store; yields a sentence. May not repeat a credential: what S3 says beside its code is left out, but for its message.
 
@@ -9,17 +9,17 @@ use object_store::client::{HttpError, HttpErrorKind};
 /// What precedes the status of an answer in the words of the S3 client.
 const STATUS: &str = "status code: ";
 
-/// Why a file is not known to be stored or read.
+/// StoreFault a file is not known to be stored or read.
 #[derive(Debug, thiserror::Error)]
 #[error("{words}")]
 pub struct ArtefactsFailed {
     words: String,
-    why: Why,
+    why: StoreFault,
 }
 
 /// What can be expected of another try.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Why {
+pub(crate) enum StoreFault {
     /// The store is there and says no, until somebody changes something.
     Refused,
     /// The store did not answer in time.
@@ -30,10 +30,10 @@ pub(crate) enum Why {
 
 impl ArtefactsFailed {
     pub(crate) fn new(words: String) -> Self {
-        Self { words, why: Why::Other }
+        Self { words, why: StoreFault::Other }
     }
 
-    pub(crate) fn why(&self) -> Why {
+    pub(crate) fn why(&self) -> StoreFault {
         self.why
     }
 
@@ -41,7 +41,7 @@ impl ArtefactsFailed {
     pub(crate) fn silent(store: &str, seconds: f32) -> Self {
         let words =
             format!("{store} does not answer within {seconds} s: check that it is up and can be reached from here");
-        Self { words, why: Why::Silent }
+        Self { words, why: StoreFault::Silent }
     }
 
     /// What the bucket of this name answers to a request.
@@ -59,34 +59,34 @@ impl ArtefactsFailed {
         };
         let (words, why) = match status {
             _ if code == "NoSuchBucket" => {
-                (format!("{bucket} does not exist: create it, or correct its name"), Why::Refused)
+                (format!("{bucket} does not exist: create it, or correct its name"), StoreFault::Refused)
             }
             _ if is_full(code) || status == Some(507) => {
-                (format!("{bucket} has no room left ({said}): free some, or raise its quota"), Why::Other)
+                (format!("{bucket} has no room left ({said}): free some, or raise its quota"), StoreFault::Other)
             }
             _ if is_of_credentials(code) || matches!(status, Some(401 | 403)) => {
                 let fix = "check the access key and its secret, and that it may put, get, list and delete objects";
-                (format!("{bucket} refuses the request ({said}): {fix}"), Why::Refused)
+                (format!("{bucket} refuses the request ({said}): {fix}"), StoreFault::Refused)
             }
             Some(400..=499) if !matches!(status, Some(404 | 408 | 429)) => (
                 format!("{bucket} refuses the request ({said}): check its region and endpoint, and the access key"),
-                Why::Refused,
+                StoreFault::Refused,
             ),
             Some(404) if code == "NoSuchKey" => {
-                (format!("{bucket} does not have what is asked for ({said})"), Why::Other)
+                (format!("{bucket} does not have what is asked for ({said})"), StoreFault::Other)
             }
             Some(404) => {
                 let fix = "check the access key, the endpoint and the name of the bucket";
-                (format!("{bucket} is not known there ({said}): {fix}"), Why::Refused)
+                (format!("{bucket} is not known there ({said}): {fix}"), StoreFault::Refused)
             }
             Some(status) if status < 400 => {
-                (format!("{bucket} is somewhere else ({said}): correct its region and endpoint"), Why::Refused)
+                (format!("{bucket} is somewhere else ({said}): correct its region and endpoint"), StoreFault::Refused)
             }
-            Some(_) => (format!("{bucket} fails ({said}): see the log of the store"), Why::Other),
+            Some(_) => (format!("{bucket} fails ({said}): see the log of the store"), StoreFault::Other),
             None if text.contains("redirect") => {
-                (format!("{bucket} is somewhere else: correct its region and endpoint"), Why::Refused)
+                (format!("{bucket} is somewhere else: correct its region and endpoint"), StoreFault::Refused)
             }
-            None => (format!("{bucket} fails: {said}"), Why::Other),
+            None => (format!("{bucket} fails: {said}"), StoreFault::Other),
         };
         Self { words, why }
     }
@@ -96,12 +96,12 @@ impl ArtefactsFailed {
         let kind = causes(error).find_map(|error| error.downcast_ref::<HttpError>()).map(HttpError::kind)?;
         if kind == HttpErrorKind::Timeout {
             let words = format!("{bucket} does not answer in time: check that it is up and can be reached from here");
-            return Some(Self { words, why: Why::Silent });
+            return Some(Self { words, why: StoreFault::Silent });
         }
         let cause = causes(error).last().map(ToString::to_string).unwrap_or_default();
         let (fix, why) = match cause.contains("certificate") {
-            true => ("give the bundle of its CA, and use the name that its certificate has", Why::Refused),
-            false => ("check its endpoint, and that the store is up and can be reached from here", Why::Other),
+            true => ("give the bundle of its CA, and use the name that its certificate has", StoreFault::Refused),
+            false => ("check its endpoint, and that the store is up and can be reached from here", StoreFault::Other),
         };
         Some(Self { words: format!("{bucket} cannot be reached ({cause}): {fix}"), why })
     }
@@ -148,18 +148,18 @@ mod tests {
     #[test]
     fn each_answer_of_a_store_says_what_to_do_and_which_are_in_vain_to_repeat() {
         let answers = [
-            ("403 Forbidden", "SignatureDoesNotMatch", "check the access key", Why::Refused),
-            ("404 Not Found", "InvalidAccessKeyId", "check the access key", Why::Refused),
-            ("400 Bad Request", "ExpiredToken", "check the access key", Why::Refused),
-            ("403 Forbidden", "QuotaExceeded", "has no room left", Why::Other),
-            ("507 Insufficient Storage", "XMinioStorageFull", "free some", Why::Other),
-            ("404 Not Found", "NoSuchBucket", "create it", Why::Refused),
-            ("404 Not Found", "NoSuchKey", "does not have", Why::Other),
-            ("404 Not Found", "NoSuchUser", "check the access key, the endpoint", Why::Refused),
-            ("400 Bad Request", "AuthorizationHeaderMalformed", "check its region", Why::Refused),
-            ("429 Too Many Requests", "SlowDown", "see the log", Why::Other),
-            ("503 Service Unavailable", "SlowDown", "503 SlowDown: why", Why::Other),
-            ("301 Moved Permanently", "PermanentRedirect", "correct its region", Why::Refused),
+            ("403 Forbidden", "SignatureDoesNotMatch", "check the access key", StoreFault::Refused),
+            ("404 Not Found", "InvalidAccessKeyId", "check the access key", StoreFault::Refused),
+            ("400 Bad Request", "ExpiredToken", "check the access key", StoreFault::Refused),
+            ("403 Forbidden", "QuotaExceeded", "has no room left", StoreFault::Other),
+            ("507 Insufficient Storage", "XMinioStorageFull", "free some", StoreFault::Other),
+            ("404 Not Found", "NoSuchBucket", "create it", StoreFault::Refused),
+            ("404 Not Found", "NoSuchKey", "does not have", StoreFault::Other),
+            ("404 Not Found", "NoSuchUser", "check the access key, the endpoint", StoreFault::Refused),
+            ("400 Bad Request", "AuthorizationHeaderMalformed", "check its region", StoreFault::Refused),
+            ("429 Too Many Requests", "SlowDown", "see the log", StoreFault::Other),
+            ("503 Service Unavailable", "SlowDown", "503 SlowDown: why", StoreFault::Other),
+            ("301 Moved Permanently", "PermanentRedirect", "correct its region", StoreFault::Refused),
         ];
         for (status, code, expected, why) in answers {
             let failed = said(status, code);

@@ -89,7 +89,7 @@ impl Drop for RoomOfPart<'_> {
     }
 }
 
-/// Why a part was not written.
+/// StoreFault a part was not written.
 #[derive(Debug, thiserror::Error)]
 pub enum PartFailed {
     /// The log could not be read.

@@ -94,7 +94,7 @@ impl fmt::Debug for S3Options {
     }
 }
 
-/// Why a bucket cannot be used as it is written down.
+/// StoreFault a bucket cannot be used as it is written down.
 #[derive(Debug, thiserror::Error)]
 pub enum S3PlaceFailed {
     /// The URL is of something else.

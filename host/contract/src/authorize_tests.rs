@@ -355,7 +355,7 @@ fn a_task_is_for_nodes_asked_for_granted_and_one_of_few() {
     let (node, pod) = (ObjectKey::node("n"), ObjectKey::pod("d", "a"));
     let asked = json!([{"name": "run-on-node", "scripts": true}, {"name": "check-pod"}]);
     let run = |name| (name, "run-on-node", json!({"script": {"text": "true"}}));
-    let (check, copy) = (("a", "check-pod", json!({})), ("a", "copy-image", json!({})));
+    let (check, copy) = (("a", "check-pod", json!({})), ("a", "format-disk", json!({})));
     let all = json!([{"name": "*", "scripts": true}]);
     let ask = |granted: &Value, target, requests: &[_]| ask_tasks((&asked, granted), target, requests);
     assert_eq!(ask(&json!([{"name": "run-*", "scripts": true}]), &node, &[run("a"), run("old-1")]), Ok(()));
@@ -364,7 +364,7 @@ fn a_task_is_for_nodes_asked_for_granted_and_one_of_few() {
         ask(&json!([{"name": "run-on-node"}]), &node, std::slice::from_ref(&check)),
         "`{name: check-pod}` is not granted to plugin p; add it to `tasks` of its grant",
     );
-    refused(ask(&all, &node, &[copy]), "the manifest of plugin p does not ask for `{name: copy-image}`");
+    refused(ask(&all, &node, &[copy]), "the manifest of plugin p does not ask for `{name: format-disk}`");
     refused(ask(&all, &node, &[check]), "cannot be read");
     let (logs, collect) = (json!([{"name": "collect-logs"}]), ("a", "collect-logs", json!({})));
     assert_eq!(ask_tasks((&logs, &logs), &pod, std::slice::from_ref(&collect)), Ok(()));

@@ -12,7 +12,8 @@ use crate::host_path::{is_in, may_be_seen};
 use crate::manifest::{Manifest, TargetKind};
 use crate::object_key::Kind;
 pub use crate::script_rule::ScriptRule;
-use crate::task::CHECK_POD;
+use crate::task::{CHECK_POD, COPY_IMAGE};
+pub use crate::task_rule::ANY_REGISTRY;
 pub use crate::task_rule::TaskRule;
 
 /// True if `text` matches `pattern`, which may end in `*`.
@@ -285,6 +286,12 @@ impl Grant {
     /// True if it covers some of this kind of task.
     pub fn allows_task(&self, kind: &str) -> bool {
         self.tasks.iter().any(|rule| covers(&rule.name, kind))
+    }
+
+    /// The hosts beside the registries themselves from which images may be read.
+    pub fn hosts_of_copies(&self) -> Vec<String> {
+        let rules = self.tasks.iter().filter(|rule| covers(&rule.name, COPY_IMAGE));
+        rules.flat_map(|rule| &rule.auth_hosts).cloned().collect()
     }
 
     /// True if it covers tasks that are done by pods on nodes.

@@ -100,6 +100,32 @@ fn a_directory_of_a_node_is_granted_with_what_lies_below_it_and_nothing_beside_i
 }
 
 #[test]
+fn a_registry_stands_for_all_images_whose_names_begin_with_its_own() {
+    let lacks = |asked: &str, granted: &[&str]| {
+        let asked: TaskRule = serde_json::from_value(json!({"name": "copy-image", "registries": [asked]})).unwrap();
+        let granted = grant(json!({"tasks": [{"name": "copy-image", "registries": granted}]}));
+        asked.lacking(&granted.tasks).is_some()
+    };
+    for granted in ["docker.io", "docker.io/library", "docker.io/library/busybox"] {
+        assert!(!lacks("docker.io/library/busybox", &[granted]), "{granted}");
+    }
+    for granted in ["docker.i", "docker.io/lib", "docker.io/library/busybox/x", "docker.io:443", "ghcr.io"] {
+        assert!(lacks("docker.io/library/busybox", &[granted]), "{granted}");
+    }
+    assert!(!lacks("*", &[]), "which they are is for the grant");
+    for registries in
+        [json!(["*"]), json!(["https://docker.io"]), json!(["docker.io/"]), json!(["docker.io/A"]), json!([""])]
+    {
+        let spec = json!({"tasks": [{"name": "copy-image", "registries": registries}]});
+        let document = json!({"apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": "p"}, "spec": spec});
+        assert!(Grant::parse(&document).unwrap_err().to_string().contains("`registries`"), "{registries}");
+    }
+    let spec = json!({"tasks": [{"name": "copy-image", "authHosts": ["auth.docker.io/token"]}]});
+    let document = json!({"apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": "p"}, "spec": spec});
+    assert!(Grant::parse(&document).unwrap_err().to_string().contains("`authHosts`"));
+}
+
+#[test]
 fn a_grant_lists_no_directory_that_holds_or_lies_in_what_gives_the_node_away() {
     let granted = |path: &str| {
         let spec = json!({"tasks": [{"name": "check-*", "hostPaths": [path]}]});

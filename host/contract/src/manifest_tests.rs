@@ -212,6 +212,7 @@ fn every_field() -> Value {
                 "finalizers": ["a"], "reason": "r"},
             {"verb": "patch", "apiVersion": "v1", "kind": "Pod", "subresources": ["status"], "reason": "r"}],
         "tasks": [{"name": "run-on-node", "builtins": ["reboot"], "scripts": true, "reason": "r"},
+            {"name": "copy-image", "registries": ["docker.io/library", "*"], "authHosts": ["auth.docker.io"], "reason": "r"},
             {"name": "check-pod", "hostPaths": ["/data", "/"], "capabilities": ["DAC_READ_SEARCH"],
                 "reason": "r"}], "parameters": {"type": "object"}, "config": {"type": "object"},
         "limits": {"callMilliseconds": 1, "memoryMiB": 1, "outputBytes": 1, "logBytes": 1, "hostCalls": 1, "targetsInFlight": 1}})
@@ -234,7 +235,7 @@ fn the_schema_for_editors_has_the_fields_of_a_manifest_and_accepts_what_is_one()
     let known = |place: &Value| place.as_object().unwrap().keys().cloned().collect::<std::collections::BTreeSet<_>>();
     assert_eq!(fields(&schema), known(&whole));
     assert_eq!(fields(&schema["properties"]["limits"]), known(&whole["limits"]));
-    for (list, of) in [("reads", 2), ("writes", 2), ("tasks", 2)] {
+    for (list, of) in [("reads", 2), ("writes", 2), ("tasks", 3)] {
         let rules = whole[list].as_array().unwrap();
         assert_eq!(rules.len(), of);
         assert_eq!(fields(&schema["properties"][list]), rules.iter().flat_map(known).collect(), "{list}");

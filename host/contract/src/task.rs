@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::host_path::{is_in, may_be_seen};
-use crate::names::{is_dns_label, is_plain, is_qualified_name, is_quantity, is_variable};
+use crate::names::{is_dns_label, is_plain, is_qualified_name, is_quantity, is_subdomain, is_variable};
 
 /// The kind of a task that runs a command as root on the target's node.
 pub const RUN_ON_NODE: &str = "run-on-node";
@@ -17,12 +17,18 @@ pub const RUN_ON_NODE: &str = "run-on-node";
 pub const CHECK_POD: &str = "check-pod";
 /// The kind of a task by which the host itself collects the logs of the target, a pod.
 pub const COLLECT_LOGS: &str = "collect-logs";
+/// The kind of a task by which the host itself copies an image from one registry to another.
+pub const COPY_IMAGE: &str = "copy-image";
 /// Most tasks of one target.
 pub const MAX_TASKS: usize = 8;
 /// Longest time of a task, in seconds.
 pub const LONGEST_SECONDS: u32 = 3600;
 /// Time of a task that names none, in seconds.
 const DEFAULT_SECONDS: u32 = 600;
+/// Most pull secrets of a copy.
+const MAX_SECRETS: usize = 16;
+/// Longest name of an image in its registry.
+const MAX_NAME: usize = 255;
 /// Longest script.
 const MAX_SCRIPT_BYTES: usize = 64 * 1024;
 /// The capabilities that a check may be granted; it has none else. With this one, root reads every file of the file systems of
@@ -51,17 +57,34 @@ pub enum Task {
     CheckPod(Box<CheckPod>),
     /// The logs of the target's containers, up to when its job was made.
     CollectLogs,
+    /// An image, into the registry that the host exports to.
+    CopyImage(CopyImage),
 }
 
 /// True of the kinds that the host does itself, without a pod: such a task may be begun again, and goes on where it was.
 pub fn is_of_host(kind: &str) -> bool {
-    kind == COLLECT_LOGS
+    matches!(kind, COLLECT_LOGS | COPY_IMAGE)
 }
 
 /// The arguments of a task that has none.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct NoArguments {}
+
+/// A copy of an image, with all that it refers to.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct CopyImage {
+    /// The image, such as `docker.io/library/busybox@sha256:...`: with its registry, and a digest or a tag.
+    pub source: String,
+    /// Its name in the registry that the host exports to, with its tag.
+    pub target: String,
+    /// The tag that it gets where that one is another image's.
+    pub otherwise: String,
+    /// Names of pull secrets, in the namespace of the target.
+    #[serde(default)]
+    pub secrets: Vec<String>,
+}
 
 /// A command that runs once on a node, as root.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -221,7 +244,7 @@ impl Task {
         match self {
             Self::RunOnNode(run) => run.script.as_ref().and_then(Script::source),
             Self::CheckPod(check) => check.script.as_ref().map(CheckScript::source),
-            Self::CollectLogs => None,
+            Self::CollectLogs | Self::CopyImage(_) => None,
         }
     }
 }
@@ -268,7 +291,11 @@ impl TaskRequest {
             COLLECT_LOGS => {
                 NoArguments::deserialize(&self.arguments).map(|NoArguments {}| Task::CollectLogs).map_err(unread)
             }
-            _ => Err(format!("this host offers the kinds {RUN_ON_NODE}, {CHECK_POD} and {COLLECT_LOGS}")),
+            COPY_IMAGE => {
+                let task = CopyImage::deserialize(&self.arguments).map_err(unread)?;
+                task.check().map(|()| Task::CopyImage(task))
+            }
+            _ => Err(format!("this host offers the kinds {RUN_ON_NODE}, {CHECK_POD}, {COLLECT_LOGS} and {COPY_IMAGE}")),
         }
     }
 }
@@ -286,6 +313,74 @@ fn check_script(source: ScriptSource<'_>) -> Result<(), String> {
         return Ok(());
     }
     Err(format!("the script has {} bytes; at most {MAX_SCRIPT_BYTES} are taken, and no NUL", text.len()))
+}
+
+impl CopyImage {
+    fn check(&self) -> Result<(), String> {
+        if !is_repository(self.repository()) || self.reference().is_empty() {
+            return Err(format!("`source` {:?} is no `REGISTRY/NAME@DIGEST` and no `REGISTRY/NAME:TAG`", self.source));
+        }
+        let target = self.target.rsplit_once(':').filter(|(name, tag)| is_in_registry(name) && is_tag(tag));
+        if target.is_none() || !is_tag(&self.otherwise) {
+            return Err(format!("`target` {:?} and `otherwise` {:?}: NAME:TAG and TAG", self.target, self.otherwise));
+        }
+        match self.secrets.len() <= MAX_SECRETS && self.secrets.iter().all(|name| is_subdomain(name)) {
+            true => Ok(()),
+            false => Err(format!("`secrets`: at most {MAX_SECRETS} names of Secrets")),
+        }
+    }
+
+    /// The registry and the name of the image, without digest and tag.
+    pub fn repository(&self) -> &str {
+        let (name, _) = self.split();
+        name
+    }
+
+    /// Its digest or tag.
+    fn reference(&self) -> &str {
+        let (_, reference) = self.split();
+        reference
+    }
+
+    fn split(&self) -> (&str, &str) {
+        let by_tag = || {
+            // A colon before the last slash is that of a port.
+            let place = self.source.rfind('/').unwrap_or(0);
+            let (_, last) = self.source.split_at(place);
+            let (name, tag) = last.rsplit_once(':').unwrap_or((last, ""));
+            (self.source.get(..place.saturating_add(name.len())).unwrap_or_default(), tag)
+        };
+        self.source.split_once('@').unwrap_or_else(by_tag)
+    }
+}
+
+/// True of `host[:port]/name`: what a registry is asked for has its name.
+pub(crate) fn is_repository(text: &str) -> bool {
+    text.split_once('/').is_some_and(|(registry, name)| is_registry(registry) && is_in_registry(name))
+}
+
+/// True of `host[:port]`.
+pub fn is_registry(text: &str) -> bool {
+    let is_host = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-');
+    let (host, port) = text.rsplit_once(':').unwrap_or((text, "443"));
+    let is_name = !host.is_empty() && host.len() <= 253 && host.bytes().all(is_host);
+    is_name && port.parse::<u16>().is_ok()
+}
+
+/// True of the name of an image in a registry.
+pub(crate) fn is_in_registry(name: &str) -> bool {
+    let is_plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'.' | b'_' | b'-');
+    let is_part = |part: &str| {
+        part.bytes().all(is_plain)
+            && part.starts_with(|first: char| first.is_ascii_alphanumeric())
+            && !part.contains("..")
+    };
+    name.len() <= MAX_NAME && name.split('/').all(is_part)
+}
+
+fn is_tag(tag: &str) -> bool {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
+    (1..=128).contains(&tag.len()) && tag.bytes().all(is_plain) && !tag.starts_with(['.', '-'])
 }
 
 impl RunOnNode {
@@ -384,7 +479,7 @@ mod tests {
     fn what_no_host_carries_out_is_refused_in_words() {
         let script = json!({"text": "true"});
         for (kind, arguments, word) in [
-            ("copy-image", json!({}), "run-on-node, check-pod and collect-logs"),
+            ("format-disk", json!({}), "run-on-node, check-pod, collect-logs and copy-image"),
             (COLLECT_LOGS, json!({"follow": true}), "cannot be read"),
             (RUN_ON_NODE, json!({}), "either `builtin` or `script`"),
             (RUN_ON_NODE, json!({"builtin": "reboot", "script": script}), "either `builtin` or `script`"),
@@ -423,6 +518,34 @@ mod tests {
         }
         let named = TaskRequest { name: "A b".into(), kind: RUN_ON_NODE.into(), arguments: json!({"script": script}) };
         assert!(named.task().unwrap_err().contains("DNS label"));
+    }
+
+    #[test]
+    fn a_copy_says_what_is_copied_and_under_which_name() {
+        let copy = |source: &str, target: &str| {
+            asked(COPY_IMAGE, json!({"source": source, "target": target, "otherwise": "20260101-000000"}))
+        };
+        let digest = format!("docker.io/library/busybox@sha256:{}", "a".repeat(64));
+        for (source, repository) in [
+            (digest.as_str(), "docker.io/library/busybox"),
+            ("reg:5000/a/b:1.0", "reg:5000/a/b"),
+            ("127.0.0.1:5000/a:latest", "127.0.0.1:5000/a"),
+        ] {
+            let Ok(Task::CopyImage(copied)) = copy(source, "custom/library/busybox:20260101") else {
+                panic!("{source}")
+            };
+            assert_eq!(copied.repository(), repository);
+        }
+        for source in
+            ["busybox", "busybox:1", "reg:5000/a", "reg/A:1", "reg/a b:1", "reg/../a:1", "reg/a@", "http://reg/a:1"]
+        {
+            assert!(copy(source, "custom/a:1").unwrap_err().contains("`source`"), "{source}");
+        }
+        for target in ["custom/a", "Custom/a:1", "../a:1", "custom/a:.x", "custom//a:1"] {
+            assert!(copy("reg/a:1", target).unwrap_err().contains("`target`"), "{target}");
+        }
+        let secrets = json!({"source": "reg/a:1", "target": "a:1", "otherwise": "2", "secrets": ["../other"]});
+        assert!(asked(COPY_IMAGE, secrets).unwrap_err().contains("names of Secrets"));
     }
 
     #[test]

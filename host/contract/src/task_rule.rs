@@ -11,13 +11,18 @@ use crate::grant::{covers, list};
 use crate::host_path::{ANY_HOST_PATH, is_directory, is_in, may_be_seen};
 use crate::names::is_dns_label;
 use crate::script_rule::ScriptRule;
-use crate::task::{CAPABILITIES, CHECK_POD, RUN_ON_NODE, ScriptOrigin, Task, is_of_host};
+use crate::task::{
+    CAPABILITIES, CHECK_POD, COPY_IMAGE, RUN_ON_NODE, ScriptOrigin, Task, is_in_registry, is_of_host, is_registry,
+};
+
+/// Of a manifest: which registries, the grant says.
+pub const ANY_REGISTRY: &str = "*";
 
 /// A kind of task, and what of it. What a rule does not name it does not have.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct TaskRule {
-    /// `run-on-node`, `check-pod`, `collect-logs`, or another that the host offers.
+    /// `run-on-node`, `check-pod`, `collect-logs`, `copy-image`, or another that the host offers.
     pub name: String,
     /// Commands of the host, for `run-on-node`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -32,6 +37,13 @@ pub struct TaskRule {
     /// Capabilities that it may have, for `check-pod`: of [`CAPABILITIES`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub capabilities: Vec<String>,
+    /// Registries that images are copied from, for `copy-image`: `host[:port]`, or with the beginning of a name,
+    /// `host/name`. [`ANY_REGISTRY`] of a manifest leaves it to the grant which.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub registries: Vec<String>,
+    /// Further hosts, `host[:port]`, to which these registries may send the host for a token or for the bytes of an image.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub auth_hosts: Vec<String>,
     /// The plugin's reason; a grant needs none.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
@@ -66,6 +78,7 @@ impl TaskRule {
                 Self { host_paths: check.host_paths.clone(), capabilities: check.capabilities.clone(), ..bare }
             }
             Task::CollectLogs => bare,
+            Task::CopyImage(copy) => Self { registries: vec![copy.repository().to_owned()], ..bare },
         }
     }
 
@@ -82,7 +95,13 @@ impl TaskRule {
         let may_read = |path: &str| rules.iter().any(|rule| rule.host_paths.iter().any(|own| holds(own, path)));
         let unread = |path: &&String| *path != ANY_HOST_PATH && !may_read(path);
         let may_have = |capability: &&String| rules.iter().any(|rule| rule.capabilities.contains(capability));
+        let named = |own: &str, of: &str| {
+            own == ANY_REGISTRY || own == of || of.strip_prefix(own).is_some_and(|rest| rest.starts_with('/'))
+        };
+        let may_pull = |of: &str| rules.iter().any(|rule| rule.registries.iter().any(|own| named(own, of)));
+        let unnamed = |of: &&String| *of != ANY_REGISTRY && !may_pull(of);
         let lack = Self {
+            registries: self.registries.iter().filter(unnamed).cloned().collect(),
             builtins: self.builtins.iter().filter(|builtin| !has(builtin)).cloned().collect(),
             scripts: if rules.iter().any(|rule| rule.scripts >= self.scripts) {
                 ScriptRule::None
@@ -114,6 +133,11 @@ impl TaskRule {
         if self.name != CHECK_POD && !(self.host_paths.is_empty() && self.capabilities.is_empty()) {
             return Err(format!("`hostPaths` and `capabilities` belong to {CHECK_POD}"));
         }
+        if self.name != COPY_IMAGE && !(self.registries.is_empty() && self.auth_hosts.is_empty()) {
+            return Err(format!("`registries` and `authHosts` belong to {COPY_IMAGE}"));
+        }
+        let registries: Vec<&String> = self.registries.iter().filter(|own| *own != ANY_REGISTRY).collect();
+        self.check_registries(&registries)?;
         if let Some(builtin) = self.builtins.iter().find(|builtin| !is_dns_label(builtin)) {
             return Err(format!("{builtin:?} is no name of a command"));
         }
@@ -132,7 +156,30 @@ impl TaskRule {
                 "`hostPaths` {ANY_HOST_PATH:?} is every directory of a node: name those that a check may see"
             ));
         }
+        if self.registries.iter().any(|own| own == ANY_REGISTRY) {
+            return Err(format!(
+                "`registries` {ANY_REGISTRY:?} is every registry, those inside of the cluster among them: name those that images are copied from"
+            ));
+        }
+        self.check_registries(&self.registries.iter().collect::<Vec<_>>())?;
         self.check_named(&self.host_paths.iter().collect::<Vec<_>>())
+    }
+
+    fn check_registries(&self, registries: &[&String]) -> Result<(), String> {
+        let is_place = |own: &&&String| {
+            let (registry, name) =
+                own.split_once('/').map_or((own.as_str(), None), |(registry, name)| (registry, Some(name)));
+            is_registry(registry) && name.is_none_or(is_in_registry)
+        };
+        if let Some(other) = registries.iter().find(|own| !is_place(own)) {
+            return Err(format!(
+                "`registries` {other:?}: write HOST, HOST:PORT or HOST/NAME, such as docker.io/library"
+            ));
+        }
+        match self.auth_hosts.iter().find(|host| !is_registry(host)) {
+            Some(other) => Err(format!("`authHosts` {other:?}: write HOST or HOST:PORT, such as auth.docker.io")),
+            None => Ok(()),
+        }
     }
 
     fn check_named(&self, paths: &[&String]) -> Result<(), String> {
@@ -163,6 +210,7 @@ impl fmt::Display for TaskRule {
         let scripts = if self.scripts.is_none() { String::new() } else { format!(", scripts: {}", self.scripts) };
         let (builtins, paths) = (list("builtins", &self.builtins), list("hostPaths", &self.host_paths));
         let capabilities = list("capabilities", &self.capabilities);
-        write!(f, "{{name: {}{builtins}{scripts}{paths}{capabilities}}}", self.name)
+        let (registries, hosts) = (list("registries", &self.registries), list("authHosts", &self.auth_hosts));
+        write!(f, "{{name: {}{builtins}{scripts}{paths}{capabilities}{registries}{hosts}}}", self.name)
     }
 }

@@ -167,6 +167,7 @@ pub mod ops_job {
     mod check;
     pub mod child;
     pub mod events;
+    pub mod export;
     pub mod holders;
     pub mod inputs;
     pub mod job_id;

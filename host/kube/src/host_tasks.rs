@@ -6,11 +6,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use oarlock_core::child::fields::{list, text};
 use oarlock_core::cluster::object::{Kind, Object, ObjectKey};
 use oarlock_core::cluster::store::Indexed;
 use oarlock_core::cluster::task_pod::{ContainerEnd, JOB_UID, TaskPod};
 use oarlock_core::cluster::writes::{Stopped, Write};
-use oarlock_core::ops_job::plan::NO_FILES;
 use parking_lot::Mutex;
 use serde_json::Value;
 
@@ -18,6 +18,8 @@ use crate::cluster::{Cluster, Link};
 
 /// Whoever does the tasks of this process.
 pub trait HostTasks: Send + Sync {
+    /// Why no task of this kind is done here; `None` where one is.
+    fn lacks(&self, kind: &str) -> Option<&'static str>;
     /// Begins a task, or goes on with it. What becomes of it is told by [`Cluster::show_task`].
     fn begin(&self, task: HostTask);
     /// Ends a task, if it goes on. Nothing more is told of it.
@@ -37,6 +39,10 @@ pub struct HostTask {
     pub target: (String, String, String),
     /// When its job was made, in RFC 3339.
     pub until: String,
+    /// What its plugin says of it.
+    pub arguments: Value,
+    /// The hosts beside that of its image from which this may be read.
+    pub hosts: Vec<String>,
 }
 
 /// How far a task is.
@@ -46,7 +52,7 @@ pub enum HostTaskState {
     Running(String),
     /// It was done, with this output.
     Done(String),
-    /// It could not be done, for this reason, whose first word is for programs.
+    /// It could not be done, for this reason.
     Failed(String),
 }
 
@@ -81,13 +87,15 @@ impl HostTaskPort {
 
 impl HostTask {
     fn read(body: &Value) -> Option<Self> {
-        let text = |at: &str| body.pointer(at).and_then(Value::as_str).map(str::to_owned);
+        let text = |at: &str| text(body, at).map(str::to_owned);
         Some(Self {
             name: text("/metadata/name")?,
             job_uid: body.pointer("/metadata/labels")?.get(JOB_UID)?.as_str()?.to_owned(),
             kind: text("/spec/kind")?,
             target: (text("/spec/target/namespace")?, text("/spec/target/name")?, text("/spec/target/uid")?),
             until: text("/spec/until")?,
+            arguments: body.pointer("/spec/arguments").cloned().unwrap_or_default(),
+            hosts: list(body, "/spec/hosts").iter().filter_map(|host| host.as_str().map(str::to_owned)).collect(),
         })
     }
 }
@@ -98,8 +106,14 @@ impl Link {
         let object = write.object();
         let refused = |message: &str| Err(Stopped::Refused { message: message.to_owned() });
         let Some(runner) = self.host_tasks.runner.lock().clone() else {
-            return refused(NO_FILES);
+            return refused("this process does no tasks of its own");
         };
+        let kind = |body: &Value| text(body, "/spec/kind").unwrap_or_default().to_owned();
+        if let Write::Create { body, .. } = write
+            && let Some(why) = runner.lacks(&kind(body))
+        {
+            return refused(why);
+        }
         if dry_run {
             return Ok(Value::Null);
         }

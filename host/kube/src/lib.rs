@@ -46,6 +46,7 @@ mod outcome;
 mod past_cache;
 pub mod record;
 mod scripts;
+mod secrets;
 mod selection;
 pub mod snapshot;
 mod write;

@@ -3,6 +3,7 @@
 use axum::body::Body;
 use axum::response::IntoResponse as _;
 use http::{HeaderValue, Request, Response, StatusCode, header};
+use oarlock_artefacts::Artefacts;
 use oarlock_core::child::fields::text;
 use oarlock_core::ops_job::access::Access;
 use oarlock_core::ops_job::refusal::{Code, OpsRefusal};
@@ -37,17 +38,26 @@ impl Parts {
             let may_read = has_file && self.rights.has(caller, &to_file(job)).await?;
             let mut address = String::new();
             if may_read {
-                match self.signatures.path(id, file, self.now().as_second()).await {
-                    Ok(path) => address = format!("{base}{path}"),
+                match self.signed(base, id, file).await {
+                    Ok(signed) => address = signed,
                     // The job can be read all the same.
-                    Err(refusal) => {
-                        tracing::warn!(job = id, why = refusal.message, "no address of a file can be signed")
-                    }
+                    Err(why) => tracing::warn!(job = id, why, "no address of a file can be signed"),
                 }
             }
             output.value = address;
         }
         Ok(())
+    }
+
+    /// The address of a file: that of this API, or where files are in a bucket, of the store itself.
+    async fn signed(&self, base: &str, id: &str, file: &str) -> Result<String, String> {
+        if let Some(artefacts) = &self.artefacts
+            && let Some(signed) = artefacts.signed_url((id, file), self.url_ttl).await
+        {
+            return signed.map_err(|failed| failed.to_string());
+        }
+        let path = self.signatures.path(id, file, self.now().as_second()).await;
+        path.map(|path| format!("{base}{path}")).map_err(|refusal| refusal.message)
     }
 
     /// The file of a job, or the part of it that is asked for.
@@ -62,7 +72,7 @@ impl Parts {
         self.signatures.check((job, file), own("expires"), own("sig"), self.now().as_second()).await?;
         let gone = || OpsRefusal::new(Code::NotFound, format!("the file {file} of {job} is gone"));
         let is_name = is_file_name(file) && is_file_name(job);
-        let folder = self.artefacts.as_ref().filter(|_| is_name).ok_or_else(gone)?;
+        let folder = self.artefacts.as_ref().filter(|_| is_name).and_then(Artefacts::folder).ok_or_else(gone)?;
         let path = folder.join(job).join(file);
         let served = ServeFile::new(path).try_call(request).await;
         let mut response = served.map_err(|error| {

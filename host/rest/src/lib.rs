@@ -21,13 +21,13 @@ mod visible;
 mod workloads;
 
 use std::num::NonZeroU32;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Namespace;
 use kube::Client;
 use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind};
+use oarlock_artefacts::Artefacts;
 use oarlock_core::ops_job::child::{API_VERSION, OPS_KIND};
 use oarlock_core::ops_job::refusal::OpsRefusal;
 use oarlock_core::ops_job::spec::OpsSpec;
@@ -68,8 +68,8 @@ pub struct RestOptions {
     pub system: &'static [&'static str],
     /// What serves which type.
     pub service: ServiceOf,
-    /// The folder that has a folder for the files of each job.
-    pub artefacts: Option<PathBuf>,
+    /// The files that jobs leave.
+    pub artefacts: Option<Artefacts>,
     /// The host's namespace, where the key of signatures is.
     pub namespace: String,
     /// The audience of tokens.
@@ -95,7 +95,8 @@ struct Parts {
     node: Option<String>,
     system: &'static [&'static str],
     service: ServiceOf,
-    artefacts: Option<PathBuf>,
+    artefacts: Option<Artefacts>,
+    url_ttl: Duration,
     callers: Callers,
     rights: Rights,
     rates: Rates,
@@ -123,6 +124,7 @@ impl Rest {
             system,
             service,
             artefacts,
+            url_ttl: options.url_ttl,
         }))
     }
 

@@ -115,6 +115,7 @@ mod discovery {
     pub(crate) mod openapi_wire;
 }
 mod clock;
+mod image_registry;
 mod object;
 mod random;
 mod selectors;
@@ -122,6 +123,7 @@ mod storage;
 pub mod world;
 
 pub use clock::{Clock, RealClock, VirtualClock};
+pub use image_registry::ImageRegistry;
 pub use kinds::registry::TableId;
 pub use random::Random;
 pub use server::cluster::{ApiService, Cluster, Options, RequestKind};

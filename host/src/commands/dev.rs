@@ -19,6 +19,7 @@ use oarlock_core::round::task_settings::TaskSettings;
 use oarlock_sim::world::Timings;
 use serde_json::json;
 
+use super::exports::ExportArgs;
 use super::host::{beside, made_up_identity, serve_rest, stop_on_signal};
 use super::in_memory::{Furnishing, InMemory, NAMESPACE, create};
 use super::scratch::Scratch;
@@ -67,6 +68,8 @@ pub(crate) struct DevArgs {
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:0", value_parser = health::parse_address)]
     listen: SocketAddr,
     #[command(flatten)]
+    exports: ExportArgs,
+    #[command(flatten)]
     rest: RestArgs,
     /// Path for a token of an admin of the REST API [default: a temporary file]
     #[arg(long, value_name = "FILE", requires = "rest")]
@@ -84,6 +87,10 @@ pub(crate) async fn run(args: DevArgs) -> anyhow::Result<ExitCode> {
     let furnishing = Furnishing { timings: Timings::default(), foo: 4, web: 3, nodes: 3, sleep_factor: 1.0 };
     let furnished = InMemory::start(furnishing).await?;
     let address = furnished.serve(args.port, stop.clone()).await?;
+    let exports = match args.exports.registry(HOST_NAMESPACE)? {
+        None => furnished.serve_images(stop.clone()).await?,
+        Some(own) => own,
+    };
     let kubeconfig = args.kubeconfig_out.unwrap_or_else(|| scratch.path().join("kubeconfig"));
     write_kubeconfig(&kubeconfig, address)?;
     // The path must be absolute, since other terminals are in other folders.
@@ -106,6 +113,7 @@ pub(crate) async fn run(args: DevArgs) -> anyhow::Result<ExitCode> {
     if let Some(rest) = &rest {
         println!("{}", rest_greeting(&rest.url(), &token));
     }
+    println!("images are exported to {}", exports.registry);
     let options = HostOptions {
         client: furnished.client.clone(),
         plugins: args.plugins,
@@ -116,7 +124,7 @@ pub(crate) async fn run(args: DevArgs) -> anyhow::Result<ExitCode> {
         namespace: HOST_NAMESPACE.to_owned(),
         resync: RESYNC,
         tasks: TaskSettings::default(),
-        place: HostPlace { artefacts, ..HostPlace::default() },
+        place: HostPlace { artefacts, exports: Some(exports), ..HostPlace::default() },
         memory_limit: None,
     };
     let process = Host::start(options).await?;

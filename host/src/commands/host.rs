@@ -14,13 +14,14 @@ use oarlock_rest::Listening;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
+use super::artefacts::ArtefactArgs;
+use super::exports::ExportArgs;
 use super::memory;
 use crate::controller::RESYNC;
 use crate::health;
 use crate::host::{Host, HostOptions, HostPlace};
 use crate::manifests::HOST_NAMESPACE;
 use crate::rest::{RestArgs, readiness};
-use oarlock_artefacts::Artefacts;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -78,11 +79,10 @@ pub(crate) struct HostArgs {
     /// Node that the host runs on; an OpsJob works on it last
     #[arg(long, value_name = "NAME", env = "NODE_NAME", value_parser = NonEmptyStringValueParser::new())]
     node: Option<String>,
-    /// Folder for the files that OpsJobs leave, such as the report of a preflight and collected logs: below `artefacts` in there, for 30
-    /// days. Without it no logs are collected
-    /// [default: none are left]
-    #[arg(long, value_name = "DIR")]
-    data: Option<PathBuf>,
+    #[command(flatten)]
+    artefacts: ArtefactArgs,
+    #[command(flatten)]
+    exports: ExportArgs,
     #[command(flatten)]
     rest: RestArgs,
     /// Address that serves /livez, /readyz and /metrics; `:8080` is port 8080 of each address
@@ -134,11 +134,13 @@ pub(crate) async fn run(args: HostArgs) -> anyhow::Result<ExitCode> {
         task_image,
         cluster_id,
         node,
-        data,
+        artefacts,
+        exports,
         rest,
         listen,
     } = args;
-    let artefacts = data.as_deref().map(Artefacts::in_folder).transpose().map_err(anyhow::Error::msg)?;
+    let artefacts = artefacts.open().await?;
+    let exports = exports.registry(&namespace)?;
     let stop = stop_on_signal()?;
     let listener = health::listen(listen).await?;
     let rest_listener = rest.listen().await?;
@@ -153,7 +155,7 @@ pub(crate) async fn run(args: HostArgs) -> anyhow::Result<ExitCode> {
         namespace,
         resync: Duration::from_secs(resync),
         tasks: TaskSettings { image: task_image, ..TaskSettings::default() },
-        place: HostPlace { cluster: cluster_id, node, artefacts },
+        place: HostPlace { cluster: cluster_id, node, artefacts, exports },
         memory_limit: memory_limit.or_else(memory::of_container),
     };
     tracing::info!(

@@ -12,11 +12,12 @@ use kube::api::{ApiResource, DynamicObject, PostParams};
 use kube::core::GroupVersionKind;
 use kube::{Api, Client};
 use oarlock_sim::world::{self, Seedbed, SetKey, Timings, World};
-use oarlock_sim::{Cluster, RealClock};
+use oarlock_sim::{Cluster, ImageRegistry, RealClock};
 use serde_json::Value;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
+use crate::images::ExportRegistry;
 use crate::manifests::{self, HostAccount};
 
 /// The namespace of the sets.
@@ -90,6 +91,22 @@ impl InMemory {
             }
         });
         Ok(address)
+    }
+
+    /// Serves a registry until `stop`, from which images are pulled, and to which they are exported.
+    pub(crate) async fn serve_images(&self, stop: CancellationToken) -> anyhow::Result<ExportRegistry> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.context("cannot listen for a registry")?;
+        let registry = listener.local_addr().context("cannot listen for a registry")?.to_string();
+        tokio::spawn(async move {
+            tokio::select! {
+                served = ImageRegistry::default().serve(listener) => if let Err(error) = served {
+                    tracing::error!(%error, "the registry in memory is no longer served");
+                },
+                () = stop.cancelled() => {}
+            }
+        });
+        let mirror = Some(format!("http://{registry}"));
+        Ok(ExportRegistry { registry, secret: None, ca: None, hosts: Vec::new(), mirror })
     }
 
     /// Waits until a set has all its pods and each of them serves.

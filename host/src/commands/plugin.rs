@@ -12,7 +12,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
 use clap::{Args, Subcommand, ValueEnum};
-use oarlock_core::plugin::grant::{ANY_HOST_PATH, ScriptRule, TaskRule};
+use oarlock_core::plugin::grant::{ANY_HOST_PATH, ANY_REGISTRY, ScriptRule, TaskRule};
 use oarlock_core::plugin::manifest::{JSON_SCHEMA, Manifest};
 use oarlock_wasm::{CAPS, CompileWith, HelperTask, Inspection, Options, PluginState, Rejection, VetReport};
 use serde_json::Value;
@@ -255,7 +255,12 @@ fn task_text(rule: &TaskRule) -> String {
         path => format!("; hostPath {path}"),
     });
     let capabilities = rule.capabilities.iter().map(|name| format!("; capability {name}"));
-    format!("task {}{}", rule.name, builtins.chain(scripts).chain(paths).chain(capabilities).collect::<String>())
+    let registries = rule.registries.iter().map(|registry| match registry.as_str() {
+        ANY_REGISTRY => "; registries that the grant names".to_owned(),
+        registry => format!("; registry {registry}"),
+    });
+    let named = builtins.chain(scripts).chain(paths).chain(capabilities).chain(registries);
+    format!("task {}{}", rule.name, named.collect::<String>())
 }
 
 /// What its jobs may set in `spec.parameters`, and an admin in `config` of its grant: each setting with its description.

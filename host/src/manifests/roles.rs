@@ -9,7 +9,7 @@ use oarlock_api::{HostAccount, OARLOCK_GROUP, OPERATION_JOB_GROUP};
 use oarlock_core::cluster::object::Kind;
 use oarlock_core::plugin::grant::{Grant, Verb, WriteRule};
 use oarlock_core::plugin::names::is_dns_label;
-use oarlock_core::plugin::task::COLLECT_LOGS;
+use oarlock_core::plugin::task::{COLLECT_LOGS, COPY_IMAGE};
 use serde_json::{Value, json};
 use thiserror::Error;
 
@@ -180,6 +180,7 @@ impl GrantedAccess {
         }
         let named = Named { plugin, what: "writes" };
         let logs = if grant.allows_task(COLLECT_LOGS) { ", and of which logs" } else { "" };
+        let logs = if grant.allows_task(COPY_IMAGE) { ", and by which Secrets it pulls images," } else { logs };
         let comment =
             format!("What plugin {plugin} has the host write{logs} in the namespaces of its grant.{}", warning(grant));
         documents.push(RoleDocument { comment, content: named.role(&inside) });
@@ -209,6 +210,12 @@ impl GrantedAccess {
                 inside.entry((String::new(), resource.to_owned())).or_default().insert("get");
             }
             // The child of an OpsJob is where its pods are.
+            let jobs = (OPERATION_JOB_GROUP.to_owned(), "operationjobs".to_owned());
+            inside.entry(jobs).or_default().insert("create");
+        }
+        // The pull secrets of the pods whose images are copied: those that the OpsJob of somebody who may read them names.
+        if grant.allows_task(COPY_IMAGE) {
+            inside.entry((String::new(), "secrets".to_owned())).or_default().insert("get");
             let jobs = (OPERATION_JOB_GROUP.to_owned(), "operationjobs".to_owned());
             inside.entry(jobs).or_default().insert("create");
         }

@@ -34,7 +34,8 @@ fn tree(package: &str, target: &str, further: &[&str]) -> Vec<String> {
 }
 
 fn resolved(package: &str) -> BTreeSet<String> {
-    let in_components = ["oarlock-sdk", "addon", "dumplog", "eviction", "preflight", "reboot", "replace", "restart"];
+    let in_components =
+        ["oarlock-sdk", "addon", "dumplog", "exportimage", "eviction", "preflight", "reboot", "replace", "restart"];
     let target = if in_components.contains(&package) { COMPONENT } else { NATIVE };
     tree(package, target, &[]).into_iter().filter(|name| name != package).collect()
 }
@@ -137,7 +138,7 @@ fn plugins_depend_on_the_sdk_and_on_what_they_share_alone() {
         holds_its_list(plugin);
         assert_eq!(tree(plugin, NATIVE, &["--depth", "1"]), [plugin, "eviction", "oarlock-sdk"]);
     }
-    for plugin in ["addon", "dumplog", "preflight", "reboot"] {
+    for plugin in ["addon", "dumplog", "exportimage", "preflight", "reboot"] {
         holds_its_list(plugin);
         assert_eq!(tree(plugin, NATIVE, &["--depth", "1"]), [plugin, "oarlock-sdk"]);
     }
@@ -191,6 +192,7 @@ fn every_list_belongs_to_a_test() {
     let tested = [
         "addon",
         "dumplog",
+        "exportimage",
         "eviction",
         "oarlock-api",
         "oarlock-contract",

@@ -19,7 +19,8 @@ const CRATES_IO: &str = "registry+https://github.com/rust-lang/crates.io-index";
 /// What the whole workspace is built for, the image included, and what components are built for.
 const NATIVE: [&str; 3] = ["x86_64-unknown-linux-gnu", "x86_64-unknown-linux-musl", "aarch64-unknown-linux-musl"];
 const COMPONENT: &str = "wasm32-wasip2";
-const COMPONENTS: [&str; 7] = ["oarlock-sdk", "addon", "dumplog", "replace", "restart", "reboot", "preflight"];
+const COMPONENTS: [&str; 8] =
+    ["oarlock-sdk", "addon", "dumplog", "exportimage", "replace", "restart", "reboot", "preflight"];
 
 /// `deny.toml`. A key that is not here fails, so that none is written and not evaluated.
 #[derive(Deserialize)]

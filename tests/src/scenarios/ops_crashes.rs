@@ -15,9 +15,11 @@ use tokio::sync::Notify;
 use super::addons::{ADDON, taints};
 use super::drains::{REBOOT, bootable, workload};
 use super::dumplogs::{DUMPLOG, dumplog, file_of, keep_files, no_parts, talker};
+use super::exports::{EXPORTIMAGE, export, exported, runs};
 use super::on_nodes::{Plugin, grant, nodes};
 use super::ops_jobs::end_well;
 use super::reboots::{PREFLIGHT, reboots, until_free};
+use crate::image_registry::LocalRegistry;
 use crate::ops::{condition, judge, output, prepare};
 use crate::rig::{Rig, patiently};
 use crate::variants::Variant;
@@ -35,6 +37,8 @@ pub enum Deed {
     Addon,
     /// The logs of a pod with two containers are collected.
     Dumplog,
+    /// The image of a pod is exported.
+    Export,
     /// Two nodes are rebooted, and the second one is made anew under its name before its turn.
     Namesake,
     /// Two nodes are rebooted, and another job asks for them meanwhile.
@@ -47,6 +51,7 @@ impl Deed {
             Self::Preflight => PREFLIGHT,
             Self::Addon => ADDON,
             Self::Dumplog => DUMPLOG,
+            Self::Export => EXPORTIMAGE,
             Self::Reboot | Self::Stopped | Self::Namesake | Self::Contended => REBOOT,
         }
     }
@@ -79,6 +84,8 @@ pub struct CrashGround<'a> {
     runs: usize,
     /// Where hosts keep files.
     folder: Option<PathBuf>,
+    /// Where they export images to.
+    registry: Option<LocalRegistry>,
     /// The bug of the hosts, if they have one.
     pub variant: Option<Arc<dyn Variant>>,
 }
@@ -92,7 +99,9 @@ impl<'a> CrashGround<'a> {
         let history = prepare(rig).await?;
         grant(rig, deed.plugin()).await?;
         let folder = (deed == Deed::Dumplog).then(|| keep_files(rig));
-        Ok(Self { rig, deed, history, runs: 0, folder, variant: None })
+        let registry = (deed == Deed::Export).then(LocalRegistry::start).transpose()?;
+        rig.exports = registry.as_ref().map(LocalRegistry::of_host);
+        Ok(Self { rig, deed, history, runs: 0, folder, registry, variant: None })
     }
 
     /// Runs the deed on new nodes with a host that is killed at `point`, and judges what came of it. Yields the number of writes.
@@ -107,6 +116,8 @@ impl<'a> CrashGround<'a> {
             let [node, _] = &nodes;
             talker(self.rig, &name, node, &[("a", "seq -f 'a %g' 3; sleep 900"), ("b", "seq -f 'b %g' 2; sleep 900")])
                 .await?;
+        } else if deed == Deed::Export {
+            runs(self.rig, &name, &nodes[0], &format!("team/{name}:1")).await?;
         } else if self.runs == 1 {
             // Later they go back and forth between the nodes of earlier runs.
             workload(self.rig, "web", 2).await?;
@@ -114,7 +125,11 @@ impl<'a> CrashGround<'a> {
         let killed = Arc::new(Notify::new());
         let plan = if point.0 == 0 { Plan::none() } else { kill_at(point, killed.clone())? };
         self.start(plan).await?;
-        let spec = if deed == Deed::Dumplog { dumplog(self.rig, &format!("pod/{name}")) } else { deed.spec(&nodes) };
+        let spec = match deed {
+            Deed::Dumplog => dumplog(self.rig, &format!("pod/{name}")),
+            Deed::Export => export(self.rig, &name),
+            deed => deed.spec(&nodes),
+        };
         self.rig.create_ops(&name, spec.clone()).await?;
         let is_disturbed = AtomicBool::new(false);
         let ended = async |rig: &Rig| {
@@ -188,6 +203,11 @@ impl<'a> CrashGround<'a> {
                 ensure!(phase == "Succeeded" && texts.len() == 5 && of("a", 3) && of("b", 2), "{lines:#?} {job:#}");
                 no_parts(folder).await?;
             }
+            Deed::Export => {
+                let registry = self.registry.as_ref().context("it has a registry")?;
+                let (of, tag) = exported(&job, registry)?;
+                ensure!(phase == "Succeeded" && of == format!("custom/team/{name}") && tag.len() == 8, "{job:#}");
+            }
             Deed::Preflight => {
                 let healthy = output(&job, "result").pointer("/healthy_nodes").cloned();
                 ensure!(phase == "Succeeded" && healthy == Some(json!(nodes)), "{job:#}");
@@ -203,7 +223,7 @@ impl<'a> CrashGround<'a> {
 /// What happens to a job once a node is in work.
 async fn disturb(rig: &Rig, deed: Deed, (name, spec): (&str, &Value)) -> anyhow::Result<()> {
     match deed {
-        Deed::Reboot | Deed::Preflight | Deed::Addon | Deed::Dumplog => {}
+        Deed::Reboot | Deed::Preflight | Deed::Addon | Deed::Dumplog | Deed::Export => {}
         Deed::Stopped => rig.patch_ops(name, json!({"spec": {"stop": true}})).await?,
         Deed::Namesake => {
             let suffix = format!("{name}-b");

@@ -13,7 +13,7 @@ use crate::plugins;
 use crate::workspace::{cargo, components_folder, succeed, target_folder};
 
 /// The plugins of an image.
-pub(crate) const PLUGINS: [&str; 6] = ["addon", "dumplog", "replace", "restart", "reboot", "preflight"];
+pub(crate) const PLUGINS: [&str; 7] = ["addon", "dumplog", "exportimage", "replace", "restart", "reboot", "preflight"];
 
 /// The command `cargo xtask image`.
 pub(crate) fn build() -> anyhow::Result<ExitCode> {

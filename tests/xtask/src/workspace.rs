@@ -11,9 +11,10 @@ use anyhow::{Context as _, bail};
 pub(crate) const WASM_TARGET: &str = "wasm32-wasip2";
 
 /// The crates that are WebAssembly components.
-pub(crate) const COMPONENTS: [&str; 11] = [
+pub(crate) const COMPONENTS: [&str; 12] = [
     "addon",
     "dumplog",
+    "exportimage",
     "replace",
     "restart",
     "reboot",

@@ -56,6 +56,12 @@ impl Access {
         Self { verb: "get", resource, subresource: "log", namespace, ..Self::default() }
     }
 
+    /// To read a Secret.
+    pub fn to_secret(namespace: &str, name: &str) -> Self {
+        let (resource, namespace, name) = ("secrets".to_owned(), namespace.to_owned(), name.to_owned());
+        Self { verb: "get", resource, namespace, name, ..Self::default() }
+    }
+
     /// All that making a job of this type needs.
     pub fn to_create(kind: OpsType, has_own_script: bool) -> Vec<Self> {
         let script = has_own_script.then(|| Self::to_ops_jobs("create", "script"));

@@ -23,8 +23,8 @@ pub fn ops_key(name: &str) -> ObjectKey {
     ObjectKey { kind: ops_kind(), namespace: None, name: name.to_owned() }
 }
 
-/// The child of a job: its OperationJob. An addon runs these steps.
-pub fn child_of(job: &OpsJobView, spec: &OpsSpec, steps: &[AddonStep]) -> Value {
+/// The child of a job: its OperationJob. An addon runs these steps; an export has these parameters.
+pub fn child_of(job: &OpsJobView, spec: &OpsSpec, steps: &[AddonStep], of_export: Map<String, Value>) -> Value {
     let targets = job.targets.iter().flat_map(|resolved| &resolved.targets);
     let targets: Vec<Value> = targets.map(|(name, uid)| json!({"name": name, "uid": uid})).collect();
     let tolerated = spec.tolerated(targets.len());
@@ -48,6 +48,7 @@ pub fn child_of(job: &OpsJobView, spec: &OpsSpec, steps: &[AddonStep]) -> Value 
     if !steps.is_empty() {
         parameters.insert("steps".to_owned(), steps.iter().map(AddonStep::parameter).collect());
     }
+    parameters.extend(of_export);
     if !parameters.is_empty() {
         fields.insert("parameters".to_owned(), Value::Object(parameters));
     }

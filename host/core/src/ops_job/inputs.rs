@@ -12,6 +12,7 @@ use crate::job::spec::is_object_name;
 use crate::ops_job::addon::{SCRIPT, STEPS, StepSource, TemplateKind, is_script};
 use crate::ops_job::nearest::nearest;
 use crate::ops_job::spec::{OpsType, RuleBroken, refuse};
+use crate::plugin::names::is_dns_label;
 
 /// Most inputs of a job, and most bytes of the value of one.
 const INPUTS: usize = 5_000;
@@ -69,6 +70,8 @@ pub(super) struct Inputs {
     templates: Vec<StepSource>,
     scripts: Vec<StepSource>,
     mode: Option<String>,
+    /// The container whose image is exported.
+    pub(super) container: Option<String>,
 }
 
 impl Inputs {
@@ -129,9 +132,17 @@ impl Inputs {
                 self.scripts.push(StepSource::Script(script));
             }
             "mode" => match value {
-                "copy" | "commit" => single(&mut self.mode)?,
+                "copy" => single(&mut self.mode)?,
+                "commit" => return refuse(field, "mode commit is not served by this version: take copy"),
                 _ => return refuse(field, "mode is copy or commit"),
             },
+            "container" if is_dns_label(value) => single(&mut self.container)?,
+            "container" => {
+                return refuse(
+                    &format!("{field}.value"),
+                    format_args!("{} is no name of a container", shown(value, 64)),
+                );
+            }
             _ => {}
         }
         Ok(())

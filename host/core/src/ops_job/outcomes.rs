@@ -9,7 +9,7 @@ use oarlock_api::TargetDetail;
 use serde::Deserialize as _;
 use serde_json::{Value, json};
 
-use crate::child::fields::{flag, list};
+use crate::child::fields::{flag, list, text};
 use crate::job::state::cut;
 use crate::job::task::{StoredTask, tail};
 use crate::ops_job::spec::OpsType;
@@ -24,6 +24,8 @@ const ALL: usize = 256 * 1024;
 const MESSAGE: usize = 256;
 /// The task by which `dumplog` collects logs.
 const COLLECTED: &str = "logs";
+/// The task by which `exportimage` copies an image.
+const COPIED: &str = "copy";
 /// The reason of a target that never started, since others had failed.
 pub(super) const SKIPPED: &str = "Skipped";
 
@@ -46,6 +48,26 @@ pub struct TargetOutcome {
     pub steps: Vec<StepOutcome>,
     /// What a task says that has collected its logs.
     pub collected: Collected,
+    /// What a task says that has copied its image.
+    pub copied: ExportedTo,
+}
+
+/// What was copied of a pod.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ExportedTo {
+    /// The image in the registry, by registry, name and tag.
+    pub target: String,
+    /// Its digest.
+    pub digest: String,
+}
+
+impl ExportedTo {
+    fn read(extra: &BTreeMap<String, String>) -> Self {
+        let output = StoredTask::read(extra, COPIED).map(|task| task.output).unwrap_or_default();
+        let said: Value = serde_json::from_str(&output).unwrap_or_default();
+        let own = |name: &str| text(&said, name).unwrap_or_default().to_owned();
+        Self { target: own("/target"), digest: own("/digest") }
+    }
 }
 
 /// What was collected of the logs of a pod.
@@ -101,6 +123,7 @@ impl TargetOutcome {
             message: cut(&error.message, MESSAGE),
             steps: StepOutcome::all(&extra),
             collected: Collected::read(&extra),
+            copied: ExportedTo::read(&extra),
             exit_code: extra.remove("ExitCode"),
         }
     }
@@ -214,7 +237,8 @@ pub(super) fn outputs(kind: OpsType, outcomes: &Outcomes) -> Vec<Value> {
         OpsType::Preflight => of_checks(outcomes),
         OpsType::Addon => of_addons(outcomes),
         OpsType::Dumplog => of_logs(outcomes),
-        _ => of_reboots(outcomes),
+        OpsType::Exportimage => of_export(outcomes),
+        OpsType::Reboot => of_reboots(outcomes),
     };
     let mut room = ALL;
     let fits = |output: &Value| {
@@ -282,6 +306,18 @@ fn of_logs(Outcomes { targets, counts }: &Outcomes) -> Vec<Value> {
     let is_truncated = targets.iter().any(|one| one.collected.is_truncated);
     let left_out = left_out.into_iter().chain(is_truncated.then(|| output("truncated", "true")));
     all.into_iter().chain(rotated).chain(left_out).collect()
+}
+
+/// Where the image is, or why it is not there.
+fn of_export(Outcomes { targets, .. }: &Outcomes) -> Vec<Value> {
+    let Some(TargetOutcome { succeeded, message, copied, .. }) = targets.first() else { return Vec::new() };
+    if !succeeded {
+        return vec![output("status", "failed"), output("message", message)];
+    }
+    let said = format!("the image is in the registry as {}", copied.target);
+    let ExportedTo { target, digest } = copied;
+    let all = [("status", "completed"), ("target", target), ("digest", digest), ("message", &said)];
+    all.map(|(name, value)| output(name, value)).to_vec()
 }
 
 fn of_reboots(Outcomes { targets, counts }: &Outcomes) -> Vec<Value> {

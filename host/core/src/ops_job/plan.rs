@@ -6,17 +6,18 @@
 use std::collections::{BTreeSet, HashMap};
 
 use k8s_openapi::jiff::Timestamp;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::job::state::cut;
 use crate::job::time::{after_seconds, earliest, read_time};
 use crate::ops_job::addon::{AddonStep, StepsRefused};
 use crate::ops_job::child::child_of;
+use crate::ops_job::export::ExportedImage;
 use crate::ops_job::holders::Holders;
 use crate::ops_job::inputs::Scope;
 use crate::ops_job::outcomes::{JobFile, Outcomes, failures, outputs};
 use crate::ops_job::phases::{OpsStatus, Phase, Why};
-use crate::ops_job::pod_targets::{WorkloadPods, resolve_pods};
+use crate::ops_job::pod_targets::{PodFacts, WorkloadPods, resolve_pods};
 use crate::ops_job::spec::{OpsSpec, OpsType, RuleBroken};
 use crate::ops_job::targets::{Filters, Here, NodeFacts, Resolved, Selectors, Unresolved, resolve};
 use crate::ops_job::told::{busy_words, skipped_output, unresolved_words};
@@ -34,6 +35,9 @@ const ENDED: &str = "TargetsEnded";
 const STOPPING: &str = "Stopping";
 /// Why a host without files collects no logs.
 pub const NO_FILES: &str = "this host keeps no files: an admin has to start it with `--data DIR`";
+/// Why a host exports no image.
+pub const NO_REGISTRY: &str =
+    "this host has no registry to export to: an admin has to start it with `--export-registry HOST`";
 /// What a child waits for that the host itself has paused.
 const PAUSED: &str = "Paused";
 /// Seconds that the release of targets may take before a job has ended all the same.
@@ -127,6 +131,8 @@ pub struct OpsObservation<'a> {
     pub outcomes: Option<&'a Outcomes>,
     /// The file that it leaves.
     pub file: JobFile<'a>,
+    /// The host has a registry to export to.
+    pub exports: bool,
     /// This cluster.
     pub here: Here<'a>,
     /// The time.
@@ -174,6 +180,27 @@ impl Found {
             Some(pods) => resolve_pods(&selectors, filters, (pods, &self.nodes), here),
             None => resolve(&selectors, filters, &self.nodes, here),
         }
+    }
+
+    /// The pod among these targets whose image is exported.
+    pub fn exported_pod(&self, resolved: &Resolved) -> Option<&PodFacts> {
+        let (_, target) = resolved.targets.first()?;
+        self.pods.iter().flat_map(|found| &found.pods).find(|pod| pod.uid == *target)
+    }
+
+    /// The image that a job exports which asks for this; `None` of other types.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub fn exported(&self, asked: &OpsSpec, resolved: &Resolved) -> Result<Option<ExportedImage>, String> {
+        if asked.kind != OpsType::Exportimage {
+            return Ok(None);
+        }
+        let pod = self.exported_pod(resolved).ok_or_else(|| "its pod is gone".to_owned())?;
+        let namespace = resolved.namespace.as_deref().unwrap_or_default();
+        let may_use = |name: &str| asked.pull_secrets.iter().any(|(of, own)| of == namespace && own == name);
+        let exported = ExportedImage::of(&pod.images, asked.container.as_deref(), may_use);
+        exported.map(Some).map_err(|why| format!("pod {} {why}", pod.name))
     }
 
     /// The label of workspaces that all of these targets share.
@@ -327,9 +354,12 @@ impl<'a> Pass<'a> {
     }
 
     fn resolve(&mut self, spec: &OpsSpec, holders: &mut Holders) {
-        let OpsObservation { job, here, now, found, file, .. } = self.observed;
+        let OpsObservation { job, here, now, found, file, exports, .. } = self.observed;
         if spec.kind == OpsType::Dumplog && file == JobFile::NotKept {
             return self.fail(&Why::new("NotServed", NO_FILES));
+        }
+        if spec.kind == OpsType::Exportimage && !exports {
+            return self.fail(&Why::new("NotServed", NO_REGISTRY));
         }
         let Some(found) = found else {
             self.needs = Some(OpsNeed::Targets);
@@ -351,6 +381,9 @@ impl<'a> Pass<'a> {
             let resolved = found.resolve(spec, &spec.filters, here);
             return match resolved.and_then(|resolved| resolved.within(ROOM.saturating_sub(job.bytes))) {
                 Ok(resolved) => {
+                    if let Err(why) = found.exported(spec, &resolved) {
+                        return self.fail(&Why::new("Invalid", format!("spec.inputs: {why}")));
+                    }
                     let shared = found.shared_workspace(&resolved);
                     self.effects.push(Effect::StoreTargets(resolved, shared));
                 }
@@ -359,6 +392,14 @@ impl<'a> Pass<'a> {
         };
         if !self.takes_targets(holders) {
             return;
+        }
+        match found.exported(spec, resolved) {
+            Err(why) => return self.fail(&Why::new("PodNotFound", why)),
+            Ok(Some(exported)) => {
+                self.status.rest.insert("addedInputs".to_owned(), exported.added_inputs());
+                self.status.rest.insert("export".to_owned(), exported.status());
+            }
+            Ok(None) => {}
         }
         let skipped = resolved.skipped.len();
         let rest = if skipped == 0 { String::new() } else { format!(", {skipped} skipped") };
@@ -400,9 +441,23 @@ impl<'a> Pass<'a> {
             Some(Found { steps: Err(refused), .. }) => return self.fail(&of_steps(refused)),
             Some(Found { steps: Ok(steps), .. }) => steps,
         };
+        let of_export = match self.export_parameters(spec) {
+            Ok(parameters) => parameters,
+            Err(why) => return self.fail(&Why::new("Invalid", why)),
+        };
         let scripts = spec.script.iter().chain(steps.iter().map(|step| &step.script));
         self.effects.extend(scripts.cloned().map(Effect::StoreScript));
-        self.effects.push(Effect::CreateChild(child_of(self.observed.job, spec, steps)));
+        self.effects.push(Effect::CreateChild(child_of(self.observed.job, spec, steps, of_export)));
+    }
+
+    /// What the child of an export is told, of what the status says.
+    fn export_parameters(&self, spec: &OpsSpec) -> Result<Map<String, Value>, String> {
+        if spec.kind != OpsType::Exportimage {
+            return Ok(Map::new());
+        }
+        let exported = ExportedImage::read(&self.observed.job.status.rest).zip(self.observed.job.created);
+        let (exported, created) = exported.ok_or_else(|| "its status does not say what is exported".to_owned())?;
+        exported.parameters(created)
     }
 
     /// What the condition of a job that is ended by force says.

@@ -104,6 +104,7 @@ impl Stage {
             found,
             outcomes,
             file: self.file,
+            exports: true,
             here: HERE,
             now: at(self.second),
         };

@@ -9,7 +9,10 @@ use serde_json::Value;
 
 use crate::child::fields::text;
 use crate::job::time::read_time;
-use crate::ops_job::targets::{Filters, Here, MOST, NodeFacts, Resolved, Selectors, SkipReason, Skipped, Unresolved};
+use crate::ops_job::export::PodImages;
+use crate::ops_job::targets::{
+    Filters, Here, Index, MOST, NodeFacts, Resolved, Selectors, SkipReason, Skipped, Unresolved,
+};
 
 /// A pod as far as it decides here.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -20,10 +23,12 @@ pub struct PodFacts {
     pub uid: String,
     /// The node that it is bound to.
     pub node: Option<String>,
-    /// When it was made.
-    pub created: Option<Timestamp>,
     /// Its phase.
     pub phase: String,
+    /// When it was made.
+    pub created: Option<Timestamp>,
+    /// Its images, where these are asked for.
+    pub images: PodImages,
 }
 
 impl PodFacts {
@@ -36,9 +41,15 @@ impl PodFacts {
             name: text(pod, "/metadata/name")?.to_owned(),
             uid: text(pod, "/metadata/uid")?.to_owned(),
             node: text(pod, "/spec/nodeName").filter(|node| !node.is_empty()).map(str::to_owned),
-            created: read_time(text(pod, "/metadata/creationTimestamp")),
             phase: text(pod, "/status/phase").unwrap_or_default().to_owned(),
+            created: read_time(text(pod, "/metadata/creationTimestamp")),
+            images: PodImages::read(pod),
         })
+    }
+
+    /// The newest that runs, or else the newest, has the most of this.
+    fn newness(&self) -> (bool, Option<Timestamp>, &str) {
+        (self.phase == "Running", self.created, &self.name)
     }
 
     /// The node that it is on, unless it has ended.
@@ -66,35 +77,27 @@ pub fn resolve_pods(
     (found, nodes): (&WorkloadPods, &[NodeFacts]),
     here: Here<'_>,
 ) -> Result<Resolved, Unresolved> {
-    if let Some(other) = selectors.cluster.as_ref().filter(|cluster| *cluster != here.cluster) {
-        return Err(Unresolved::ClusterUnknown(other.clone()));
-    }
+    let index = Index::of(selectors, filters, nodes, here)?;
     if let Some(other) = selectors.workspace.as_ref().filter(|workspace| **workspace != found.namespace) {
         return Err(Unresolved::WorkspaceNotFound(other.clone()));
     }
-    let is_called = |node: &NodeFacts, name: &String| node.name == *name || node.host == *name;
-    let unknown = filters.excluded.iter().find(|name| !nodes.iter().any(|node| is_called(node, name)));
-    if let Some(unknown) = unknown.filter(|_| !filters.may_exclude_nobody) {
-        return Err(Unresolved::ExcludedNotFound(unknown.clone()));
-    }
-    let by_name = selectors.nodes.iter().map(|name| (name, nodes.iter().find(|node| node.name == *name)));
-    let by_host = selectors.hosts.iter().map(|host| (host, nodes.iter().find(|node| node.host == *host)));
-    let mut wanted = BTreeSet::new();
-    for (name, node) in by_name.chain(by_host) {
-        wanted.insert(node.ok_or_else(|| Unresolved::NodeNotFound(name.clone()))?.name.as_str());
-    }
-    let is_excluded = |name: &str| {
-        nodes.iter().any(|node| node.name == name && filters.excluded.iter().any(|own| is_called(node, own)))
-    };
-    let (mut resolved, mut left_out) =
-        (Resolved { namespace: Some(found.namespace.clone()), ..Resolved::default() }, BTreeSet::new());
+    let (named, of_hosts) = index.selected(selectors)?;
+    let wanted: BTreeSet<&str> = named.into_iter().chain(of_hosts).map(|node| node.name.as_str()).collect();
+    let excluded: BTreeSet<&str> =
+        nodes.iter().filter(|node| filters.excludes(node)).map(|node| node.name.as_str()).collect();
+    let mut resolved = Resolved { namespace: Some(found.namespace.clone()), ..Resolved::default() };
+    let (mut left_out, mut chosen) = (BTreeSet::new(), Vec::new());
     for pod in &found.pods {
         match pod.node.as_deref() {
             node if !wanted.is_empty() && !node.is_some_and(|node| wanted.contains(node)) => {}
-            Some(node) if is_excluded(node) => drop(left_out.insert(node.to_owned())),
-            _ => resolved.targets.push((pod.name.clone(), pod.uid.clone())),
+            Some(node) if excluded.contains(node) => drop(left_out.insert(node.to_owned())),
+            _ => chosen.push(pod),
         }
     }
+    if filters.newest_alone {
+        chosen = chosen.into_iter().max_by_key(|pod| pod.newness()).into_iter().collect();
+    }
+    resolved.targets = chosen.into_iter().map(|pod| (pod.name.clone(), pod.uid.clone())).collect();
     let skipped = left_out.into_iter().map(|node| Skipped { node, reason: SkipReason::Excluded });
     resolved.skipped = skipped.collect();
     resolved.targets.sort();
@@ -111,7 +114,7 @@ mod tests {
 
     fn pod(name: &str, node: &str, phase: &str) -> PodFacts {
         let node = Some(node.to_owned()).filter(|node| !node.is_empty());
-        PodFacts { name: name.into(), uid: format!("u-{name}"), node, phase: phase.into(), created: None }
+        PodFacts { name: name.into(), uid: format!("u-{name}"), node, phase: phase.into(), ..PodFacts::default() }
     }
 
     fn node(name: &str) -> NodeFacts {
@@ -160,6 +163,11 @@ mod tests {
         assert_eq!(refused(other, Filters::default()), Unresolved::WorkspaceNotFound("other".into()));
         let away = Selectors { cluster: Some("away".into()), ..Selectors::default() };
         assert_eq!(refused(away, Filters::default()), Unresolved::ClusterUnknown("away".into()));
+        let twins = [node("n1"), NodeFacts { host: "host-n1".into(), ..node("n2") }];
+        let of_host = Selectors { hosts: owned(&["host-n1"]), ..Selectors::default() };
+        let here = Here { cluster: "here", node: None };
+        let refused_twins = resolve_pods(&of_host, &Filters::default(), (&found(), &twins), here).unwrap_err();
+        assert_eq!(refused_twins, Unresolved::HostOfTwo("host-n1".into(), ["n1".into(), "n2".into()]));
         let typo = Filters { excluded: owned(&["n8"]), ..Filters::default() };
         assert_eq!(refused(Selectors::default(), typo), Unresolved::ExcludedNotFound("n8".into()));
         let all = Filters { excluded: owned(&["n1"]), ..Filters::default() };

@@ -6,7 +6,7 @@
 use serde_json::{Map, Value};
 
 use crate::child::fields::{flag, list, text};
-use crate::job::spec::PARAMETERS_BYTES;
+use crate::job::spec::{PARAMETERS_BYTES, is_object_name};
 use crate::ops_job::addon::StepSource;
 use crate::ops_job::check::check_parameters;
 use crate::ops_job::inputs::{Inputs, Scope};
@@ -14,7 +14,8 @@ use crate::ops_job::ratio::Ratio;
 use crate::ops_job::targets::{Extent, Filters};
 
 /// The fields that not every type has.
-pub(super) const FIELDS_OF_TYPES: [(&str, &[OpsType]); 9] = [
+pub(super) const FIELDS_OF_TYPES: [(&str, &[OpsType]); 10] = [
+    ("pullSecrets", &[OpsType::Exportimage]),
     ("batchCount", &[OpsType::Addon, OpsType::Preflight, OpsType::Reboot]),
     ("availableRatio", &[OpsType::Addon, OpsType::Preflight, OpsType::Reboot]),
     ("securityUpgrade", &[OpsType::Addon, OpsType::Preflight]),
@@ -29,6 +30,8 @@ pub(super) const FIELDS_OF_TYPES: [(&str, &[OpsType]); 9] = [
 const LOGS_AT_ONCE: usize = 8;
 /// Most nodes that are left out.
 const EXCLUDED: usize = 5_000;
+/// Most pull secrets of an export: the policy asks for the right to read each.
+pub(super) const PULL_SECRETS: usize = 4;
 /// The field of the time to live.
 const TTL: &str = "ttlSecondsAfterFinished";
 
@@ -80,11 +83,6 @@ impl OpsType {
     pub const fn is_for_nodes(self) -> bool {
         matches!(self, Self::Addon | Self::Preflight | Self::Reboot)
     }
-
-    /// True where this version can do it.
-    pub const fn is_served(self) -> bool {
-        matches!(self, Self::Addon | Self::Preflight | Self::Reboot | Self::Dumplog)
-    }
 }
 
 /// A field that breaks a rule.
@@ -134,6 +132,10 @@ pub struct OpsSpec {
     pub parameters: Map<String, Value>,
     /// The script that these name by its digest.
     pub script: Option<String>,
+    /// The container whose image is exported; the first of its pod where none is named.
+    pub container: Option<String>,
+    /// The pull secrets that may be used for that, by namespace and name.
+    pub pull_secrets: Vec<(String, String)>,
 }
 
 /// Most names of nodes that are asked for one by one.
@@ -174,19 +176,6 @@ impl OpsSpec {
             && self.scope.workspace.is_none()
             && self.filters.excluded.is_empty();
         if alone { nodes } else { &[] }
-    }
-}
-
-impl OpsSpec {
-    /// Itself, where this version can do what it asks for.
-    ///
-    /// # Errors
-    /// The field that says so.
-    pub fn if_served(self) -> Result<Self, RuleBroken> {
-        if self.kind.is_served() {
-            return Ok(self);
-        }
-        refuse("type", format_args!("{} is not served by this version", self.kind.word()))
     }
 }
 
@@ -245,13 +234,21 @@ impl OpsSpec {
         if excluded.len() > EXCLUDED || !excluded.iter().all(is_name) {
             return refuse("excludedNodes", format_args!("at most {EXCLUDED} names of nodes, of 1 to 253 characters"));
         }
+        let secrets = list(spec, "/pullSecrets");
+        let pull_secrets: Vec<(String, String)> = secrets.iter().filter_map(secret_name).collect();
+        if secrets.len() > PULL_SECRETS || pull_secrets.len() < secrets.len() {
+            return refuse(
+                "pullSecrets",
+                format_args!("at most {PULL_SECRETS} names of Secrets, each with its namespace"),
+            );
+        }
         let filters = filters(spec, kind, count("replica")?.unwrap_or(0));
         let (parameters, script) = match kind {
             OpsType::Preflight => check_parameters(spec).map(|(parameters, script)| (parameters, Some(script)))?,
             OpsType::Addon => (flagged("waitUntilIdle", flag(spec, "/securityUpgrade").then_some(true)), None),
             _ => (flagged("drain", inputs.drain), None),
         };
-        let (scope, steps) = (inputs.scope.clone(), inputs.steps());
+        let (scope, container, steps) = (inputs.scope.clone(), inputs.container.clone(), inputs.steps());
         whole(spec, TTL)?;
         let bytes = Value::Object(parameters.clone()).to_string().len();
         if bytes > PARAMETERS_BYTES {
@@ -270,8 +267,16 @@ impl OpsSpec {
             timeout: Some(seconds("timeoutSecond", defaults.timeout)?).filter(|seconds| *seconds > 0),
             parameters,
             script,
+            container,
+            pull_secrets,
         })
     }
+}
+
+/// The namespace and name of a Secret.
+fn secret_name(secret: &Value) -> Option<(String, String)> {
+    let (namespace, name) = (text(secret, "/namespace")?, text(secret, "/name")?);
+    (is_object_name(namespace) && is_object_name(name)).then(|| (namespace.to_owned(), name.to_owned()))
 }
 
 /// A parameter that is true or false, where it is given.
@@ -304,6 +309,7 @@ fn filters(spec: &Value, kind: OpsType, replica: usize) -> Filters {
         unschedulable: keeps_off,
         spares_busy: is_check && flag(spec, "/securityUpgrade"),
         busy_last: kind == OpsType::Addon && flag(spec, "/securityUpgrade"),
+        newest_alone: kind == OpsType::Exportimage,
         replica,
     }
 }

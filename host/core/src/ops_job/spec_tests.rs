@@ -6,7 +6,7 @@ use super::*;
 use crate::cluster::scripts::sha256;
 
 fn read(spec: &Value) -> Result<OpsSpec, String> {
-    OpsSpec::read(spec, Defaults::default()).and_then(OpsSpec::if_served).map_err(|broken| broken.message())
+    OpsSpec::read(spec, Defaults::default()).map_err(|broken| broken.message())
 }
 
 fn with(mut spec: Value, more: &Value) -> Value {
@@ -63,7 +63,14 @@ fn what_breaks_a_rule_is_named_with_its_field_and_the_rule() {
             "spec.inputs[1]: one drain at most",
         ),
         (with(preflight(), &json!({"env": {"A": "a\u{0}"}})), "spec.env.A: text by name, without NUL"),
-        (with(json!({"type": "exportimage"}), &input("workload", "a/pod/b")), "spec.type: exportimage is not served"),
+        (
+            with(json!({"type": "exportimage"}), &input("container", "a/b")),
+            "spec.inputs[0].value: a/b is no name of a container",
+        ),
+        (
+            with(json!({"type": "exportimage", "pullSecrets": [{"name": "a"}]}), &input("workload", "a/pod/b")),
+            "spec.pullSecrets: at most 4 names of Secrets",
+        ),
         (with(reboot(), &json!({"inputs": []})), "spec.inputs: 1 to 5000"),
         (
             with(reboot(), &json!({"inputs": vec![json!({"name": "workload", "value": "a/pod/b"}); 5]})),

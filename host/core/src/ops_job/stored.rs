@@ -58,7 +58,7 @@ impl StoredOps {
         };
         let spec = match unread(document) {
             Some(why) => Err(RuleBroken::of_all(why)),
-            None => OpsSpec::read(raw, defaults).and_then(OpsSpec::if_served),
+            None => OpsSpec::read(raw, defaults),
         };
         let summary = OpsSummary::read(document);
         Some(Self { view, summary, finalizers, spec }.without_what_has_had_its_effect())
@@ -90,6 +90,8 @@ impl StoredOps {
             let parameters: usize = spec.parameters.values().map(memory_of).sum();
             let script = spec.script.as_ref().map_or(0, String::len);
             let steps: usize = spec.steps.iter().map(StepSource::bytes).sum();
+            let secrets = spec.pull_secrets.iter().map(|(namespace, name)| namespace.len() + name.len());
+            let steps = steps + secrets.sum::<usize>();
             of_texts(nodes) + of_texts(hosts) + of_texts(workloads) + excluded + parameters + script + steps
         });
         let of_targets = self.view.targets.as_ref().map_or(0, |resolved| {

@@ -102,6 +102,15 @@ pub struct Filters {
     pub busy_last: bool,
     /// So many are taken of a workspace or cluster; 0 for all.
     pub replica: usize,
+    /// Of pods the newest is taken, of those that run if one does.
+    pub newest_alone: bool,
+}
+
+impl Filters {
+    /// True where a node is left out by its name or host.
+    pub(super) fn excludes(&self, node: &NodeFacts) -> bool {
+        self.excluded.contains(&node.name) || self.excluded.contains(&node.host)
+    }
 }
 
 /// The id of this cluster, and the node that the host itself runs on.
@@ -250,14 +259,7 @@ pub fn resolve(
     nodes: &[NodeFacts],
     here: Here<'_>,
 ) -> Result<Resolved, Unresolved> {
-    if let Some(other) = selectors.cluster.as_ref().filter(|cluster| *cluster != here.cluster) {
-        return Err(Unresolved::ClusterUnknown(other.clone()));
-    }
-    let index = Index::of(nodes);
-    let unknown = filters.excluded.iter().find(|name| index.find(name).is_none());
-    if let Some(unknown) = unknown.filter(|_| !filters.may_exclude_nobody) {
-        return Err(Unresolved::ExcludedNotFound(unknown.clone()));
-    }
+    let index = Index::of(selectors, filters, nodes, here)?;
     let (chosen, is_named) = choose(selectors, nodes, &index)?;
     let asked = Asked { is_named, is_wide: !is_named && selectors.of_workload.is_none() };
     let mut resolved = Resolved::default();
@@ -286,16 +288,42 @@ pub fn resolve(
 }
 
 /// Nodes by name and by host.
-struct Index<'a> {
+pub(super) struct Index<'a> {
     by_name: HashMap<&'a str, &'a NodeFacts>,
     by_host: HashMap<&'a str, Vec<&'a NodeFacts>>,
 }
 
 impl<'a> Index<'a> {
-    fn of(nodes: &'a [NodeFacts]) -> Self {
+    /// The nodes of this cluster, which the job has to be for. Whatever it leaves out is among them.
+    pub(super) fn of(
+        selectors: &Selectors,
+        filters: &Filters,
+        nodes: &'a [NodeFacts],
+        here: Here<'_>,
+    ) -> Result<Self, Unresolved> {
+        if let Some(other) = selectors.cluster.as_ref().filter(|cluster| *cluster != here.cluster) {
+            return Err(Unresolved::ClusterUnknown(other.clone()));
+        }
         let mut by_host: HashMap<&str, Vec<&NodeFacts>> = HashMap::new();
         nodes.iter().for_each(|node| by_host.entry(&node.host).or_default().push(node));
-        Self { by_name: nodes.iter().map(|node| (node.name.as_str(), node)).collect(), by_host }
+        let index = Self { by_name: nodes.iter().map(|node| (node.name.as_str(), node)).collect(), by_host };
+        let unknown = filters.excluded.iter().find(|name| index.find(name).is_none());
+        match unknown.filter(|_| !filters.may_exclude_nobody) {
+            Some(unknown) => Err(Unresolved::ExcludedNotFound(unknown.clone())),
+            None => Ok(index),
+        }
+    }
+
+    /// The nodes that are selected by name, and those that are by host.
+    pub(super) fn selected(
+        &self,
+        selectors: &Selectors,
+    ) -> Result<(Vec<&'a NodeFacts>, Vec<&'a NodeFacts>), Unresolved> {
+        let of_name = |name: &String| {
+            self.by_name.get(name.as_str()).copied().ok_or_else(|| Unresolved::NodeNotFound(name.clone()))
+        };
+        let named = selectors.nodes.iter().map(of_name).collect::<Result<_, _>>()?;
+        Ok((named, selectors.hosts.iter().map(|host| self.of_host(host)).collect::<Result<_, _>>()?))
     }
 
     /// The node of this name, or else of this host.
@@ -320,11 +348,7 @@ fn choose<'a>(
     nodes: &'a [NodeFacts],
     index: &Index<'a>,
 ) -> Result<(BTreeMap<&'a str, &'a NodeFacts>, bool), Unresolved> {
-    let not_found = |name: &str| Unresolved::NodeNotFound(name.to_owned());
-    let named =
-        selectors.nodes.iter().map(|name| index.by_name.get(name.as_str()).copied().ok_or_else(|| not_found(name)));
-    let named: Vec<&NodeFacts> = named.collect::<Result<_, _>>()?;
-    let of_hosts: Vec<&NodeFacts> = selectors.hosts.iter().map(|host| index.of_host(host)).collect::<Result<_, _>>()?;
+    let (named, of_hosts) = index.selected(selectors)?;
     let of_workload = selectors.of_workload.as_ref();
     let of_workspace = |node: &NodeFacts| selectors.workspace.is_none() || node.workspace == selectors.workspace;
     if let Some(workspace) = selectors.workspace.as_ref().filter(|_| !nodes.iter().any(of_workspace)) {
@@ -354,9 +378,8 @@ fn choose<'a>(
 
 /// The first reason for which a node is left out.
 fn skip_reason(node: &NodeFacts, filters: &Filters, asked: Asked) -> Option<SkipReason> {
-    let is_excluded = filters.excluded.contains(&node.name) || filters.excluded.contains(&node.host);
     let reasons = [
-        (SkipReason::Excluded, is_excluded),
+        (SkipReason::Excluded, filters.excludes(node)),
         (SkipReason::Deleting, node.is_deleting),
         (SkipReason::ControlPlane, filters.control_plane.holds(asked) && node.is_control_plane),
         (SkipReason::NotReady, filters.not_ready.holds(asked) && !node.is_ready),

@@ -8,13 +8,14 @@ use std::collections::{BTreeSet, HashMap};
 use serde_json::{Map, Value, json};
 
 use crate::job::bound::shown;
+use crate::job::spec::is_object_name;
 use crate::ops_job::access::Access;
 use crate::ops_job::addon::StepsRefused;
 use crate::ops_job::body::{Body, FieldValidation};
 use crate::ops_job::holders::{HeldPlace, PlaceTaken};
 use crate::ops_job::plan::{Found, ROOM};
 use crate::ops_job::refusal::{Code, OpsRefusal};
-use crate::ops_job::spec::{OpsSpec, OpsType};
+use crate::ops_job::spec::{OpsSpec, OpsType, PULL_SECRETS};
 use crate::ops_job::targets::{Filters, Here, Resolved, Unresolved};
 use crate::ops_job::told::{busy_words, unresolved_words};
 use crate::ops_job::view::place;
@@ -164,6 +165,10 @@ impl Judge<'_> {
             .resolve(asked, &filters, self.here)
             .and_then(|resolved| resolved.within(ROOM.saturating_sub(bytes)))
             .map_err(|unresolved| of_unresolved(&unresolved))?;
+        if let Err(why) = found.exported(asked, &resolved) {
+            return refused(Code::BadRequest, format!("inputs: {why}"));
+        }
+        let secrets = self.pull_secrets(found, &resolved)?;
         match &self.facts.taken {
             None => {
                 let places = resolved.targets.iter().map(|(_, uid)| place(Some(asked.kind), uid));
@@ -175,6 +180,9 @@ impl Judge<'_> {
         let mut spec = self.body.spec.clone();
         if let Some(excluded) = excluded {
             spec.insert("excludedNodes".to_owned(), json!(excluded));
+        }
+        if !secrets.is_empty() {
+            spec.insert("pullSecrets".to_owned(), json!(secrets));
         }
         // A workload that is named without its namespace does not tell it.
         let workspace = of_workload.or_else(|| found.shared_workspace(&resolved));
@@ -237,6 +245,17 @@ impl Judge<'_> {
             Some(denied) => refused(Code::Forbidden, format!("inputs: you may not {}", denied.words())),
             None => Ok(()),
         }
+    }
+
+    /// The pull secrets of the pod whose image is exported, as far as the caller may read them: others are not used for him.
+    fn pull_secrets(&self, found: &Found, resolved: &Resolved) -> Result<Vec<Value>, Held> {
+        let pod = found.exported_pod(resolved).filter(|_| self.body.asked.kind == OpsType::Exportimage);
+        let (Some(pod), Some(namespace)) = (pod, &resolved.namespace) else { return Ok(Vec::new()) };
+        let names = pod.images.secrets.iter().filter(|name| is_object_name(name)).take(PULL_SECRETS);
+        let all: Vec<Access> = names.map(|name| Access::to_secret(namespace, name)).collect();
+        self.denied(&all)?;
+        let readable = all.iter().filter(|access| self.may(access) == Some(true));
+        Ok(readable.map(|Access { namespace, name, .. }| json!({"namespace": namespace, "name": name})).collect())
     }
 
     /// The workloads that are meant, of those that the caller may read.

@@ -59,7 +59,7 @@ impl Target<'_> {
         let mut spec = match task {
             Task::RunOnNode(run) => self.run_on_node(request, run, digest.as_deref()),
             Task::CheckPod(check) => self.check_pod(check, count),
-            Task::CollectLogs => json!({}),
+            Task::CollectLogs | Task::CopyImage(_) => json!({}),
         };
         let script = digest.as_deref().map(scripts::name_of);
         let mut annotations = Map::from_iter([(JOB.to_owned(), json!(self.round.job.key.to_string()))]);
@@ -95,7 +95,8 @@ impl Target<'_> {
         let target = json!({"namespace": self.key.namespace, "name": self.name, "uid": self.stored.uid});
         let made = self.round.object.metadata.creation_timestamp.as_ref();
         let until = made.map(|made| made.0.to_string());
-        let spec = json!({"kind": request.kind, "arguments": request.arguments, "target": target, "until": until});
+        let grant = self.round.serving().map(|plugin| plugin.grant.hosts_of_copies()).unwrap_or_default();
+        let spec = json!({"kind": request.kind, "arguments": request.arguments, "target": target, "until": until, "hosts": grant});
         json!({"metadata": metadata, "spec": spec})
     }
 

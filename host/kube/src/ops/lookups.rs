@@ -10,10 +10,11 @@ use oarlock_core::child::node;
 use oarlock_core::cluster::object::{Kind, ObjectKey};
 use oarlock_core::job::spec::is_object_name;
 use oarlock_core::ops_job::addon::{AddonStep, StepSource, StepsRefused, TemplateKind, addon_templates, steps};
+use oarlock_core::ops_job::export::PodImages;
 use oarlock_core::ops_job::plan::Found;
 use oarlock_core::ops_job::pod_targets::{PodFacts, WorkloadPods};
 use oarlock_core::ops_job::policy::{POLICIES, POLICY_KINDS, gap};
-use oarlock_core::ops_job::spec::OpsSpec;
+use oarlock_core::ops_job::spec::{OpsSpec, OpsType};
 use oarlock_core::ops_job::targets::NodeFacts;
 use oarlock_core::ops_job::workload::{WorkloadName, busies, controller};
 use serde_json::Value;
@@ -29,9 +30,11 @@ static NODE: LazyLock<Projection> = LazyLock::new(|| Projection::of_object(&node
 static SHIPPED: LazyLock<Vec<Value>> =
     LazyLock::new(|| serde_saphyr::from_multiple(oarlock_api::OPS_ADMISSION).unwrap_or_default());
 
-/// The fields of pods that decide here.
-fn fields() -> Projection {
-    Projection::of_object(&PodFacts::FIELDS.map(str::to_owned))
+/// The fields of pods that decide for jobs of this type.
+fn fields(kind: OpsType) -> Projection {
+    let images = if kind == OpsType::Exportimage { &PodImages::FIELDS[..] } else { &[] };
+    let all = PodFacts::FIELDS.iter().chain(images).map(|field| (*field).to_owned());
+    Projection::of_object(&all.collect::<Vec<_>>())
 }
 
 impl Ops {
@@ -41,7 +44,7 @@ impl Ops {
     /// The API server's sentence.
     async fn busy_nodes(&self, system: &[&str]) -> Result<BTreeSet<String>, ReadFailed> {
         let busy = |pod: Value| busies(&pod, system).map(str::to_owned);
-        Ok(self.list(Kind::pod(), Selected::default(), &fields(), busy).await?.into_iter().collect())
+        Ok(self.list(Kind::pod(), Selected::default(), &fields(OpsType::Addon), busy).await?.into_iter().collect())
     }
 
     /// What the targets of a job are found by, of these workloads.
@@ -51,7 +54,7 @@ impl Ops {
     pub async fn find(&self, asked: &OpsSpec, workloads: &[String], system: &[&str]) -> Result<Found, ReadFailed> {
         let (mut of_workloads, mut of_pods, mut missing) = (BTreeSet::new(), None, None);
         for words in workloads {
-            let Some(found) = self.pods_of(words).await? else {
+            let Some(found) = self.pods_of(words, asked.kind).await? else {
                 missing = missing.or_else(|| Some(words.clone()));
                 continue;
             };
@@ -133,7 +136,7 @@ impl Ops {
         Ok(nodes)
     }
 
-    async fn pods_of(&self, words: &str) -> Result<Option<WorkloadPods>, ReadFailed> {
+    async fn pods_of(&self, words: &str, of: OpsType) -> Result<Option<WorkloadPods>, ReadFailed> {
         let Some(WorkloadName { kind, namespace, name }) = WorkloadName::read(words) else { return Ok(None) };
         let key = ObjectKey { kind: kind.clone(), namespace: Some(namespace.clone()), name };
         let Some(workload) = self.cluster.link.stored(&key).await? else { return Ok(None) };
@@ -148,14 +151,14 @@ impl Ops {
                 let is_own = controller(&set).is_some_and(|owner| owners.contains(owner));
                 set.pointer("/metadata/uid").and_then(Value::as_str).filter(|_| is_own).map(str::to_owned)
             };
-            let sets = self.list(Kind::new("apps/v1", "ReplicaSet"), there, &fields(), own).await?;
+            let sets = self.list(Kind::new("apps/v1", "ReplicaSet"), there, &fields(of), own).await?;
             owners.extend(sets);
         }
         let of_pod = |pod: Value| {
             let is_own = controller(&pod).is_some_and(|owner| owners.contains(owner));
             PodFacts::read(&pod).filter(|_| is_own)
         };
-        let pods = self.list(Kind::pod(), there, &fields(), of_pod).await?;
+        let pods = self.list(Kind::pod(), there, &fields(of), of_pod).await?;
         Ok(Some(WorkloadPods { pods, namespace }))
     }
 }

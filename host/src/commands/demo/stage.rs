@@ -116,6 +116,7 @@ impl Stage {
         if kruise {
             furnished.world.install_kruise().await.context("OpenKruise cannot be installed")?;
         }
+        let exports = furnished.serve_images(CancellationToken::new()).await?;
         let process = Host::start(HostOptions {
             client: furnished.client.clone(),
             plugins: directory,
@@ -126,7 +127,7 @@ impl Stage {
             namespace: HOST_NAMESPACE.to_owned(),
             resync: RESYNC,
             tasks: TaskSettings::default(),
-            place: HostPlace { artefacts: Some(artefacts), ..HostPlace::default() },
+            place: HostPlace { artefacts: Some(artefacts), exports: Some(exports), ..HostPlace::default() },
             memory_limit: None,
         })
         .await?;

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
 use clap::Args;
-use oarlock_core::plugin::grant::{ANY_HOST_PATH, API_VERSION, Grant, KIND};
+use oarlock_core::plugin::grant::{ANY_HOST_PATH, ANY_REGISTRY, API_VERSION, Grant, KIND};
 use oarlock_core::plugin::manifest::{Manifest, TargetKind};
 use serde_json::{Value, json};
 
@@ -20,7 +20,7 @@ Examples:
   oarlock plugin grant reboot.wasm --namespace ops >> grants.yaml       one for nodes names the namespaces whose jobs may use it
 
 It grants all that the plugin asks for: read each `reason` first. Which directories of nodes its checks may read, where it leaves that to
-you, say yourself: `hostPaths: [/opt/checks]` in its `tasks`. Whether OpsJobs may bring scripts of their own to it as well: `scripts: [template, input]`.";
+you, say yourself: `hostPaths: [/opt/checks]` in its `tasks`. So you do from which registries images are copied: `registries: [docker.io]`, with `authHosts`. Whether OpsJobs may bring scripts of their own to it as well: `scripts: [template, input]`.";
 
 /// Arguments of `oarlock plugin grant`.
 #[derive(Debug, Args)]
@@ -71,6 +71,7 @@ fn named(manifest: &Manifest) -> Grant {
     let mut grant = Grant::of_all(manifest);
     for rule in &mut grant.tasks {
         rule.host_paths.retain(|path| path != ANY_HOST_PATH);
+        rule.registries.retain(|registry| registry != ANY_REGISTRY);
         rule.scripts = rule.scripts.at_least();
     }
     grant

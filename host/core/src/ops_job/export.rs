@@ -1,0 +1,257 @@
+//! The image that an OpsJob exports, and the name that it gets. Source: docs/opsjob.md 12.
+//!
+//! Takes a pod and what was asked; yields what is copied and whereto. May not ask a registry for anything.
+
+use k8s_openapi::jiff::Timestamp;
+use oci_spec::distribution::Reference;
+use serde_json::{Map, Value, json};
+
+use crate::child::fields::{list, text};
+use crate::job::bound::shown;
+
+/// The folder of exported images in their registry.
+const FOLDER: &str = "custom";
+/// The registry of an image that names none.
+const DOCKER: &str = "docker.io";
+/// Most bytes of the name of an image in a registry.
+const MOST_NAME: usize = 255;
+/// Most containers and pull secrets of a pod that are looked at.
+const MOST: usize = 64;
+
+/// The image of a container.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ContainerImage {
+    /// The name of the container.
+    pub container: String,
+    /// Its image, as its pod says it.
+    pub image: String,
+    /// The digest of the image that it runs.
+    pub digest: Option<String>,
+}
+
+/// The images of a pod, and the secrets by which they are pulled.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PodImages {
+    /// Those of its containers, in their order.
+    pub containers: Vec<ContainerImage>,
+    /// The names of Secrets in its namespace.
+    pub secrets: Vec<String>,
+}
+
+impl PodImages {
+    /// The fields that are read for this.
+    pub const FIELDS: [&str; 3] = ["/spec/containers", "/spec/imagePullSecrets", "/status/containerStatuses"];
+
+    /// Reads a stored pod.
+    pub fn read(pod: &Value) -> Self {
+        let statuses = list(pod, "/status/containerStatuses");
+        let digest = |container: &str| {
+            let status = statuses.iter().find(|status| text(status, "/name") == Some(container))?;
+            // `docker.io/library/busybox@sha256:...`; of an image that was not pulled, nothing that a registry knows.
+            let (_, digest) = text(status, "/imageID")?.split_once('@')?;
+            is_digest(digest).then(|| digest.to_owned())
+        };
+        let containers = list(pod, "/spec/containers").iter().take(MOST).filter_map(|one| {
+            let (container, image) = (text(one, "/name")?.to_owned(), text(one, "/image")?.to_owned());
+            Some(ContainerImage { digest: digest(&container), container, image })
+        });
+        let secrets = list(pod, "/spec/imagePullSecrets").iter().take(MOST);
+        let secrets = secrets.filter_map(|one| text(one, "/name").map(str::to_owned));
+        Self { containers: containers.collect(), secrets: secrets.collect() }
+    }
+}
+
+fn is_digest(text: &str) -> bool {
+    let is_digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+    text.strip_prefix("sha256:").is_some_and(|digits| digits.len() == 64 && digits.bytes().all(is_digit))
+}
+
+/// An image that is to be exported.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ExportedImage {
+    /// The container that runs it.
+    pub container: String,
+    /// The image, as its pod says it.
+    pub image: String,
+    /// What is copied: the image that runs, with its registry and digest; its tag where the digest is not known.
+    pub source: String,
+    /// The pull secrets that may be used for it.
+    pub secrets: Vec<String>,
+}
+
+impl ExportedImage {
+    /// The image of this container of a pod, or of its first one. Of its pull secrets, those are used for which `may_use` is true.
+    ///
+    /// # Errors
+    /// Why it cannot be exported, after the name of the pod.
+    pub fn of(pod: &PodImages, container: Option<&str>, may_use: impl Fn(&str) -> bool) -> Result<Self, String> {
+        let is_asked = |one: &&ContainerImage| container.is_none_or(|name| one.container == name);
+        let Some(ContainerImage { container, image, digest }) = pod.containers.iter().find(is_asked) else {
+            let names: Vec<&str> = pod.containers.iter().map(|one| one.container.as_str()).collect();
+            let asked = container.map_or_else(String::new, |name| format!(" {}", shown(name, 64)));
+            return Err(format!("has no container{asked}: it has {}", names.join(", ")));
+        };
+        let read = Image::read(image).map_err(|why| format!("runs {}, which is no image: {why}", shown(image, 256)))?;
+        let place = format!("{}/{}", read.registry, read.name);
+        let source = match digest.as_ref().or(read.digest.as_ref()) {
+            Some(digest) => format!("{place}@{digest}"),
+            None => format!("{place}:{}", read.tag),
+        };
+        let secrets = pod.secrets.iter().filter(|name| may_use(name)).cloned().collect();
+        Ok(Self { container: container.clone(), image: image.clone(), source, secrets })
+    }
+
+    /// As the status of a job has it.
+    pub(super) fn status(&self) -> Value {
+        let Self { container, image: _, source, secrets } = self;
+        json!({"container": container, "source": source, "pullSecrets": secrets})
+    }
+
+    /// The inputs that the host adds.
+    pub(super) fn added_inputs(&self) -> Value {
+        json!([{"name": "image", "value": self.image}])
+    }
+
+    /// From a status.
+    pub(super) fn read(status: &Map<String, Value>) -> Option<Self> {
+        let stored = status.get("export")?;
+        let image = status.get("addedInputs")?.pointer("/0/value").and_then(Value::as_str)?;
+        let secrets = list(stored, "/pullSecrets").iter().filter_map(|name| name.as_str().map(str::to_owned));
+        Some(Self {
+            container: text(stored, "/container")?.to_owned(),
+            image: image.to_owned(),
+            source: text(stored, "/source")?.to_owned(),
+            secrets: secrets.collect(),
+        })
+    }
+
+    /// The parameters of the child of a job that was made at this time.
+    ///
+    /// # Errors
+    /// Why there is no name for it.
+    pub(super) fn parameters(&self, created: Timestamp) -> Result<Map<String, Value>, String> {
+        let ExportName { target, otherwise } = ExportName::of(&self.image, created)?;
+        let texts = [("source", &self.source), ("target", &target), ("otherwise", &otherwise)];
+        let texts = texts.into_iter().map(|(name, text)| (name.to_owned(), json!(text)));
+        Ok(texts.chain([("secrets".to_owned(), json!(self.secrets))]).collect())
+    }
+}
+
+/// The name of an exported image in the registry.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExportName {
+    /// Name and tag, such as `custom/library/busybox:20251113`.
+    pub target: String,
+    /// The tag where that one is another image's.
+    pub otherwise: String,
+}
+
+impl ExportName {
+    /// That of an image which is exported by a job that was made at this time.
+    ///
+    /// # Errors
+    /// Why it is no image.
+    pub fn of(image: &str, created: Timestamp) -> Result<Self, String> {
+        let Image { registry, name, .. } = Image::read(image)?;
+        let registry = if registry == DOCKER { String::new() } else { format!("{}/", registry.replace(':', "-")) };
+        let bytes = FOLDER.len() + 1 + registry.len() + name.len();
+        if bytes > MOST_NAME {
+            return Err(format!("its name in the registry would have {bytes} bytes, and may have {MOST_NAME}"));
+        }
+        let (date, time) = (created.strftime("%Y%m%d"), created.strftime("%H%M%S"));
+        Ok(Self { target: format!("{FOLDER}/{registry}{name}:{date}"), otherwise: format!("{date}-{time}") })
+    }
+}
+
+/// A reference of an image, with what Docker adds.
+struct Image {
+    registry: String,
+    name: String,
+    tag: String,
+    digest: Option<String>,
+}
+
+impl Image {
+    fn read(image: &str) -> Result<Self, String> {
+        // Names in registries are in lower case, and those of pods need not be; tags are as they are.
+        let (rest, digest) = image.split_once('@').map_or((image, None), |(rest, digest)| (rest, Some(digest)));
+        let place = rest.rfind('/').unwrap_or(0);
+        let tagged = rest.rfind(':').filter(|colon| *colon > place).unwrap_or(rest.len());
+        let (name, tag) = rest.split_at(tagged);
+        let digest = digest.map_or_else(String::new, |digest| format!("@{digest}"));
+        let whole = format!("{}{tag}{digest}", name.to_ascii_lowercase());
+        let read: Reference = whole.parse().map_err(|error| format!("{error}"))?;
+        Ok(Self {
+            registry: read.registry().to_owned(),
+            name: read.repository().to_owned(),
+            tag: read.tag().unwrap_or("latest").to_owned(),
+            digest: read.digest().filter(|digest| is_digest(digest)).map(str::to_owned),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name(image: &str) -> String {
+        ExportName::of(image, "2025-11-13T23:05:09Z".parse().unwrap()).unwrap().target
+    }
+
+    #[test]
+    fn an_exported_image_has_the_name_of_what_it_came_from_and_the_day() {
+        for (image, target) in [
+            ("busybox:latest", "custom/library/busybox:20251113"),
+            ("docker.io/library/busybox:latest", "custom/library/busybox:20251113"),
+            ("Busybox", "custom/library/busybox:20251113"),
+            ("team/app@sha256:1", ""),
+            ("ghcr.io/Team/App:V1", "custom/ghcr.io/team/app:20251113"),
+            ("localhost/app", "custom/localhost/app:20251113"),
+        ] {
+            if target.is_empty() {
+                assert!(ExportName::of(image, Timestamp::UNIX_EPOCH).is_err());
+            } else {
+                assert_eq!(name(image), target, "{image}");
+            }
+        }
+        let digest = "a".repeat(64);
+        assert_eq!(name(&format!("Reg:5000/A/B/c@sha256:{digest}")), "custom/reg-5000/a/b/c:20251113");
+        let otherwise = ExportName::of("a", "2025-11-13T23:05:09Z".parse().unwrap()).unwrap().otherwise;
+        assert_eq!(otherwise, "20251113-230509");
+    }
+
+    fn images(containers: Value, statuses: Value) -> PodImages {
+        PodImages::read(
+            &json!({"spec": {"containers": containers, "imagePullSecrets": [{"name": "mine"}, {"name": "theirs"}]},
+            "status": {"containerStatuses": statuses}}),
+        )
+    }
+
+    #[test]
+    fn what_runs_is_copied_whatever_its_tag_says_now() {
+        let digest = format!("sha256:{}", "b".repeat(64));
+        let ran = images(
+            json!([{"name": "app", "image": "reg:5000/a:1.0"}, {"name": "side", "image": "b"}]),
+            json!([{"name": "side", "imageID": "sha256:local"}, {"name": "app", "imageID": format!("reg:5000/a@{digest}")}]),
+        );
+        let first = ExportedImage::of(&ran, None, |name| name == "mine").unwrap();
+        assert_eq!((first.container.as_str(), first.image.as_str()), ("app", "reg:5000/a:1.0"));
+        assert_eq!((first.source, first.secrets), (format!("reg:5000/a@{digest}"), vec!["mine".to_owned()]));
+        let side = ExportedImage::of(&ran, Some("side"), |_| false).unwrap();
+        assert_eq!((side.source.as_str(), side.secrets.len()), ("docker.io/library/b:latest", 0));
+        assert_eq!(
+            ExportedImage::of(&ran, Some("none"), |_| true).unwrap_err(),
+            "has no container none: it has app, side"
+        );
+    }
+
+    #[test]
+    fn what_is_exported_is_read_from_a_status_as_it_was_written() {
+        let ran = images(json!([{"name": "app", "image": "a"}]), json!([]));
+        let exported = ExportedImage::of(&ran, None, |_| true).unwrap();
+        let mut status = Map::new();
+        status.insert("export".to_owned(), exported.status());
+        status.insert("addedInputs".to_owned(), exported.added_inputs());
+        assert_eq!(ExportedImage::read(&status), Some(exported));
+    }
+}

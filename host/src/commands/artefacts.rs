@@ -1,0 +1,54 @@
+//! Where the files of OpsJobs are kept, as flags name it.
+
+use std::path::PathBuf;
+
+use anyhow::Context as _;
+use clap::Args;
+use clap::builder::NonEmptyStringValueParser;
+use oarlock_artefacts::{Artefacts, S3Options, S3Place};
+
+/// A folder or a bucket.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct ArtefactArgs {
+    /// Folder for the files that OpsJobs leave, such as the report of a preflight and collected logs: below `artefacts` in there, for 30
+    /// days. Without it and without --artefacts no logs are collected
+    /// [default: none are left]
+    #[arg(long, value_name = "DIR")]
+    data: Option<PathBuf>,
+    /// Bucket of an S3-compatible store for these files, in place of a folder: s3://BUCKET or s3://BUCKET/PREFIX
+    ///
+    /// Its keys are in AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY; or the usual variables of a role in a pod name them.
+    #[arg(long, value_name = "URL", conflicts_with = "data", value_parser = NonEmptyStringValueParser::new())]
+    artefacts: Option<String>,
+    /// Address of that store, such as https://minio.example.com:9000 [default: that of AWS for the region]
+    #[arg(long, value_name = "URL", requires = "artefacts", value_parser = NonEmptyStringValueParser::new())]
+    artefacts_endpoint: Option<String>,
+    /// Region of that store [default: us-east-1]
+    #[arg(long, value_name = "NAME", requires = "artefacts", value_parser = NonEmptyStringValueParser::new())]
+    artefacts_region: Option<String>,
+    /// Certificates of the authorities that may sign that of the store, in PEM, in place of those of the system
+    #[arg(long, value_name = "FILE", requires = "artefacts")]
+    artefacts_ca: Option<PathBuf>,
+}
+
+impl ArtefactArgs {
+    /// The store, where one is named. A bucket is tried.
+    pub(crate) async fn open(self) -> anyhow::Result<Option<Artefacts>> {
+        let Self { data, artefacts, artefacts_endpoint, artefacts_region, artefacts_ca } = self;
+        let Some(url) = artefacts else {
+            return data.as_deref().map(Artefacts::in_folder).transpose().map_err(anyhow::Error::msg);
+        };
+        let read = |path: PathBuf| {
+            std::fs::read_to_string(&path)
+                .with_context(|| format!("cannot read the certificates in {}", path.display()))
+        };
+        let options = S3Options {
+            endpoint: artefacts_endpoint,
+            region: artefacts_region,
+            ca: artefacts_ca.map(read).transpose()?,
+            ..S3Options::of_variables(|name| std::env::var(name).ok())
+        };
+        let place = S3Place::read(&url, &options).map_err(|error| anyhow::anyhow!("--artefacts {error}"))?;
+        Artefacts::in_bucket(place).await.map(Some).map_err(anyhow::Error::msg)
+    }
+}

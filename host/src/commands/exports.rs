@@ -1,0 +1,52 @@
+//! The registry to which OpsJobs export images, as flags name it.
+
+use std::path::PathBuf;
+
+use anyhow::Context as _;
+use clap::Args;
+use clap::builder::NonEmptyStringValueParser;
+use oarlock_core::plugin::task::is_registry;
+
+use crate::images::ExportRegistry;
+
+/// Whereto images are exported.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct ExportArgs {
+    /// Registry to which OpsJobs of the type exportimage copy images, by HTTPS [default: none are exported]
+    #[arg(long, value_name = "HOST[:PORT]", value_parser = parse_registry)]
+    export_registry: Option<String>,
+    /// Secret with the credentials of that registry, of the type kubernetes.io/dockerconfigjson, in the namespace of the lease
+    #[arg(long, value_name = "NAME", requires = "export_registry", value_parser = NonEmptyStringValueParser::new())]
+    export_secret: Option<String>,
+    /// Certificates of authorities that may sign that of the registry, in PEM, beside those of the system
+    #[arg(long, value_name = "FILE", requires = "export_registry")]
+    export_ca: Option<PathBuf>,
+    /// Further host to which that registry may send the host for a token or with an upload; repeat it for several
+    #[arg(long = "export-host", value_name = "HOST[:PORT]", requires = "export_registry", value_parser = parse_registry)]
+    export_hosts: Vec<String>,
+}
+
+fn parse_registry(text: &str) -> Result<String, String> {
+    match is_registry(text) {
+        true => Ok(text.to_owned()),
+        false => Err("write HOST or HOST:PORT, such as harbor.example.com".to_owned()),
+    }
+}
+
+impl ExportArgs {
+    /// The registry, whose Secret is in this namespace, where one is named.
+    pub(crate) fn registry(self, namespace: &str) -> anyhow::Result<Option<ExportRegistry>> {
+        let Self { export_registry, export_secret, export_ca, export_hosts } = self;
+        let Some(registry) = export_registry else { return Ok(None) };
+        let read = |path: PathBuf| {
+            std::fs::read(&path).with_context(|| format!("cannot read the certificates in {}", path.display()))
+        };
+        Ok(Some(ExportRegistry {
+            registry,
+            secret: export_secret.map(|name| (namespace.to_owned(), name)),
+            ca: export_ca.map(read).transpose()?,
+            hosts: export_hosts,
+            mirror: None,
+        }))
+    }
+}

@@ -1,0 +1,227 @@
+//! Exports images for OpsJobs: the task `copy-image` of a target. Source: docs/opsjob.md 12.
+//!
+//! Takes tasks; tells the rounds what becomes of them. What a copy has brought into the registry stays there: a host that is killed begins
+//! anew, and skips it. May not show a credential, nor use one that its job may not.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+use oarlock_core::plugin::task::CopyImage;
+use oarlock_kube::Cluster;
+use oarlock_kube::host_tasks::{HostTask, HostTaskState};
+use oarlock_registry::{Copied, CopyFailed, CopyProgress, Credentials, ImageCopy, Registries, credentials_in};
+use parking_lot::Mutex;
+use serde::Deserialize as _;
+use serde_json::{Value, json};
+use tokio::runtime::Builder;
+use tokio::task::{AbortHandle, spawn_blocking};
+use tokio::time::{Duration, sleep};
+use tokio_util::sync::CancellationToken;
+
+use crate::places::WorkPlaces;
+
+/// Images that are copied at once, in all and of one namespace.
+const AT_ONCE: usize = 2;
+const OF_NAMESPACE: usize = 1;
+/// How often a copy is tried that a registry ends, and the wait before the second time, which doubles. Each try goes on where the one
+/// before has ended.
+const TRIES: u32 = 5;
+const FIRST_WAIT: Duration = Duration::from_secs(5);
+/// Least time between two words on how far a copy is.
+const TELL: Duration = Duration::from_secs(5);
+/// Longest output: what is longer could not be read back.
+const MOST_OUTPUT: usize = 512;
+
+/// The registry to which images are exported.
+#[derive(Clone, Debug)]
+pub struct ExportRegistry {
+    /// `host[:port]`.
+    pub registry: String,
+    /// The namespace and name of the Secret with its credentials.
+    pub secret: Option<(String, String)>,
+    /// The certificates that it may have, in PEM, beside those of the system.
+    pub ca: Option<Vec<u8>>,
+    /// Further hosts, `host[:port]`, to which it may send whoever pushes.
+    pub hosts: Vec<String>,
+    /// Where all images are pulled from, in place of their own registries: of a cluster in memory.
+    pub mirror: Option<String>,
+}
+
+/// Exports images. Clones share what goes on.
+#[derive(Clone)]
+pub(crate) struct Images {
+    cluster: Cluster,
+    exports: Arc<ExportRegistry>,
+    places: WorkPlaces,
+    tasks: Arc<Mutex<HashMap<String, AbortHandle>>>,
+}
+
+/// Why an image was not copied.
+enum ExportFailed {
+    Copy(CopyFailed),
+    /// What it needs of the API server cannot be read now.
+    Unread(String),
+    /// It never will be.
+    ForGood(String),
+}
+
+impl ExportFailed {
+    fn is_for_now(&self) -> bool {
+        match self {
+            Self::Copy(failed) => failed.is_for_now(),
+            Self::Unread(_) => true,
+            Self::ForGood(_) => false,
+        }
+    }
+
+    /// The reason for programs, and the words.
+    fn words(&self) -> String {
+        match self {
+            Self::Copy(failed) => format!("{}: {failed}", failed.reason()),
+            Self::Unread(why) | Self::ForGood(why) => format!("PushFailed: {why}"),
+        }
+    }
+}
+
+impl Images {
+    pub(crate) fn new(cluster: Cluster, exports: ExportRegistry) -> Self {
+        let (places, tasks) = (WorkPlaces::new(AT_ONCE, OF_NAMESPACE), Arc::default());
+        Self { cluster, exports: Arc::new(exports), places, tasks }
+    }
+
+    pub(crate) fn begin(&self, task: HostTask) {
+        let (images, name) = (self.clone(), task.name.clone());
+        let going = tokio::spawn(async move {
+            let state = images.export(&task).await;
+            if let HostTaskState::Failed(why) = &state {
+                let (namespace, pod, _) = &task.target;
+                tracing::warn!(namespace, pod, why, "failed to export the image of a pod");
+            }
+            images.cluster.show_task(&task.name, state);
+            images.tasks.lock().remove(&task.name);
+        });
+        let mut tasks = self.tasks.lock();
+        tasks.retain(|_, task| !task.is_finished());
+        if let Some(before) = tasks.insert(name, going.abort_handle()) {
+            before.abort();
+        }
+    }
+
+    pub(crate) fn end(&self, name: &str) {
+        if let Some(task) = self.tasks.lock().remove(name) {
+            task.abort();
+        }
+    }
+
+    async fn export(&self, task: &HostTask) -> HostTaskState {
+        let copy = match CopyImage::deserialize(&task.arguments) {
+            Ok(copy) => copy,
+            Err(error) => return HostTaskState::Failed(format!("PushFailed: its arguments cannot be read: {error}")),
+        };
+        let (namespace, _, _) = &task.target;
+        let mut wait = FIRST_WAIT;
+        for left in (0..TRIES).rev() {
+            let place = self.places.take(namespace).await;
+            let exported = self.copy(task, &copy).await;
+            drop(place);
+            match exported {
+                Ok(copied) => return HostTaskState::Done(output(&copied)),
+                Err(failed) if left > 0 && failed.is_for_now() => {
+                    self.cluster.show_task(&task.name, HostTaskState::Running(failed.words()));
+                    sleep(wait).await;
+                    wait = wait.saturating_mul(2);
+                }
+                Err(failed) => return HostTaskState::Failed(failed.words()),
+            }
+        }
+        HostTaskState::Failed("PushFailed: it was tried too often".to_owned())
+    }
+
+    async fn copy(&self, task: &HostTask, copy: &CopyImage) -> Result<Copied, ExportFailed> {
+        let ExportRegistry { registry, secret, ca, hosts, mirror } = &*self.exports;
+        let (source_registry, _) = copy.source.split_once('/').unwrap_or_default();
+        let (namespace, _, _) = &task.target;
+        let mut source_credentials = Vec::new();
+        for name in &copy.secrets {
+            // One that is gone is one less: kubelets have it so, too.
+            source_credentials.extend(self.credentials((namespace, name), source_registry).await?);
+        }
+        let target_credentials = match secret {
+            None => None,
+            Some((namespace, name)) => {
+                let found = self.credentials((namespace, name), registry).await?;
+                Some(found.ok_or_else(|| {
+                    let words = format!(
+                        "the Secret {namespace}/{name} has no credentials for {registry}: a cluster admin adds them"
+                    );
+                    ExportFailed::ForGood(words)
+                })?)
+            }
+        };
+        let asked = ImageCopy {
+            source: copy.source.clone(),
+            source_credentials,
+            hosts: task.hosts.clone(),
+            source_base: mirror.clone(),
+            target: format!("{registry}/{}", copy.target),
+            otherwise: copy.otherwise.clone(),
+            target_credentials,
+            target_hosts: hosts.clone(),
+            target_ca: ca.clone(),
+        };
+        let (cluster, name) = (self.cluster.clone(), task.name.clone());
+        let told = Mutex::new(None);
+        let tell = move |progress: CopyProgress| {
+            let mut told = told.lock();
+            if told.is_some_and(|at: Instant| at.elapsed() < TELL) {
+                return;
+            }
+            *told = Some(Instant::now());
+            let mebibytes = |bytes: u64| bytes / (1024 * 1024);
+            let words =
+                format!("copying the image: {} of {} MiB", mebibytes(progress.copied), mebibytes(progress.total));
+            cluster.show_task(&name, HostTaskState::Running(words));
+        };
+        copy_apart(asked, tell).await
+    }
+
+    /// The credentials for a registry in a Secret, by its namespace and name.
+    async fn credentials(
+        &self,
+        (namespace, name): (&str, &str),
+        registry: &str,
+    ) -> Result<Option<Credentials>, ExportFailed> {
+        match self.cluster.pull_secret(namespace, name).await {
+            Ok(config) => Ok(config.and_then(|config| credentials_in(&config, registry))),
+            Err(failed) => Err(ExportFailed::Unread(failed.message)),
+        }
+    }
+}
+
+/// Copies an image on a thread of its own, so that neither TLS nor digests delay the lease. Dropped, it ends the copy.
+async fn copy_apart(
+    asked: ImageCopy,
+    tell: impl Fn(CopyProgress) + Send + Sync + 'static,
+) -> Result<Copied, ExportFailed> {
+    let (stop, broken) = (CancellationToken::new(), |why: String| ExportFailed::Unread(why));
+    let _ends_with_this = stop.clone().drop_guard();
+    let copying = spawn_blocking(move || {
+        let runtime = Builder::new_current_thread().enable_all().build().map_err(|error| broken(error.to_string()))?;
+        let client = Registries::new().map_err(|error| broken(error.to_string()))?;
+        runtime.block_on(async {
+            tokio::select! {
+                copied = client.copy(&asked, tell) => copied.map_err(ExportFailed::Copy),
+                () = stop.cancelled() => Err(broken("it was stopped".to_owned())),
+            }
+        })
+    });
+    copying.await.unwrap_or_else(|_| Err(broken("the copy broke off".to_owned())))
+}
+
+/// What a task has come to. A name that is too long is left out: the digest is what counts.
+fn output(copied: &Copied) -> String {
+    let said = |target: Option<&str>| -> Value { json!({"digest": copied.digest, "target": target}) };
+    let whole = said(Some(&copied.target)).to_string();
+    if whole.len() <= MOST_OUTPUT { whole } else { said(None).to_string() }
+}

@@ -1,0 +1,91 @@
+//! OpsJobs of the type exportimage: the image of a workload in another registry.
+
+#![expect(clippy::indexing_slicing, reason = "a test fails loudly")]
+
+use anyhow::{Context as _, ensure};
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{Api, PostParams};
+use serde_json::{Value, json};
+
+use super::on_nodes::{Plugin, node};
+use super::ops_jobs::{begin, end_well};
+use crate::components::EXPORTIMAGE_GRANTS;
+use crate::image_registry::LocalRegistry;
+use crate::ops::{output, said};
+use crate::rig::{Rig, patiently};
+
+pub(crate) const EXPORTIMAGE: Plugin = ("exportimage", EXPORTIMAGE_GRANTS);
+
+/// A pod on this node that runs an image.
+pub(crate) async fn runs(rig: &Rig, name: &str, node: &str, image: &str) -> anyhow::Result<()> {
+    let pods: Api<Pod> = Api::namespaced(rig.client.clone(), &rig.namespace);
+    let pod = json!({"metadata": {"name": name}, "spec": {"nodeName": node, "containers": [{"name": "app", "image": image}]}});
+    pods.create(&PostParams::default(), &serde_json::from_value(pod)?).await?;
+    patiently("the pod runs", async || {
+        let phase = pods.get(name).await?.status.and_then(|status| status.phase);
+        Ok(phase.as_deref() == Some("Running"))
+    })
+    .await
+}
+
+pub(crate) fn export(rig: &Rig, pod: &str) -> Value {
+    json!({"type": "exportimage", "inputs": [{"name": "workload", "value": format!("{}/pod/{pod}", rig.namespace)}]})
+}
+
+/// The image of a job that ended well is in the registry, as its outputs say. Yields its name and tag.
+pub(crate) fn exported(job: &Value, registry: &LocalRegistry) -> anyhow::Result<(String, String)> {
+    ensure!(output(job, "status") == "completed", "{job:#}");
+    let target = output(job, "target");
+    let own = format!("{}/", registry.address);
+    let place = target.as_str().and_then(|target| target.strip_prefix(&own)).context("it names the registry")?;
+    let (name, tag) = place.rsplit_once(':').context("it has a tag")?;
+    let digest = registry.images.pushed(name, tag);
+    ensure!(digest.is_some() && output(job, "digest") == json!(digest), "{digest:?} {job:#}");
+    Ok((name.to_owned(), tag.to_owned()))
+}
+
+/// One that is there already is not another; and one of the same name and day that differs gets the time into its tag.
+pub async fn the_image_of_a_pod_is_in_the_registry_under_its_name_and_the_day(rig: &mut Rig) -> anyhow::Result<()> {
+    let a = node(rig, "a", true).await?;
+    let registry = LocalRegistry::start()?;
+    rig.exports = Some(registry.of_host());
+    let grants = EXPORTIMAGE_GRANTS.replace("[docker.io,", "[\"mine:5000\", docker.io,");
+    let of_jobs = begin(rig, ("exportimage", grants.leak())).await?;
+    runs(rig, "one", &a, "busybox:latest").await?;
+    for name in ["first", "again"] {
+        rig.create_ops(name, export(rig, "one")).await?;
+        let job = rig.until_ops_ended(name, "Succeeded", "Succeed").await?;
+        let made = rig.ops().get(name).await?.metadata.creation_timestamp.context("a time")?;
+        let day = made.0.strftime("%Y%m%d").to_string();
+        ensure!(exported(&job, &registry)? == ("custom/library/busybox".to_owned(), day), "{job:#}");
+        ensure!(job["status"]["addedInputs"] == json!([{"name": "image", "value": "busybox:latest"}]), "{job:#}");
+    }
+    for (name, image) in [("two", "mine-5000/app"), ("three", "mine:5000/App:1.0")] {
+        runs(rig, name, &a, image).await?;
+        rig.create_ops(name, export(rig, name)).await?;
+        let job = rig.until_ops_ended(name, "Succeeded", "Succeed").await?;
+        let (of, tag) = exported(&job, &registry)?;
+        ensure!((of.as_str(), tag.len()) == ("custom/mine-5000/app", if name == "two" { 8 } else { 15 }), "{job:#}");
+    }
+    end_well(rig, &of_jobs).await
+}
+
+/// A registry that nobody granted, a container that the pod has not, and a host without a registry.
+pub async fn an_export_that_cannot_be_says_why(rig: &mut Rig) -> anyhow::Result<()> {
+    let a = node(rig, "a", true).await?;
+    let registry = LocalRegistry::start()?;
+    rig.exports = Some(registry.of_host());
+    let of_jobs = begin(rig, EXPORTIMAGE).await?;
+    runs(rig, "one", &a, "other.example.com/app:1.0").await?;
+    rig.create_ops("ungranted", export(rig, "one")).await?;
+    let job = rig.until_ops_ended("ungranted", "Failed", "ToleranceExceeded").await?;
+    let words = "registries: [\"other.example.com/app\"]";
+    ensure!(said(&job, "one").contains(words), "{job:#}");
+    ensure!(output(&job, "status") == "failed" && output(&job, "target").is_null(), "{job:#}");
+    let mut other = export(rig, "one");
+    other["inputs"].as_array_mut().context("inputs")?.push(json!({"name": "container", "value": "side"}));
+    rig.create_ops("nobody", other).await?;
+    let job = rig.until_ops_ended("nobody", "Failed", "Invalid").await?;
+    ensure!(said(&job, "Failed").contains("pod one has no container side: it has app"), "{job:#}");
+    end_well(rig, &of_jobs).await
+}
