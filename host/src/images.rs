@@ -208,7 +208,11 @@ async fn copy_apart(
     let _ends_with_this = stop.clone().drop_guard();
     let copying = spawn_blocking(move || {
         let runtime = Builder::new_current_thread().enable_all().build().map_err(|error| broken(error.to_string()))?;
-        let client = Registries::new().map_err(|error| broken(error.to_string()))?;
+        let client = Registries::new().and_then(|client| match &asked.target_ca {
+            Some(ca) => client.trusting(ca),
+            None => Ok(client),
+        });
+        let client = client.map_err(|error| broken(error.to_string()))?;
         runtime.block_on(async {
             tokio::select! {
                 copied = client.copy(&asked, tell) => copied.map_err(ExportFailed::Copy),

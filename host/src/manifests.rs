@@ -12,7 +12,7 @@ mod tasks;
 use serde_json::{Value, json};
 use thiserror::Error;
 
-pub use deployment::{Deployed, PluginSource, deployment};
+pub use deployment::{DataPlace, Deployed, PluginSource, deployment, export_role};
 pub use flows::{flow_manifests, flow_manifests_with};
 pub use kinds::KnownKinds;
 pub use oarlock_api::HostAccount;
@@ -348,6 +348,10 @@ mod tests {
                 grants,
                 plugins: None,
                 data: None,
+                data_secret: None,
+                export_registry: None,
+                export_secret: None,
+                ca: None,
                 rest: None,
                 host: &access.host,
             })

@@ -17,7 +17,7 @@ from schemathesis import GenerationMode
 from schemathesis.generation.meta import TestPhase
 
 CREATE = "POST /api/v1/opsjobs"
-KINDS = ["reboot", "reboot", "preflight", "preflight", "addon", "dumplog"]
+KINDS = ["reboot", "reboot", "preflight", "preflight", "addon", "dumplog", "exportimage"]
 SCOPES = [
     [("node", "node-0")],
     [("node", "node-1"), ("node", "node-2")],
@@ -38,6 +38,7 @@ OF_KIND = {
     "preflight": [*OF_BATCHES, "securityUpgrade", "securityOperation", "env", "hostpath", "resource", "replica"],
     "addon": [*OF_BATCHES, "securityUpgrade", "securityOperation"],
     "dumplog": [],
+    "exportimage": [],
 }
 SCRIPT = base64.b64encode(b"#!/bin/sh\ntrue\n").decode()
 

@@ -7,8 +7,13 @@ mod agreement;
 mod bad_input;
 #[path = "rest/calls.rs"]
 mod calls;
+#[path = "rest/exports.rs"]
+mod exports;
 #[path = "rest/logs.rs"]
 mod logs;
+#[cfg(test)]
+#[path = "../../host/registry/tests/support/server.rs"]
+mod registry_server;
 #[path = "rest/rights.rs"]
 mod rights;
 #[path = "rest/served.rs"]

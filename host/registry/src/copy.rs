@@ -104,6 +104,16 @@ impl Registries {
         Ok(Self { clients, roots, patience })
     }
 
+    /// The same, which trusts these authorities, too, for sources and targets alike.
+    ///
+    /// # Errors
+    /// What is wrong with the certificates, in PEM.
+    pub fn trusting(self, pem: &[u8]) -> Result<Self, RegistriesFailed> {
+        let roots = with_bundle(self.roots, pem).map_err(RegistriesFailed)?;
+        let clients = Clients::new(roots.clone(), &self.patience).map_err(RegistriesFailed)?;
+        Ok(Self { clients, roots, patience: self.patience })
+    }
+
     /// Copies an image with all that it refers to. `tell` is called after each chunk, so it has to be quick. Dropped, it stops.
     ///
     /// # Errors

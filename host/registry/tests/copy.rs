@@ -1,7 +1,6 @@
 //! Copies between real registries: two processes of this machine, one of them with TLS and a password.
 #![cfg(test)]
 
-#[allow(unreachable_pub, reason = "it is a part of each harness")]
 #[path = "support/server.rs"]
 mod server;
 mod support;

@@ -26,7 +26,7 @@ pub(crate) struct ExportArgs {
     export_hosts: Vec<String>,
 }
 
-fn parse_registry(text: &str) -> Result<String, String> {
+pub(super) fn parse_registry(text: &str) -> Result<String, String> {
     match is_registry(text) {
         true => Ok(text.to_owned()),
         false => Err("write HOST or HOST:PORT, such as harbor.example.com".to_owned()),

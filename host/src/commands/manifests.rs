@@ -10,10 +10,11 @@ use oarlock_api::HostAccount;
 use oarlock_core::plugin::grant::Grant;
 use oarlock_core::plugin::names::is_dns_label;
 
+use super::exports::parse_registry;
 use super::{json, print, read_grants};
 use crate::manifests::{
-    Deployed, Egress, GrantedAccess, KnownKinds, PluginSource, PodPolicies, SHIPPED_GRANTS, as_json, deployment,
-    flow_manifests_with, manifests_with, ops_manifests, pinned, rest_manifests,
+    DataPlace, Deployed, Egress, GrantedAccess, KnownKinds, PluginSource, PodPolicies, SHIPPED_GRANTS, as_json,
+    deployment, flow_manifests_with, manifests_with, ops_manifests, pinned, rest_manifests,
 };
 
 const EXAMPLES: &str = "\
@@ -87,9 +88,22 @@ pub(crate) struct ManifestsArgs {
     /// The plugins of that Deployment: configmap/NAME, pvc/NAME or image/REFERENCE [default: those in its image]
     #[arg(long, value_name = "SOURCE", requires = "deployment")]
     plugins_from: Option<PluginSource>,
-    /// Volume of that Deployment for the files that OpsJobs leave: pvc/NAME. It has one replica then
-    #[arg(long, value_name = "pvc/NAME", requires = "deployment", requires = "ops", value_parser = claim)]
-    data: Option<String>,
+    /// Where that Deployment keeps the files that OpsJobs leave: pvc/NAME, with which it has one replica, or s3://BUCKET/PREFIX
+    #[arg(long, value_name = "PLACE", requires = "deployment", requires = "ops")]
+    data: Option<DataPlace>,
+    /// Secret whose keys are variables of that Deployment, of a bucket: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY,
+    /// OARLOCK_ARTEFACTS_ENDPOINT, OARLOCK_ARTEFACTS_REGION
+    #[arg(long, value_name = "SECRET", requires = "data", value_parser = label)]
+    data_secret: Option<String>,
+    /// Registry to which that Deployment copies images for OpsJobs of the type exportimage
+    #[arg(long, value_name = "HOST[:PORT]", requires = "deployment", requires = "ops", value_parser = parse_registry)]
+    export_registry: Option<String>,
+    /// Secret with the credentials of that registry, as `kubectl create secret docker-registry` makes one; the host may read it
+    #[arg(long, value_name = "SECRET", requires = "export_registry", value_parser = label)]
+    export_secret: Option<String>,
+    /// ConfigMap whose `ca.crt` has the authorities that sign for that registry, for those that images come from, and for the bucket
+    #[arg(long, value_name = "CONFIGMAP", requires = "deployment", value_parser = label)]
+    ca: Option<String>,
     /// Add what the REST API of OpsJobs needs: rights, a Service, and who may reach it; a Deployment serves it with the certificate of
     /// this Secret of its namespace, as `kubectl create secret tls` makes one
     #[arg(long, value_name = "SECRET", requires = "ops", num_args = 0..=1, default_missing_value = "oarlock-rest-tls", value_parser = label)]
@@ -161,7 +175,11 @@ pub(crate) fn run(args: &ManifestsArgs) -> anyhow::Result<ExitCode> {
                 image,
                 grants: &text,
                 plugins: args.plugins_from.as_ref(),
-                data: args.data.as_deref(),
+                data: args.data.as_ref(),
+                data_secret: args.data_secret.as_deref(),
+                export_registry: args.export_registry.as_deref(),
+                export_secret: args.export_secret.as_deref(),
+                ca: args.ca.as_deref(),
                 rest: args.rest.as_deref(),
                 host: &access.host,
             })?;
@@ -179,11 +197,6 @@ fn names_content(image: &str) -> bool {
 fn bound_for_grants(args: &ManifestsArgs, grants: &[Grant]) -> Vec<String> {
     let is_theirs = |name: &&String| !args.flows || grants.iter().any(|grant| grant.allows_namespace(name));
     args.bind.iter().filter(is_theirs).cloned().collect()
-}
-
-fn claim(text: &str) -> Result<String, String> {
-    let name = text.strip_prefix("pvc/").filter(|name| !name.is_empty()).map(str::to_owned);
-    name.ok_or_else(|| "give pvc/NAME, a PersistentVolumeClaim of the host's namespace".to_owned())
 }
 
 fn label(text: &str) -> Result<String, String> {

@@ -42,6 +42,8 @@ Examples:
       a check on all nodes; --script - reads it from standard input
   oarlock ops create addon --name swap --cluster local --template swap-off --idle-only
       the script of an AddonTemplate on each node, once no pod of a workload is there
+  oarlock ops create exportimage --name web-image --workload default/deployment/web --watch
+      the image that it runs, in the registry of the host's --export-registry
   oarlock ops create dumplog --name web-logs --workload default/deployment/web --watch
       the logs of all pods of a workload, in one file
   oarlock ops create reboot --name kernel --cluster local --dry-run

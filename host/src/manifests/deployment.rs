@@ -22,6 +22,8 @@ const VOLUMES: &str = "      volumes:\n";
 const PLUGINS_ARGUMENT: &str = "        - --plugins=/plugins\n";
 /// Where the files of OpsJobs are in a pod of the host.
 const DATA: &str = "/data";
+/// Where the certificates of authorities are in a pod of the host.
+const AUTHORITIES: &str = "/etc/oarlock-ca";
 /// Where the certificate of the REST API is, and its port.
 const CERTIFICATE: &str = "/etc/oarlock-rest";
 const REST_PORT: u16 = 8443;
@@ -71,6 +73,28 @@ impl PluginSource {
     }
 }
 
+/// Where a Deployment keeps the files of OpsJobs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DataPlace {
+    /// A PersistentVolumeClaim of the host's namespace. Only one process may have its volume.
+    Claim(String),
+    /// A bucket, by its URL.
+    Bucket(String),
+}
+
+impl FromStr for DataPlace {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let claim = text.strip_prefix("pvc/").filter(|name| !name.is_empty()).map(|name| Self::Claim(name.to_owned()));
+        let bucket =
+            || text.strip_prefix("s3://").filter(|name| !name.is_empty()).map(|_| Self::Bucket(text.to_owned()));
+        claim.or_else(bucket).ok_or_else(|| {
+            "give pvc/NAME, a PersistentVolumeClaim of the host's namespace, or s3://BUCKET/PREFIX".to_owned()
+        })
+    }
+}
+
 /// What a Deployment of the host is made of.
 #[derive(Clone, Copy, Debug)]
 pub struct Deployed<'a> {
@@ -80,8 +104,16 @@ pub struct Deployed<'a> {
     pub grants: &'a str,
     /// Where its plugins come from; those in its image where that is not said.
     pub plugins: Option<&'a PluginSource>,
-    /// The claim on the volume for the files of OpsJobs. Only one process may have that.
-    pub data: Option<&'a str>,
+    /// Where the files of OpsJobs are.
+    pub data: Option<&'a DataPlace>,
+    /// The Secret whose keys are variables for that.
+    pub data_secret: Option<&'a str>,
+    /// The registry to which images are exported.
+    pub export_registry: Option<&'a str>,
+    /// The Secret with its credentials.
+    pub export_secret: Option<&'a str>,
+    /// The ConfigMap with the certificates of authorities that registries and stores are signed by.
+    pub ca: Option<&'a str>,
     /// The Secret with the certificate of the REST API, where it is served.
     pub rest: Option<&'a str>,
     /// Its account.
@@ -94,7 +126,7 @@ pub struct Deployed<'a> {
 /// # Errors
 /// If the text cannot be put into YAML.
 pub fn deployment(of: &Deployed<'_>) -> Result<String, ManifestsError> {
-    let Deployed { image, grants, plugins, data, rest, host } = *of;
+    let Deployed { image, grants, plugins, data, rest, host, .. } = *of;
     // A JSON value is YAML too, whatever characters a name has.
     let mut text = host.fill(DEPLOYMENT).replace("image: IMAGE", &format!("image: {}", json!(image)));
     text = text.replace("value: IMAGE}", &format!("value: {}}}", json!(image)));
@@ -106,7 +138,7 @@ pub fn deployment(of: &Deployed<'_>) -> Result<String, ManifestsError> {
         text = text.replace(MOUNTS, &format!("{MOUNTS}        - {mount}\n"));
         text = text.replace(VOLUMES, &format!("{VOLUMES}      - {}\n", source.volume()));
     }
-    if let Some(claim) = data {
+    if let Some(DataPlace::Claim(claim)) = data {
         let volume = json!({"name": "data", "persistentVolumeClaim": {"claimName": claim}});
         let mount = json!({"name": "data", "mountPath": DATA});
         text = text.replace(MOUNTS, &format!("{MOUNTS}        - {mount}\n"));
@@ -129,11 +161,61 @@ pub fn deployment(of: &Deployed<'_>) -> Result<String, ManifestsError> {
             ),
         );
         text = text.replace(PORTS, &format!("{PORTS}        - {{name: rest, containerPort: {REST_PORT}}}\n"));
-        if data.is_none() {
+        if !matches!(data, Some(DataPlace::Claim(_))) {
             text = text.replace(NON_ROOT, &format!("{NON_ROOT}        fsGroup: 65532\n"));
         }
     }
-    Ok(join(&[&grants_map(&name, grants, host)?, &text]))
+    text = of.with_stores(text);
+    let secrets = of.export_secret.map(|name| export_role(name, host)).transpose()?;
+    let documents = [Some(grants_map(&name, grants, host)?), Some(text), secrets];
+    Ok(join(&documents.iter().flatten().map(String::as_str).collect::<Vec<_>>()))
+}
+
+impl Deployed<'_> {
+    /// The text with a bucket and a registry.
+    fn with_stores(&self, mut text: String) -> String {
+        let mut arguments = String::new();
+        let mut argue = |argument: String| arguments.push_str(&format!("        - {}\n", json!(argument)));
+        if let Some(DataPlace::Bucket(url)) = self.data {
+            argue(format!("--artefacts={url}"));
+            self.ca.iter().for_each(|_| argue(format!("--artefacts-ca={AUTHORITIES}/ca.crt")));
+        }
+        if let Some(registry) = self.export_registry {
+            argue(format!("--export-registry={registry}"));
+            self.export_secret.iter().for_each(|name| argue(format!("--export-secret={name}")));
+            self.ca.iter().for_each(|_| argue(format!("--export-ca={AUTHORITIES}/ca.crt")));
+        }
+        text = text.replace(PLUGINS_ARGUMENT, &format!("{PLUGINS_ARGUMENT}{arguments}"));
+        if let Some(secret) = self.data_secret {
+            let from = json!([{"secretRef": {"name": secret}}]);
+            text = text.replace(MOUNTS, &format!("        envFrom: {from}\n{MOUNTS}"));
+        }
+        if let Some(name) = self.ca {
+            let mount = json!({"name": "authorities", "mountPath": AUTHORITIES, "readOnly": true});
+            let volume = json!({"name": "authorities", "configMap": {"name": name}});
+            text = text.replace(MOUNTS, &format!("{MOUNTS}        - {mount}\n"));
+            text = text.replace(VOLUMES, &format!("{VOLUMES}      - {volume}\n"));
+        }
+        text
+    }
+}
+
+/// Lets the host read the Secret by which it pushes images.
+///
+/// # Errors
+/// If the text cannot be put into YAML.
+pub fn export_role(secret: &str, host: &HostAccount) -> Result<String, ManifestsError> {
+    let metadata =
+        json!({"name": "oarlock-export", "namespace": host.namespace, "labels": {"app.kubernetes.io/name": "oarlock"}});
+    let group = "rbac.authorization.k8s.io";
+    let role = json!({"apiVersion": format!("{group}/v1"), "kind": "Role", "metadata": metadata,
+        "rules": [{"apiGroups": [""], "resources": ["secrets"], "resourceNames": [secret], "verbs": ["get"]}]});
+    let binding = json!({"apiVersion": format!("{group}/v1"), "kind": "RoleBinding", "metadata": metadata,
+        "roleRef": {"apiGroup": group, "kind": "Role", "name": "oarlock-export"},
+        "subjects": [{"kind": "ServiceAccount", "name": host.name, "namespace": host.namespace}]});
+    let yaml =
+        |document: &Value| serde_saphyr::to_string(document).map_err(|error| ManifestsError::Yaml(Box::new(error)));
+    Ok(join(&[&yaml(&role)?, &yaml(&binding)?]))
 }
 
 /// Name of the ConfigMap of these grants.
@@ -166,11 +248,59 @@ mod tests {
     use super::*;
     use crate::manifests::{HOST_NAMESPACE, SHIPPED_GRANTS};
 
+    fn bare<'a>(image: &'a str, grants: &'a str, host: &'a HostAccount) -> Deployed<'a> {
+        Deployed {
+            image,
+            grants,
+            plugins: None,
+            data: None,
+            data_secret: None,
+            export_registry: None,
+            export_secret: None,
+            ca: None,
+            rest: None,
+            host,
+        }
+    }
+
+    #[test]
+    fn a_bucket_and_a_registry_are_named_with_their_secrets_and_authorities() {
+        let (host, place) = (HostAccount::default(), "s3://files/oarlock".parse().unwrap());
+        let of = Deployed {
+            data: Some(&place),
+            data_secret: Some("files"),
+            export_registry: Some("harbor.example.com"),
+            export_secret: Some("push"),
+            ca: Some("own-ca"),
+            ..bare("x", SHIPPED_GRANTS, &host)
+        };
+        let documents: Vec<Value> = serde_saphyr::from_multiple(&deployment(&of).unwrap()).unwrap();
+        let spec = &documents[1]["spec"];
+        assert_eq!(spec["replicas"], 2, "every process may have a bucket");
+        let container = &spec["template"]["spec"]["containers"][0];
+        let arguments = [
+            "--artefacts=s3://files/oarlock",
+            "--artefacts-ca=/etc/oarlock-ca/ca.crt",
+            "--export-registry=harbor.example.com",
+            "--export-secret=push",
+            "--export-ca=/etc/oarlock-ca/ca.crt",
+        ];
+        for argument in arguments {
+            assert!(container["args"].as_array().unwrap().contains(&json!(argument)), "{argument}: {container}");
+        }
+        assert_eq!(container["envFrom"], json!([{"secretRef": {"name": "files"}}]));
+        let role = documents.iter().find(|document| document["kind"] == "Role").unwrap();
+        assert_eq!(role["rules"][0]["resourceNames"], json!(["push"]));
+        for wrong in ["", "pvc/", "s3://", "data", "file:/data"] {
+            assert!(wrong.parse::<DataPlace>().is_err(), "{wrong}");
+        }
+    }
+
     /// All documents; the first two are the ConfigMap of the grants and the Deployment.
     fn printed(image: &str, grants: &str, plugins: Option<&str>) -> Vec<Value> {
         let source = plugins.map(|text| text.parse().unwrap());
         let host = HostAccount::default();
-        let of = Deployed { image, grants, plugins: source.as_ref(), data: None, rest: None, host: &host };
+        let of = Deployed { plugins: source.as_ref(), ..bare(image, grants, &host) };
         let text = deployment(&of).unwrap();
         serde_saphyr::from_multiple(&text).unwrap()
     }
@@ -204,7 +334,7 @@ mod tests {
     #[test]
     fn the_grants_can_be_read_in_what_is_printed() {
         let host = HostAccount::default();
-        let of = Deployed { image: "x", grants: SHIPPED_GRANTS, plugins: None, data: None, rest: None, host: &host };
+        let of = bare("x", SHIPPED_GRANTS, &host);
         let text = deployment(&of).unwrap();
         assert!(text.contains("\n    # Grants the Replace plugin"), "{text}");
         for odd in ["", "  indented: first\n", "a: 1", "a: 1\n\n\n", "a: |\n  ---\n  b\n---\n# \u{e9}\n"] {
@@ -221,14 +351,8 @@ mod tests {
     #[test]
     fn files_of_ops_jobs_are_on_a_volume_that_one_replica_has() {
         let host = HostAccount::default();
-        let of = Deployed {
-            image: "x",
-            grants: SHIPPED_GRANTS,
-            plugins: None,
-            data: Some("oarlock-data"),
-            rest: None,
-            host: &host,
-        };
+        let place = "pvc/oarlock-data".parse().unwrap();
+        let of = Deployed { data: Some(&place), ..bare("x", SHIPPED_GRANTS, &host) };
         let documents: Vec<Value> = serde_saphyr::from_multiple(&deployment(&of).unwrap()).unwrap();
         let spec = &documents[1]["spec"];
         assert_eq!((&spec["replicas"], &spec["strategy"]["type"]), (&json!(1), &json!("Recreate")));
@@ -246,7 +370,7 @@ mod tests {
     fn the_rest_api_has_a_port_and_the_certificate_of_a_secret() {
         let host = HostAccount::default();
         let rest = Some("oarlock-rest-tls");
-        let of = Deployed { image: "x", grants: SHIPPED_GRANTS, plugins: None, data: None, rest, host: &host };
+        let of = Deployed { rest, ..bare("x", SHIPPED_GRANTS, &host) };
         let documents: Vec<Value> = serde_saphyr::from_multiple(&deployment(&of).unwrap()).unwrap();
         let pod = &documents[1]["spec"]["template"]["spec"];
         let container = &pod["containers"][0];

@@ -103,6 +103,10 @@ fn targets(ops: &Value) -> Vec<TargetView> {
         let named = list(ops, "/spec/targets").iter().map(|target| text(target, "/name").to_owned());
         succeeded.extend(named.filter(|name| !missing.contains(name)));
     }
+    // An export has one target.
+    if outputs.iter().any(|output| output.name == "status" && output.value == "completed") {
+        succeeded.extend(list(ops, "/spec/targets").iter().map(|target| text(target, "/name").to_owned()));
+    }
     let failure = |name: &str| {
         let of_name = |one: &&Value| text(one, "/type") == name && text(one, "/status") == "False";
         let condition = list(ops, "/status/conditions").iter().find(of_name)?;
@@ -150,8 +154,8 @@ fn notices(ops: &Value) -> Vec<Notice> {
 
 fn bounds(ops: &Value) -> Vec<String> {
     let number = |field: &str| ops.pointer(field).and_then(Value::as_i64).filter(|number| *number > 0);
-    // The API fills them in for each type, and a dumplog has none of its own.
-    let has_batches = text(ops, "/spec/type") != "dumplog";
+    // The API fills them in for each type, and what works on pods has none of its own.
+    let has_batches = !matches!(text(ops, "/spec/type"), "dumplog" | "exportimage");
     let ratio = Some(text(ops, "/spec/availableRatio")).filter(|ratio| has_batches && !ratio.is_empty());
     let bounds = [
         number("/spec/batchCount").filter(|_| has_batches).map(|batch| format!("{batch} at once")),

@@ -164,7 +164,7 @@ fn bodies() -> Vec<(Value, u16, &'static str, &'static str)> {
             "Primus.00003",
             "inputs: the grant of addon covers the scripts of templates alone",
         ),
-        (of_type("exportimage", &[("workload", "a")]), 501, "Primus.00007", "type: exportimage is not served"),
+        (of_type("exportimage", &[("workload", "nobody")]), 404, "Primus.01001", "there is no workload nobody"),
         (of_type("dumplog", &[("workload", "nobody")]), 404, "Primus.01001", "there is no workload nobody"),
         (of_type("dumplog", &[("workload", "default/cm/a")]), 404, "Primus.01001", "there is no workload default/cm/a"),
     ]

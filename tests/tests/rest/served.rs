@@ -34,7 +34,8 @@ fn grants() -> String {
     // Scripts of templates alone.
     let addon = include_str!("../../../plugins/addon/grant.yaml").replace("[template, input]", "[template]");
     let dumplog = include_str!("../../../plugins/dumplog/grant.yaml");
-    format!("{reboot}\n---\n{preflight}\n---\n{addon}\n---\n{dumplog}")
+    let exportimage = include_str!("../../../plugins/exportimage/grant.yaml");
+    format!("{reboot}\n---\n{preflight}\n---\n{addon}\n---\n{dumplog}\n---\n{exportimage}")
 }
 
 /// Where the accounts are.
@@ -102,7 +103,7 @@ fn folder() -> anyhow::Result<PathBuf> {
     let folder = std::env::temp_dir().join(format!("oarlock-rest-{}-{number}", std::process::id()));
     let plugins = folder.join("plugins");
     std::fs::create_dir_all(&plugins)?;
-    for name in ["addon", "dumplog", "reboot", "preflight"] {
+    for name in ["addon", "dumplog", "exportimage", "reboot", "preflight"] {
         std::fs::write(plugins.join(format!("{name}.wasm")), component(name)?)?;
     }
     std::fs::write(folder.join("grants.yaml"), grants())?;
@@ -149,6 +150,9 @@ impl Served {
         let world = World::start(plane.client(Account::World).await?, options).await?;
         let mut command = command(&folder, "host", more)?;
         command.arg("--kubeconfig").arg(plane.kubeconfig(Account::Host)?).arg("--data").arg(folder.join("data"));
+        if !more.iter().any(|argument| argument.starts_with("--export-registry")) {
+            command.args(["--export-registry", "127.0.0.1:9"]);
+        }
         command.args(["--identity", "rest", "--task-image", "oarlock", "--log", "info"]);
         let mut child = Child::spawn("oarlock host", command, folder.join("host.log"))?;
         let url = begun(&mut child).await?;
@@ -220,6 +224,13 @@ impl Served {
     /// Where it listens.
     pub(crate) fn address(&self) -> String {
         self.url.trim_start_matches("http://").to_owned()
+    }
+
+    /// Replaces the grant of a plugin by this text of grants, which is read while the host runs.
+    pub(crate) fn grant(&self, more: &str) -> anyhow::Result<()> {
+        let kept =
+            grants().split("---\n").filter(|one| !one.contains("name: exportimage")).collect::<Vec<_>>().join("---\n");
+        std::fs::write(self.folder.join("grants.yaml"), format!("{kept}\n---\n{more}")).map_err(Into::into)
     }
 
     /// Where its process writes what it does.

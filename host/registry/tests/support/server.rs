@@ -1,5 +1,13 @@
 //! A real registry, as a process of this machine that ends with its value.
 
+#![allow(
+    dead_code,
+    clippy::unwrap_used,
+    clippy::panic,
+    unreachable_pub,
+    reason = "it is a part of each harness, and may fail loudly"
+)]
+
 use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
@@ -48,16 +56,20 @@ impl Server {
         Self { address, ca: None, child, folder }
     }
 
+    /// One without TLS, which wants a password.
+    pub fn private() -> Self {
+        let folder = folder();
+        let (child, address) = started(&folder.0, "127.0.0.1:0", &passwords(&folder.0));
+        Self { address, ca: None, child, folder }
+    }
+
     /// One with TLS, which wants a password.
     pub fn closed() -> Self {
         let folder = folder();
         let path = folder.0.display().to_string();
         let ca = certificates(&folder.0);
-        fs::write(folder.0.join("htpasswd"), format!("{USER}:{HASH}\n")).unwrap();
-        let more = format!(
-            "  tls:\n    certificate: {path}/server.crt\n    key: {path}/server.key\n\
-             auth:\n  htpasswd:\n    realm: test\n    path: {path}/htpasswd\n"
-        );
+        let auth = passwords(&folder.0);
+        let more = format!("  tls:\n    certificate: {path}/server.crt\n    key: {path}/server.key\n{auth}");
         let (child, address) = started(&folder.0, "127.0.0.1:0", &more);
         Self { address, ca: Some(ca), child, folder }
     }
@@ -74,6 +86,12 @@ impl Server {
         let address = self.address.clone();
         (self.child, self.address) = started(&self.folder.0, &address, "");
     }
+}
+
+/// The lines that have a registry want the password.
+fn passwords(folder: &Path) -> String {
+    fs::write(folder.join("htpasswd"), format!("{USER}:{HASH}\n")).unwrap();
+    format!("auth:\n  htpasswd:\n    realm: test\n    path: {}/htpasswd\n", folder.display())
 }
 
 fn folder() -> Folder {

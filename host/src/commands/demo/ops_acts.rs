@@ -1,5 +1,5 @@
 //! The acts of the story of OpsJobs by REST, in order: a reboot, another one of the same node that is refused, a check that is stopped, a
-//! script of a template, the logs of a workload, and a list.
+//! script of a template, the logs of a workload, its image in another registry, and a list.
 //!
 //! Requests are those of curl, as whoever has a client of the API would send them. What came of it is judged by the nodes and the world's
 //! ledger.
@@ -19,10 +19,11 @@ use crate::commands::ops::follow_by_rest;
 
 /// What is on the stage.
 pub(super) const SCENERY: Scenery = Scenery {
-    plugins: &["addon", "dumplog", "preflight", "reboot"],
+    plugins: &["addon", "dumplog", "exportimage", "preflight", "reboot"],
     grants: concat!(
         include_str!("../../../../plugins/addon/grant.yaml"),
         include_str!("../../../../plugins/dumplog/grant.yaml"),
+        include_str!("../../../../plugins/exportimage/grant.yaml"),
         include_str!("../../../../plugins/preflight/grant.yaml"),
         include_str!("../../../../plugins/reboot/grant.yaml")
     ),
@@ -84,6 +85,12 @@ impl Answer {
     fn text(&self, field: &str) -> &str {
         self.body.get(field).and_then(Value::as_str).unwrap_or_default()
     }
+
+    fn output(&self, name: &str) -> &str {
+        let outputs = self.body.get("outputs").and_then(Value::as_array).into_iter().flatten();
+        let found = outputs.into_iter().find(|output| output.get("name").is_some_and(|own| own == name));
+        found.and_then(|output| output.get("value")?.as_str()).unwrap_or_default()
+    }
 }
 
 /// Tells the story; yields whether all its checks hold.
@@ -103,14 +110,15 @@ impl OpsActs<'_> {
         self.stop_a_check().await?;
         self.run_scripts().await?;
         self.collect_logs().await?;
+        self.export_image().await?;
         self.list().await
     }
 
     async fn begin(&self) -> anyhow::Result<()> {
         let RestPlace { url, token, .. } = self.rest;
         let told = format!(
-            "A Kubernetes API in memory with 3 nodes, and a host that gets the plugins addon, dumplog, preflight and reboot. It serves OpsJobs by REST\n\
-             at {url}, with a page about it at {url}/docs. Who asks, a token says that the API server made:"
+            "A Kubernetes API in memory with 3 nodes, and a host that gets the plugins addon, dumplog, exportimage, preflight and reboot. It serves\n\
+             OpsJobs by REST at {url}, with a page about it at {url}/docs. Who asks, a token says that the API server made:"
         );
         self.play.screen.say(&told).await?;
         self.play.screen.command("kubectl create token ops-admin --audience oarlock > token", "").await?;
@@ -181,9 +189,7 @@ impl OpsActs<'_> {
         let path = format!("/api/v1/opsjobs/{}", made.text("jobId"));
         self.until(&path, "Succeeded").await?;
         let ended = self.curl("GET", &path, None).await?;
-        let outputs = ended.body.get("outputs").and_then(Value::as_array).into_iter().flatten();
-        let address = outputs.into_iter().find(|output| output.get("name").is_some_and(|name| name == "endpoint"));
-        let address = address.and_then(|output| output.get("value")?.as_str()).unwrap_or_default();
+        let address = ended.output("endpoint");
         self.play.screen.command(&format!("curl '{address}'"), "").await?;
         let output =
             Command::new("curl").args(["--silent", "--show-error", "--max-time", "20", address]).output().await?;
@@ -210,11 +216,31 @@ impl OpsActs<'_> {
         }
     }
 
+    async fn export_image(&mut self) -> anyhow::Result<()> {
+        self.play.screen.title("5. The image of a workload is in another registry").await?;
+        let body = json!({"name": "export-workload-image", "type": "exportimage",
+            "inputs": [{"name": "workload", "value": "default/statefulset/talkers"}], "timeoutSecond": 3600});
+        let made = self.curl("POST", "/api/v1/opsjobs", Some(&body)).await?;
+        let path = format!("/api/v1/opsjobs/{}", made.text("jobId"));
+        self.until(&path, "Succeeded").await?;
+        let ended = self.curl("GET", &path, None).await?;
+        let (registry, image) = ended.output("target").split_once('/').unwrap_or_default();
+        let (name, tag) = image.rsplit_once(':').unwrap_or_default();
+        let address = format!("http://{registry}/v2/{name}/tags/list");
+        self.play.screen.command(&format!("curl '{address}'"), "").await?;
+        let output =
+            Command::new("curl").args(["--silent", "--show-error", "--max-time", "20", &address]).output().await?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        self.play.screen.say(text.trim_end()).await?;
+        let is_there = name == "custom/library/busybox" && tag.len() == 8 && text.contains(&format!("{tag:?}"));
+        self.check(is_there, &format!("the registry has {name} with the tag {tag}")).await
+    }
+
     async fn list(&mut self) -> anyhow::Result<()> {
-        self.play.screen.title("5. What there was").await?;
+        self.play.screen.title("6. What there was").await?;
         let listed = self.curl("GET", "/api/v1/opsjobs?sortBy=creationTime&order=asc", None).await?;
         let count = listed.body.get("totalCount").and_then(Value::as_u64);
-        self.check(count == Some(4), &format!("{} jobs are listed", count.unwrap_or(0))).await?;
+        self.check(count == Some(5), &format!("{} jobs are listed", count.unwrap_or(0))).await?;
         let is_left = |node: &Value| node.pointer("/spec/unschedulable") == Some(&Value::Bool(true));
         let left = self.play.user.nodes().await?.iter().filter(|node| is_left(&json!(node))).count();
         self.check(left == 0, &format!("{left} nodes are left cordoned")).await

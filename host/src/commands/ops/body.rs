@@ -13,7 +13,7 @@ use crate::commands::text_file::{shown, text_of};
 /// What a job is to be.
 #[derive(Debug, Args)]
 pub(super) struct CreateArgs {
-    /// addon, dumplog, preflight or reboot
+    /// addon, dumplog, exportimage, preflight or reboot
     #[arg(value_name = "TYPE", required_unless_present = "file")]
     kind: Option<String>,
     /// What its id begins with
@@ -25,7 +25,8 @@ pub(super) struct CreateArgs {
     /// A node by its label kubernetes.io/hostname; can be repeated
     #[arg(long, value_name = "HOST")]
     host: Vec<String>,
-    /// The nodes of a workload: namespace/kind/name; can be repeated. dumplog: the workload whose pods it reads
+    /// The nodes of a workload: namespace/kind/name; can be repeated. dumplog, exportimage: the workload whose logs or image it
+    /// takes
     #[arg(long, value_name = "WORKLOAD")]
     workload: Vec<String>,
     /// The nodes of a workspace
@@ -55,6 +56,9 @@ pub(super) struct CreateArgs {
     /// reboot: have the pods of a node evicted first
     #[arg(long)]
     drain: bool,
+    /// exportimage: the container whose image is exported [default: the first]
+    #[arg(long, value_name = "NAME")]
+    container: Option<String>,
     /// addon: an AddonTemplate, which is run; can be repeated
     #[arg(long, value_name = "NAME")]
     template: Vec<String>,
@@ -102,6 +106,7 @@ impl CreateArgs {
         }
         inputs.extend(named("node.template", self.node_template));
         inputs.extend(named("addon.template", self.template));
+        inputs.extend(named("container", self.container.into_iter().collect()));
         inputs.extend(self.drain.then(|| json!({"name": "drain", "value": "true"})));
         let script = self.script.map(|file| {
             let text = text_of(&file).with_context(|| format!("cannot read the script {}", shown(&file)))?;

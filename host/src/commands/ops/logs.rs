@@ -40,7 +40,7 @@ pub(super) async fn print_logs(server: &Server, id: &str, file: Option<PathBuf>)
             eprintln!("{words}: {}", escaped(value));
         }
     }
-    let Some(address) = output(&job, "endpoint").filter(|address| address.contains("/artifacts/")) else {
+    let Some(address) = output(&job, "endpoint").filter(|address| address.starts_with("http")) else {
         let why = output(&job, "endpoint").filter(|why| !why.is_empty());
         bail!(
             "{} has no logs that you may read{}",

@@ -76,8 +76,9 @@ impl ServerArgs {
             config.root_cert =
                 Some(certificates.with_context(|| format!("{} has no certificates in PEM", file.display()))?);
         }
+        let authorities = config.root_cert.clone();
         let client = Client::try_from(config).with_context(wrong)?;
-        Ok(Some(Server { client, url }))
+        Ok(Some(Server { client, url, authorities }))
     }
 }
 
@@ -111,6 +112,8 @@ async fn token_of(cluster: &NamespaceArgs, namespace: &str, name: &str, audience
 pub(super) struct Server {
     client: Client,
     url: String,
+    /// Certificates that vouch for it, and for the store of its files.
+    authorities: Option<Vec<Vec<u8>>>,
 }
 
 /// A file as it arrives.
@@ -141,7 +144,7 @@ impl Server {
         let mut config = Config::new(url.parse()?);
         config.default_retry = false;
         config.auth_info.token = Some(std::fs::read_to_string(token)?.into());
-        Ok(Self { client: Client::try_from(config)?, url: url.to_owned() })
+        Ok(Self { client: Client::try_from(config)?, url: url.to_owned(), authorities: None })
     }
 
     pub(super) async fn create(&self, body: String) -> anyhow::Result<Made> {
@@ -186,11 +189,26 @@ impl Server {
         let address: http::Uri = address.parse().context("the server's answer has no address of a file")?;
         let path = address.path_and_query().map_or("/", |path| path.as_str());
         let request = Request::get(path).body(Body::empty())?;
-        let answer = self.client.send(request).await.with_context(|| self.unreached())?;
+        let answer = match path.starts_with("/artifacts/") {
+            true => self.client.send(request).await.with_context(|| self.unreached())?,
+            false => self.store(&address)?.send(request).await.with_context(|| {
+                format!("the store of files is not reached at {}", escaped(address.host().unwrap_or_default()))
+            })?,
+        };
         if answer.status() != StatusCode::OK {
             bail!("the server answers {} for the file: it may be gone", answer.status().as_u16());
         }
         Ok(Pieces(answer.into_body()))
+    }
+
+    /// The store that an address of a file is of. It is given no token: the address itself is signed.
+    fn store(&self, address: &http::Uri) -> anyhow::Result<Client> {
+        let (scheme, authority) = (address.scheme_str(), address.authority());
+        let (scheme, authority) = scheme.zip(authority).context("the server's answer has no address of a file")?;
+        let mut config = Config::new(format!("{scheme}://{authority}").parse()?);
+        config.default_retry = false;
+        config.root_cert.clone_from(&self.authorities);
+        Client::try_from(config).context("cannot reach the store of files")
     }
 
     fn unreached(&self) -> String {
