@@ -5,6 +5,8 @@
 mod agreement;
 #[path = "rest/bad_input.rs"]
 mod bad_input;
+#[path = "rest/buckets.rs"]
+mod buckets;
 #[path = "rest/calls.rs"]
 mod calls;
 #[path = "rest/exports.rs"]
@@ -16,5 +18,8 @@ mod logs;
 mod registry_server;
 #[path = "rest/rights.rs"]
 mod rights;
+#[cfg(test)]
+#[path = "../../host/artefacts/tests/s3/server.rs"]
+mod s3_server;
 #[path = "rest/served.rs"]
 mod served;

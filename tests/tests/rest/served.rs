@@ -26,6 +26,8 @@ use oarlock_tests::crash::process::host_binary;
 use oarlock_tests::rig::patiently;
 use serde_json::{Value, json};
 
+use super::s3_server::{KEY, SECRET};
+
 /// What the plugins are granted: all in every namespace, and checks see one directory.
 fn grants() -> String {
     let reboot = include_str!("../../../plugins/reboot/grant.yaml");
@@ -149,7 +151,12 @@ impl Served {
         let options = WorldOptions { runs_jobs: false, ..options };
         let world = World::start(plane.client(Account::World).await?, options).await?;
         let mut command = command(&folder, "host", more)?;
-        command.arg("--kubeconfig").arg(plane.kubeconfig(Account::Host)?).arg("--data").arg(folder.join("data"));
+        command.arg("--kubeconfig").arg(plane.kubeconfig(Account::Host)?);
+        // Of a bucket that a test has.
+        command.env("AWS_ACCESS_KEY_ID", KEY).env("AWS_SECRET_ACCESS_KEY", SECRET);
+        if !more.iter().any(|argument| argument.starts_with("--artefacts")) {
+            command.arg("--data").arg(folder.join("data"));
+        }
         if !more.iter().any(|argument| argument.starts_with("--export-registry")) {
             command.args(["--export-registry", "127.0.0.1:9"]);
         }

@@ -2,6 +2,8 @@
 //!
 //! Takes how it is to run; yields one that answers. It ends, and its folder goes, with the value.
 
+#![allow(dead_code, clippy::unwrap_used, clippy::panic, reason = "it is a part of each harness, and may fail loudly")]
+
 use std::fs::{self, File};
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
@@ -14,7 +16,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 pub(crate) const BUCKET: &str = "artefacts";
-const KEY: &str = "AKIATEST";
+pub(crate) const KEY: &str = "AKIATEST";
 pub(crate) const SECRET: &str = "a-secret-that-is-not-shown";
 
 /// How it runs.
