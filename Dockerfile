@@ -18,6 +18,7 @@ COPY . .
 RUN cargo build --release --locked -p oarlock --no-default-features --features jemalloc \
  && cargo build --release --locked --target wasm32-wasip2 -p addon -p dumplog -p exportimage -p replace -p restart -p reboot -p preflight \
  && mkdir -p /image/plugins /image/tmp && chmod 1777 /image/tmp \
+ && mkdir -p /image/etc/ssl/certs && cp /etc/ssl/certs/ca-certificates.crt /image/etc/ssl/certs/ \
  && cp target/release/oarlock /image/ \
  && for plugin in addon dumplog exportimage replace restart reboot preflight; do cp target/wasm32-wasip2/release/$plugin.wasm /image/plugins/; done \
  && for plugin in replace restart; do /image/oarlock plugin grant /image/plugins/$plugin.wasm; done > /image/grants.yaml

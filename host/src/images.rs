@@ -62,6 +62,8 @@ enum ExportFailed {
     Copy(CopyFailed),
     /// What it needs of the API server cannot be read now.
     Unread(String),
+    /// What it needs may not be read.
+    Unauthorized(String),
     /// It never will be.
     ForGood(String),
 }
@@ -71,7 +73,7 @@ impl ExportFailed {
         match self {
             Self::Copy(failed) => failed.is_for_now(),
             Self::Unread(_) => true,
-            Self::ForGood(_) => false,
+            Self::Unauthorized(_) | Self::ForGood(_) => false,
         }
     }
 
@@ -79,6 +81,7 @@ impl ExportFailed {
     fn words(&self) -> String {
         match self {
             Self::Copy(failed) => format!("{}: {failed}", failed.reason()),
+            Self::Unauthorized(why) => format!("Unauthorized: {why}"),
             Self::Unread(why) | Self::ForGood(why) => format!("PushFailed: {why}"),
         }
     }
@@ -140,17 +143,17 @@ impl Images {
 
     async fn copy(&self, task: &HostTask, copy: &CopyImage) -> Result<Copied, ExportFailed> {
         let ExportRegistry { registry, secret, ca, hosts, mirror } = &*self.exports;
-        let (source_registry, _) = copy.source.split_once('/').unwrap_or_default();
-        let (namespace, _, _) = &task.target;
+                let (namespace, _, _) = &task.target;
         let mut source_credentials = Vec::new();
         for name in &copy.secrets {
             // One that is gone is one less: kubelets have it so, too.
-            source_credentials.extend(self.credentials((namespace, name), source_registry).await?);
+            source_credentials.extend(self.credentials((namespace, name), copy.repository()).await?);
         }
         let target_credentials = match secret {
             None => None,
             Some((namespace, name)) => {
-                let found = self.credentials((namespace, name), registry).await?;
+                let (of, _) = copy.target.rsplit_once(':').unwrap_or_default();
+                let found = self.credentials((namespace, name), &format!("{registry}/{of}")).await?;
                 Some(found.ok_or_else(|| {
                     let words = format!(
                         "the Secret {namespace}/{name} has no credentials for {registry}: a cluster admin adds them"
@@ -186,14 +189,15 @@ impl Images {
         copy_apart(asked, tell).await
     }
 
-    /// The credentials for a registry in a Secret, by its namespace and name.
+    /// The credentials for a registry, or what is at this place in it, in a Secret, by its namespace and name.
     async fn credentials(
         &self,
         (namespace, name): (&str, &str),
-        registry: &str,
+        place: &str,
     ) -> Result<Option<Credentials>, ExportFailed> {
         match self.cluster.pull_secret(namespace, name).await {
-            Ok(config) => Ok(config.and_then(|config| credentials_in(&config, registry))),
+            Ok(config) => Ok(config.and_then(|config| credentials_in(&config, place))),
+            Err(failed) if failed.is_refused => Err(ExportFailed::Unauthorized(failed.message)),
             Err(failed) => Err(ExportFailed::Unread(failed.message)),
         }
     }

@@ -350,6 +350,7 @@ mod tests {
                 data: None,
                 data_secret: None,
                 export_registry: None,
+                export_hosts: &[],
                 export_secret: None,
                 ca: None,
                 rest: None,

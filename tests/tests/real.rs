@@ -120,6 +120,8 @@ killed_at! {
     a_reboot_of_an_ops_job_outlives_a_host_that_is_killed_at_its_writes: Reboot,
     a_stop_of_an_ops_job_outlives_a_host_that_is_killed_at_its_writes: Stopped,
     a_preflight_of_an_ops_job_outlives_a_host_that_is_killed_at_its_writes: Preflight,
+    an_addon_of_an_ops_job_outlives_a_host_that_is_killed_at_its_writes: Addon,
+    an_export_of_an_ops_job_outlives_a_host_that_is_killed_at_its_writes: Export,
 }
 
 fn server(rig: &Rig) -> anyhow::Result<Arc<ControlPlane>> {

@@ -1,4 +1,4 @@
-//! StoreFault a file is not known to be stored or read, in a sentence that says what an admin can do.
+//! Why a file is not known to be stored or read, in a sentence that says what an admin can do.
 //!
 //! Takes an error of a store; yields a sentence. May not repeat a credential: what S3 says beside its code is left out, but for its message.
 
@@ -9,7 +9,7 @@ use object_store::client::{HttpError, HttpErrorKind};
 /// What precedes the status of an answer in the words of the S3 client.
 const STATUS: &str = "status code: ";
 
-/// StoreFault a file is not known to be stored or read.
+/// Why a file is not known to be stored or read.
 #[derive(Debug, thiserror::Error)]
 #[error("{words}")]
 pub struct ArtefactsFailed {

@@ -89,7 +89,7 @@ impl Drop for RoomOfPart<'_> {
     }
 }
 
-/// StoreFault a part was not written.
+/// Why a part was not written.
 #[derive(Debug, thiserror::Error)]
 pub enum PartFailed {
     /// The log could not be read.

@@ -37,7 +37,7 @@ pub struct S3Options {
     pub endpoint: Option<String>,
     /// The region, `us-east-1` where there is none.
     pub region: Option<String>,
-    /// Certificates of the CAs that are trusted, in PEM, in place of those of the system.
+    /// Certificates of the CAs that are trusted, in PEM, beside those of the system.
     pub ca: Option<String>,
     /// Plain HTTP may be used to other machines too: files and what signs addresses can be read on the way.
     pub allow_http: bool,
@@ -94,7 +94,7 @@ impl fmt::Debug for S3Options {
     }
 }
 
-/// StoreFault a bucket cannot be used as it is written down.
+/// Why a bucket cannot be used as it is written down.
 #[derive(Debug, thiserror::Error)]
 pub enum S3PlaceFailed {
     /// The URL is of something else.
@@ -118,7 +118,7 @@ pub enum S3PlaceFailed {
     )]
     Endpoint,
     /// What is stored would be sent unencrypted.
-    #[error("the S3 endpoint at {0} is reached by plain HTTP: use https, or allow HTTP to other machines")]
+    #[error("the S3 endpoint at {0} is reached by plain HTTP: use https")]
     Http(String),
     /// There is no access key.
     #[error(
@@ -130,6 +130,14 @@ pub enum S3PlaceFailed {
     #[error("an access key of S3 and its secret belong together: set {0} too")]
     HalfCredentials(&'static str),
 }
+
+/// True where the system trusts nobody, as in an image without certificates: TLS by these alone would fail before a bundle is asked.
+fn has_no_roots() -> bool {
+    rustls_native_certs::load_native_certs().certs.is_empty()
+}
+
+/// The folder of the bucket, or of the prefix, in which all files are.
+const OWN: &str = "artefacts";
 
 /// A bucket, or what has a prefix in there.
 #[derive(Clone, Debug)]
@@ -155,6 +163,8 @@ impl S3Place {
         }
         let prefix =
             Place::parse(prefix).map_err(|source| S3PlaceFailed::Prefix { prefix: prefix.to_owned(), source })?;
+        // What else is in there belongs to somebody else.
+        let prefix = prefix.parts().chain(Place::from(OWN).parts()).collect();
         let endpoint = options.endpoint.as_deref().map(|own| endpoint(own, options.allow_http)).transpose()?;
         match (&options.access_key, &options.secret_key) {
             (Some(_), None) => return Err(S3PlaceFailed::HalfCredentials("AWS_SECRET_ACCESS_KEY")),
@@ -222,7 +232,7 @@ impl S3Place {
             .with_connect_timeout(half(self.patience))
             .with_timeout(self.patience.saturating_mul(OF_PIECE))
             .with_default_content_type(TEXT)
-            .with_no_system_certificates(self.options.ca.is_some() || self.is_plain());
+            .with_no_system_certificates(self.is_plain() || self.options.ca.is_some() && has_no_roots());
         if let Some(bundle) = &self.options.ca {
             let bundle = Certificate::from_pem_bundle(bundle.as_bytes()).unwrap_or_default();
             if bundle.is_empty() {
@@ -290,7 +300,7 @@ mod tests {
         let none = S3Options { access_key: None, ..key() };
         assert!(refusal("s3://bucket", &none).contains("set AWS_ACCESS_KEY_ID too"));
         assert!(refusal("s3://bucket", &S3Options::default()).contains("set AWS_ACCESS_KEY_ID and"));
-        assert_eq!(S3Place::read("s3://bucket/a/b/", &key()).unwrap().prefix.as_ref(), "a/b");
+        assert_eq!(S3Place::read("s3://bucket/a/b/", &key()).unwrap().prefix.as_ref(), "a/b/artefacts");
     }
 
     #[test]

@@ -21,10 +21,10 @@ pub(crate) struct ArtefactArgs {
     #[arg(long, value_name = "URL", conflicts_with = "data", value_parser = NonEmptyStringValueParser::new())]
     artefacts: Option<String>,
     /// Address of that store, such as https://minio.example.com:9000 [default: that of AWS for the region]
-    #[arg(long, value_name = "URL", requires = "artefacts", env = "OARLOCK_ARTEFACTS_ENDPOINT", value_parser = NonEmptyStringValueParser::new())]
+    #[arg(long, value_name = "URL", env = "OARLOCK_ARTEFACTS_ENDPOINT", value_parser = NonEmptyStringValueParser::new())]
     artefacts_endpoint: Option<String>,
     /// Region of that store [default: us-east-1]
-    #[arg(long, value_name = "NAME", requires = "artefacts", env = "OARLOCK_ARTEFACTS_REGION", value_parser = NonEmptyStringValueParser::new())]
+    #[arg(long, value_name = "NAME", env = "OARLOCK_ARTEFACTS_REGION", value_parser = NonEmptyStringValueParser::new())]
     artefacts_region: Option<String>,
     /// Certificates of the authorities that may sign that of the store, in PEM, in place of those of the system
     #[arg(long, value_name = "FILE", requires = "artefacts")]

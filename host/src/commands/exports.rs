@@ -6,6 +6,7 @@ use anyhow::Context as _;
 use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
 use oarlock_core::plugin::task::is_registry;
+use oarlock_registry::Registries;
 
 use crate::images::ExportRegistry;
 
@@ -41,10 +42,14 @@ impl ExportArgs {
         let read = |path: PathBuf| {
             std::fs::read(&path).with_context(|| format!("cannot read the certificates in {}", path.display()))
         };
+        let ca = export_ca.map(read).transpose()?;
+        if let Some(ca) = &ca {
+            Registries::new().and_then(|client| client.trusting(ca)).context("--export-ca")?;
+        }
         Ok(Some(ExportRegistry {
             registry,
             secret: export_secret.map(|name| (namespace.to_owned(), name)),
-            ca: export_ca.map(read).transpose()?,
+            ca,
             hosts: export_hosts,
             mirror: None,
         }))

@@ -98,6 +98,9 @@ pub(crate) struct ManifestsArgs {
     /// Registry to which that Deployment copies images for OpsJobs of the type exportimage
     #[arg(long, value_name = "HOST[:PORT]", requires = "deployment", requires = "ops", value_parser = parse_registry)]
     export_registry: Option<String>,
+    /// Further host to which that registry may send the host for a token or with an upload; can be repeated
+    #[arg(long = "export-host", value_name = "HOST[:PORT]", requires = "export_registry", value_parser = parse_registry)]
+    export_hosts: Vec<String>,
     /// Secret with the credentials of that registry, as `kubectl create secret docker-registry` makes one; the host may read it
     #[arg(long, value_name = "SECRET", requires = "export_registry", value_parser = label)]
     export_secret: Option<String>,
@@ -178,6 +181,7 @@ pub(crate) fn run(args: &ManifestsArgs) -> anyhow::Result<ExitCode> {
                 data: args.data.as_ref(),
                 data_secret: args.data_secret.as_deref(),
                 export_registry: args.export_registry.as_deref(),
+                export_hosts: &args.export_hosts,
                 export_secret: args.export_secret.as_deref(),
                 ca: args.ca.as_deref(),
                 rest: args.rest.as_deref(),

@@ -110,6 +110,8 @@ pub struct Deployed<'a> {
     pub data_secret: Option<&'a str>,
     /// The registry to which images are exported.
     pub export_registry: Option<&'a str>,
+    /// Further hosts to which it sends whoever pushes.
+    pub export_hosts: &'a [String],
     /// The Secret with its credentials.
     pub export_secret: Option<&'a str>,
     /// The ConfigMap with the certificates of authorities that registries and stores are signed by.
@@ -183,6 +185,7 @@ impl Deployed<'_> {
         if let Some(registry) = self.export_registry {
             argue(format!("--export-registry={registry}"));
             self.export_secret.iter().for_each(|name| argue(format!("--export-secret={name}")));
+            self.export_hosts.iter().for_each(|host| argue(format!("--export-host={host}")));
             self.ca.iter().for_each(|_| argue(format!("--export-ca={AUTHORITIES}/ca.crt")));
         }
         text = text.replace(PLUGINS_ARGUMENT, &format!("{PLUGINS_ARGUMENT}{arguments}"));
@@ -256,6 +259,7 @@ mod tests {
             data: None,
             data_secret: None,
             export_registry: None,
+            export_hosts: &[],
             export_secret: None,
             ca: None,
             rest: None,
@@ -270,6 +274,7 @@ mod tests {
             data: Some(&place),
             data_secret: Some("files"),
             export_registry: Some("harbor.example.com"),
+            export_hosts: &["auth.example.com".to_owned()],
             export_secret: Some("push"),
             ca: Some("own-ca"),
             ..bare("x", SHIPPED_GRANTS, &host)
@@ -282,7 +287,7 @@ mod tests {
             "--artefacts=s3://files/oarlock",
             "--artefacts-ca=/etc/oarlock-ca/ca.crt",
             "--export-registry=harbor.example.com",
-            "--export-secret=push",
+            "--export-secret=push", "--export-host=auth.example.com",
             "--export-ca=/etc/oarlock-ca/ca.crt",
         ];
         for argument in arguments {

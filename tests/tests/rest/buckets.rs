@@ -44,7 +44,7 @@ async fn a_report_is_in_the_bucket_and_read_at_an_address_of_the_store() -> anyh
     let job = served.until(&admin, id, |job| matches!(job.text("/phase"), "Succeeded" | "Failed")).await?;
     let address = report(&job);
     ensure!(
-        address.contains(&format!("/{BUCKET}/oarlock/{id}/report-")) && address.contains("X-Amz-Signature="),
+        address.contains(&format!("/{BUCKET}/oarlock/artefacts/{id}/report-")) && address.contains("X-Amz-Signature="),
         "{job:?}"
     );
     let (status, text) = read(address).await?;

@@ -68,7 +68,7 @@ async fn a_file_is_published_whole_and_replaced() {
     }
     let empty = artefacts.write(("check-a", "empty.log"), now()).await.unwrap();
     assert_eq!(empty.finish().await.unwrap(), 0);
-    assert_eq!(server.files(), ["check-a/empty.log", "check-a/report.json"]);
+    assert_eq!(server.files(), ["artefacts/check-a/empty.log", "artefacts/check-a/report.json"]);
     assert!(!format!("{artefacts:?}").contains(SECRET));
 }
 
@@ -188,11 +188,11 @@ async fn what_is_older_than_thirty_days_goes() {
         File::open(server.bucket()).unwrap().metadata().unwrap().modified().unwrap() - 1_440 * days * MINUTE
     };
     for (file, days) in [("check-a/old.json", 31), (".parts/job/p/c", 31), ("check-b/kept.json", 29)] {
-        File::open(server.bucket().join(file)).unwrap().set_modified(ago(days)).unwrap();
+        File::open(server.bucket().join("artefacts").join(file)).unwrap().set_modified(ago(days)).unwrap();
     }
     let later = server.artefacts().await;
     later.publish(("check-c", "new.json"), b"new".to_vec(), now()).await.unwrap();
-    until("old files are gone", || server.files() == ["check-b/kept.json", "check-c/new.json"]).await;
+    until("old files are gone", || server.files() == ["artefacts/check-b/kept.json", "artefacts/check-c/new.json"]).await;
 }
 
 #[tokio::test]
@@ -234,7 +234,7 @@ async fn a_server_that_hangs_fails_an_upload_in_time_and_is_used_again() {
     // It has to get through what it was sent before.
     let back = async { while artefacts.publish(("job", "report.json"), b"back".to_vec(), now()).await.is_err() {} };
     timeout(MINUTE, back).await.unwrap();
-    assert_eq!(server.files(), ["job/report.json"]);
+    assert_eq!(server.files(), ["artefacts/job/report.json"]);
 }
 
 #[tokio::test]
@@ -253,7 +253,7 @@ async fn a_server_that_is_killed_fails_an_upload_and_is_used_again_once_it_is_ba
     server.restart().await;
     for artefacts in [artefacts, late] {
         artefacts.publish(("job", "report.json"), b"back".to_vec(), now()).await.unwrap();
-        assert_eq!(server.files(), ["job/report.json"]);
+        assert_eq!(server.files(), ["artefacts/job/report.json"]);
     }
 }
 
@@ -284,7 +284,7 @@ async fn a_private_ca_is_trusted_where_its_bundle_is_given() {
     let place = S3Place::read(&format!("s3://{BUCKET}"), &trusting).unwrap();
     let artefacts = Artefacts::in_bucket(place).await.unwrap();
     artefacts.publish(("job", "report.json"), b"secure".to_vec(), now()).await.unwrap();
-    assert_eq!(server.files(), ["job/report.json"]);
+    assert_eq!(server.files(), ["artefacts/job/report.json"]);
     assert!(url(&artefacts, ("job", "report.json"), MINUTE).await.starts_with("https://127.0.0.1:"));
     let other = KeyPair::generate().unwrap();
     let other = CertificateParams::new(vec!["ca".to_owned()]).unwrap().self_signed(&other).unwrap().pem();
@@ -313,6 +313,6 @@ async fn stores_with_prefixes_do_not_see_each_other() {
     assert_eq!(other.parts("uid").await.unwrap().len(), 1);
     assert_eq!(
         server.files(),
-        ["clusters/one/job/report.json", "clusters/other/.parts/uid/p/other", "clusters/other/job/report.json"]
+        ["clusters/one/artefacts/job/report.json", "clusters/other/artefacts/.parts/uid/p/other", "clusters/other/artefacts/job/report.json"]
     );
 }

@@ -314,7 +314,8 @@ fn of_export(Outcomes { targets, .. }: &Outcomes) -> Vec<Value> {
     if !succeeded {
         return vec![output("status", "failed"), output("message", message)];
     }
-    let said = format!("the image is in the registry as {}", copied.target);
+    let place = if copied.target.is_empty() { "its digest" } else { &copied.target };
+    let said = format!("the image is in the registry as {place}");
     let ExportedTo { target, digest } = copied;
     let all = [("status", "completed"), ("target", target), ("digest", digest), ("message", &said)];
     all.map(|(name, value)| output(name, value)).to_vec()

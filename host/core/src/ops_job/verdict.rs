@@ -251,10 +251,10 @@ impl Judge<'_> {
     fn pull_secrets(&self, found: &Found, resolved: &Resolved) -> Result<Vec<Value>, Held> {
         let pod = found.exported_pod(resolved).filter(|_| self.body.asked.kind == OpsType::Exportimage);
         let (Some(pod), Some(namespace)) = (pod, &resolved.namespace) else { return Ok(Vec::new()) };
-        let names = pod.images.secrets.iter().filter(|name| is_object_name(name)).take(PULL_SECRETS);
+        let names = pod.images.secrets.iter().filter(|name| is_object_name(name)).take(CANDIDATES);
         let all: Vec<Access> = names.map(|name| Access::to_secret(namespace, name)).collect();
         self.denied(&all)?;
-        let readable = all.iter().filter(|access| self.may(access) == Some(true));
+        let readable = all.iter().filter(|access| self.may(access) == Some(true)).take(PULL_SECRETS);
         Ok(readable.map(|Access { namespace, name, .. }| json!({"namespace": namespace, "name": name})).collect())
     }
 

@@ -19,7 +19,7 @@ async fn realm_at_another_host_is_not_asked() {
     let challenge = format!(r#"Bearer realm="http://{}/token?secret=1",service="x""#, other.address);
     let lie = about(Method::GET, "manifests", move |_, _| Some(response(401, &[("www-authenticate", &challenge)], "")));
     let failed = from_a_liar(image(), lie).await;
-    let words = "for a token, which is not among the hosts that are allowed: add it to `authHosts`";
+    let words = "for a token, which is not among the hosts that are allowed: name it in `authHosts` of the grant, or for the target by `--export-host`";
     assert_failed(&failed, Fault::Pull, words);
     assert!(failed.to_string().contains(&format!("the registry sends to {}", other.address)), "{failed}");
     assert_eq!(other.asked(""), 0);

@@ -57,7 +57,7 @@ fn namespaces(named: Vec<String>, manifest: &Manifest) -> anyhow::Result<Vec<Str
     if !named.is_empty() {
         return Ok(named);
     }
-    if manifest.takes(TargetKind::Node) || !manifest.tasks.is_empty() {
+    if manifest.takes(TargetKind::Node) || manifest.tasks.iter().any(|task| !task.is_of_host()) {
         bail!(
             "{} works on nodes, which belong to every namespace: name by `--namespace NAMESPACE` those whose editors may have it do so",
             manifest.name

@@ -1,0 +1,48 @@
+//! Tests of exportimage, natively: takes pods built in memory, yields what was proposed. May not run WebAssembly.
+#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test may fail loudly")]
+
+use exportimage::{Exportimage, TASK};
+use oarlock_sdk::kit::{Visit, manifest, outcome, pod, task};
+use oarlock_sdk::{Mutation, Proposal, State};
+use serde_json::{Value, json};
+
+fn visit() -> Visit {
+    let parameters = json!({"source": "docker.io/library/busybox:latest", "target": "custom/library/busybox:20260101",
+        "otherwise": "20260101-000000"});
+    Visit::to(&pod("web-1")).parameters(parameters)
+}
+
+#[test]
+fn the_copy_that_the_job_names_is_asked_for_until_it_is_seen() {
+    let first = visit().operate::<Exportimage>().unwrap();
+    let [Mutation::Task(asked)] = first.mutations() else { panic!("{first:?}") };
+    let arguments: Value = serde_json::from_str(&asked.arguments).unwrap();
+    assert_eq!((asked.name.as_str(), asked.kind.as_str()), (TASK, "copy-image"));
+    assert_eq!(arguments["target"], "custom/library/busybox:20260101");
+    let running = visit().task(TASK, task("Running", None, "", ""));
+    assert_eq!(running.operate::<Exportimage>().unwrap(), Proposal::new());
+    assert_eq!(outcome(&running.progress::<Exportimage>().unwrap()), "Processing");
+    let told = visit().task(TASK, task("Running", None, "", "copying the image: 3 of 20 MiB"));
+    assert!(format!("{:?}", told.progress::<Exportimage>().unwrap_err()).contains("3 of 20 MiB"));
+}
+
+#[test]
+fn a_pod_ends_as_its_copy_does_with_the_reason_that_the_host_gives() {
+    let ended = |state: &str, message: &str| {
+        visit().task(TASK, task(state, None, "{}", message)).progress::<Exportimage>().unwrap()
+    };
+    assert_eq!(outcome(&ended("Succeeded", "")), "Succeeded");
+    for (message, reason, words) in [
+        ("Unauthorized: there are no credentials for it", "Unauthorized", "not exported: there are no credentials for it."),
+        ("lost: what was stored", "PushFailed", "not exported: lost: what was stored."),
+    ] {
+        let State::Failed(error) = ended("Failed", message).state().clone() else { panic!("it failed") };
+        assert_eq!(error.reason, reason);
+        assert!(error.message.ends_with(words), "{}", error.message);
+    }
+}
+
+#[test]
+fn its_manifest_is_one_that_the_host_takes() {
+    assert_eq!(manifest::<Exportimage>().unwrap().name, "exportimage");
+}
