@@ -143,7 +143,7 @@ impl Images {
 
     async fn copy(&self, task: &HostTask, copy: &CopyImage) -> Result<Copied, ExportFailed> {
         let ExportRegistry { registry, secret, ca, hosts, mirror } = &*self.exports;
-                let (namespace, _, _) = &task.target;
+        let (namespace, _, _) = &task.target;
         let mut source_credentials = Vec::new();
         for name in &copy.secrets {
             // One that is gone is one less: kubelets have it so, too.

@@ -64,7 +64,9 @@ impl Hosts {
         if self.is_own(url) || self.named.iter().any(|(name, at)| name == host && *at == port) {
             return Ok(());
         }
-        Err(format!("{begins}, which is not among the hosts that are allowed: name it in `authHosts` of the grant, or for the target by `--export-host`"))
+        Err(format!(
+            "{begins}, which is not among the hosts that are allowed: name it in `authHosts` of the grant, or for the target by `--export-host`"
+        ))
     }
 }
 
@@ -127,7 +129,10 @@ mod tests {
         for (other, words) in [
             ("https://reg.example/x", "redirects to reg.example, which is not among"),
             ("https://auth.example:444/", "auth.example:444, which is not among"),
-            ("https://cdn.example/", "not among the hosts that are allowed: name it in `authHosts` of the grant, or for the target by `--export-host`"),
+            (
+                "https://cdn.example/",
+                "not among the hosts that are allowed: name it in `authHosts` of the grant, or for the target by `--export-host`",
+            ),
             ("https://169.254.169.254/latest", "169.254.169.254"),
             ("http://auth.example/token", "without HTTPS"),
             ("http://127.0.0.1:1/", "without HTTPS"),

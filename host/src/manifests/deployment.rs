@@ -287,7 +287,8 @@ mod tests {
             "--artefacts=s3://files/oarlock",
             "--artefacts-ca=/etc/oarlock-ca/ca.crt",
             "--export-registry=harbor.example.com",
-            "--export-secret=push", "--export-host=auth.example.com",
+            "--export-secret=push",
+            "--export-host=auth.example.com",
             "--export-ca=/etc/oarlock-ca/ca.crt",
         ];
         for argument in arguments {

@@ -33,7 +33,11 @@ fn a_pod_ends_as_its_copy_does_with_the_reason_that_the_host_gives() {
     };
     assert_eq!(outcome(&ended("Succeeded", "")), "Succeeded");
     for (message, reason, words) in [
-        ("Unauthorized: there are no credentials for it", "Unauthorized", "not exported: there are no credentials for it."),
+        (
+            "Unauthorized: there are no credentials for it",
+            "Unauthorized",
+            "not exported: there are no credentials for it.",
+        ),
         ("lost: what was stored", "PushFailed", "not exported: lost: what was stored."),
     ] {
         let State::Failed(error) = ended("Failed", message).state().clone() else { panic!("it failed") };

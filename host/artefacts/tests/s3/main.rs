@@ -192,7 +192,8 @@ async fn what_is_older_than_thirty_days_goes() {
     }
     let later = server.artefacts().await;
     later.publish(("check-c", "new.json"), b"new".to_vec(), now()).await.unwrap();
-    until("old files are gone", || server.files() == ["artefacts/check-b/kept.json", "artefacts/check-c/new.json"]).await;
+    until("old files are gone", || server.files() == ["artefacts/check-b/kept.json", "artefacts/check-c/new.json"])
+        .await;
 }
 
 #[tokio::test]
@@ -313,6 +314,10 @@ async fn stores_with_prefixes_do_not_see_each_other() {
     assert_eq!(other.parts("uid").await.unwrap().len(), 1);
     assert_eq!(
         server.files(),
-        ["clusters/one/artefacts/job/report.json", "clusters/other/artefacts/.parts/uid/p/other", "clusters/other/artefacts/job/report.json"]
+        [
+            "clusters/one/artefacts/job/report.json",
+            "clusters/other/artefacts/.parts/uid/p/other",
+            "clusters/other/artefacts/job/report.json"
+        ]
     );
 }

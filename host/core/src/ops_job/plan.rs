@@ -34,7 +34,8 @@ const ENDED: &str = "TargetsEnded";
 /// The condition of a job that is ended by force.
 const STOPPING: &str = "Stopping";
 /// Why a host without files collects no logs.
-pub const NO_FILES: &str = "this host keeps no files: an admin has to start it with `--data DIR` or `--artefacts s3://BUCKET`";
+pub const NO_FILES: &str =
+    "this host keeps no files: an admin has to start it with `--data DIR` or `--artefacts s3://BUCKET`";
 /// Why a host exports no image.
 pub const NO_REGISTRY: &str =
     "this host has no registry to export to: an admin has to start it with `--export-registry HOST`";
