@@ -35,7 +35,7 @@ fn tree(package: &str, target: &str, further: &[&str]) -> Vec<String> {
 
 fn resolved(package: &str) -> BTreeSet<String> {
     let in_components =
-        ["oarlock-sdk", "addon", "dumplog", "exportimage", "eviction", "preflight", "reboot", "replace", "restart"];
+        ["oarlock-sdk", "addon", "dumplog", "eviction", "exportimage", "preflight", "reboot", "replace", "restart"];
     let target = if in_components.contains(&package) { COMPONENT } else { NATIVE };
     tree(package, target, &[]).into_iter().filter(|name| name != package).collect()
 }
@@ -192,8 +192,8 @@ fn every_list_belongs_to_a_test() {
     let tested = [
         "addon",
         "dumplog",
-        "exportimage",
         "eviction",
+        "exportimage",
         "oarlock-api",
         "oarlock-contract",
         "oarlock-core",
