@@ -5,7 +5,7 @@
 
 use core::time::Duration;
 
-use oarlock_sdk::{Action, Failure, Job, Proposal, Report, Result, Target, TaskRequest, export};
+use oarlock_sdk::{Action, Job, Proposal, Report, Result, Target, TaskRequest, export};
 
 /// The task. The host looks for what it says under this name.
 pub const TASK: &str = "logs";
@@ -34,9 +34,7 @@ impl Action for Dumplog {
                 let why = task.message.trim();
                 Report::failed("LogUnavailable", format!("The logs of pod {} cannot be read: {why}.", target.name()))
             }
-            _ if task.message.is_empty() => Report::processing().check_after(CHECK),
-            // It is tried again, and whoever waits for it sees why.
-            _ => return Err(Failure::retryable("LogUnavailable", task.message).retry_after(CHECK)),
+            _ => Report::processing().check_after(CHECK),
         })
     }
 }

@@ -5,7 +5,7 @@
 
 use core::time::Duration;
 
-use oarlock_sdk::{Action, Failure, Job, Proposal, Report, Result, Target, TaskRequest, Value, export};
+use oarlock_sdk::{Action, Job, Proposal, Report, Result, Target, TaskRequest, Value, export};
 
 /// The task. The host looks for what it says under this name.
 pub const TASK: &str = "copy";
@@ -42,8 +42,7 @@ impl Action for Exportimage {
                 let words = format!("The image of pod {} was not exported: {}.", target.name(), why.trim());
                 Report::failed(known.unwrap_or("PushFailed"), words)
             }
-            _ if task.message.is_empty() => Report::processing().check_after(CHECK),
-            _ => return Err(Failure::retryable("Copying", task.message).retry_after(CHECK)),
+            _ => Report::processing().check_after(CHECK),
         })
     }
 }
