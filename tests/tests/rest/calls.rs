@@ -84,7 +84,7 @@ async fn play(served: &Served) -> anyhow::Result<()> {
     );
     // Stop and delete.
     let sleeps = json!({"name": "sleeps", "type": "preflight", "inputs": [{"name": "node", "value": "node-2"}], "image": "busybox",
-        "entryPoint": "c2xlZXAgNjAw"});
+        "entryPoint": "IyBzaW06IHNsZWVwIDYwCnNsZWVwIDYwMA=="});
     let sleeping = create(served, &token, &sleeps).await?;
     served.until(&token, &sleeping, |job| job.text("/phase") == "Running").await?;
     let stop = format!("{JOBS}/{sleeping}/stop");
