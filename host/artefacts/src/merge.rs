@@ -30,7 +30,7 @@ impl Artefacts {
     /// were written, now and then.
     ///
     /// # Errors
-    /// StoreFault the file is not known to be there.
+    /// Why the file is not known to be there.
     pub async fn merge_parts(
         &self,
         job: &str,

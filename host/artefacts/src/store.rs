@@ -51,7 +51,7 @@ impl Artefacts {
     /// The files below this folder, in one of their own, which is made if it is not there.
     ///
     /// # Errors
-    /// StoreFault it cannot be used.
+    /// Why it cannot be used.
     pub fn in_folder(folder: &Path) -> Result<Self, String> {
         // What else is in there belongs to somebody else.
         let folder = &folder.join("artefacts");
@@ -112,7 +112,7 @@ impl Artefacts {
     /// It is not looked whether the file is there. Credentials that end before `valid` does end the address.
     ///
     /// # Errors
-    /// StoreFault it cannot be signed.
+    /// Why it cannot be signed.
     pub async fn signed_url(
         &self,
         (job, file): (&str, &str),
@@ -139,7 +139,7 @@ impl Artefacts {
     /// Publishes a file of a job, by their names, in place of any of its name, and removes what is too old. Yields its reference.
     ///
     /// # Errors
-    /// StoreFault it is not known to be there.
+    /// Why it is not known to be there.
     pub async fn publish(
         &self,
         (job, file): (&str, &str),
@@ -154,7 +154,7 @@ impl Artefacts {
     /// Begins to write a file of a job, by their names.
     ///
     /// # Errors
-    /// StoreFault the store does not take it.
+    /// Why the store does not take it.
     pub async fn write(&self, (job, file): (&str, &str), now: Timestamp) -> Result<Upload, ArtefactsFailed> {
         self.remove_old_when_due(now);
         self.begin(&Place::from_iter([job, file])).await
@@ -171,7 +171,7 @@ impl Artefacts {
     /// Begins to write a part of the logs of the job of this UID, by whose it is and its name.
     ///
     /// # Errors
-    /// StoreFault the store does not take it.
+    /// Why the store does not take it.
     pub async fn write_part(&self, part: (&str, &str, &str)) -> Result<Upload, ArtefactsFailed> {
         self.begin(&self.part(part)).await
     }
@@ -179,7 +179,7 @@ impl Artefacts {
     /// A part that is there whole, and its beginning, at most so many bytes.
     ///
     /// # Errors
-    /// StoreFault it is not known.
+    /// Why it is not known.
     pub async fn find_part(
         &self,
         part: (&str, &str, &str),
@@ -200,7 +200,7 @@ impl Artefacts {
     /// The parts of the logs of the job of this UID, by whose they are and their names.
     ///
     /// # Errors
-    /// StoreFault they are not known.
+    /// Why they are not known.
     pub async fn parts(&self, job: &str) -> Result<Vec<LogPart>, ArtefactsFailed> {
         let folder = Place::from_iter([PARTS, job]);
         let found: Vec<_> = self.of.within(self.of.store.list(Some(&folder)).try_collect()).await?;
@@ -219,7 +219,7 @@ impl Artefacts {
     /// Removes the parts of the job of this UID.
     ///
     /// # Errors
-    /// StoreFault they are not known to be gone.
+    /// Why they are not known to be gone.
     pub async fn drop_parts(&self, job: &str) -> Result<(), ArtefactsFailed> {
         self.of.remove(self.parts(job).await?.into_iter().map(|part| part.place).collect()).await
     }
@@ -227,7 +227,7 @@ impl Artefacts {
     /// The UIDs of the jobs that have parts.
     ///
     /// # Errors
-    /// StoreFault they are not known.
+    /// Why they are not known.
     pub async fn jobs_with_parts(&self) -> Result<Vec<String>, ArtefactsFailed> {
         let all = self.of.within(self.of.store.list_with_delimiter(Some(&Place::from_iter([PARTS])))).await?;
         Ok(all.common_prefixes.iter().filter_map(|folder| Some(folder.filename()?.to_owned())).collect())

@@ -33,7 +33,7 @@ impl Upload {
     /// Adds bytes.
     ///
     /// # Errors
-    /// StoreFault the store does not take them.
+    /// Why the store does not take them.
     pub async fn write(&mut self, mut bytes: &[u8]) -> Result<(), ArtefactsFailed> {
         let piece = self.of.sizes().piece;
         while !bytes.is_empty() {
@@ -68,7 +68,7 @@ impl Upload {
     /// Publishes the file. Yields its bytes.
     ///
     /// # Errors
-    /// StoreFault it is not known to be there.
+    /// Why it is not known to be there.
     pub async fn finish(mut self) -> Result<u64, ArtefactsFailed> {
         if self.upload.is_none() {
             let whole = self.take();
