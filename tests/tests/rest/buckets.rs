@@ -8,13 +8,7 @@ use oarlock_tests::rig::patiently;
 use serde_json::json;
 
 use super::s3_server::{BUCKET, Server};
-use super::served::{Answer, FAST, Served};
-
-fn report(answer: &Answer) -> &str {
-    let outputs = answer.at("/outputs").as_array().map(Vec::as_slice).unwrap_or_default();
-    let found = outputs.iter().find(|output| output.get("name").is_some_and(|own| own == "report"));
-    found.and_then(|output| output.get("value")?.as_str()).unwrap_or_default()
-}
+use super::served::{FAST, Served};
 
 /// What the store answers at an address, to somebody without a key or a token.
 async fn read(address: &str) -> anyhow::Result<(u16, String)> {
@@ -42,7 +36,7 @@ async fn a_report_is_in_the_bucket_and_read_at_an_address_of_the_store() -> anyh
     ensure!(made.status == 200, "{made:?}");
     let id = made.text("/jobId");
     let job = served.until(&admin, id, |job| matches!(job.text("/phase"), "Succeeded" | "Failed")).await?;
-    let address = report(&job);
+    let address = job.output("report");
     ensure!(
         address.contains(&format!("/{BUCKET}/oarlock/artefacts/{id}/report-")) && address.contains("X-Amz-Signature="),
         "{job:?}"
@@ -60,12 +54,12 @@ async fn a_report_is_in_the_bucket_and_read_at_an_address_of_the_store() -> anyh
     let made = served.ask(Some(&admin), Method::POST, "/api/v1/opsjobs", Some(&body)).await?;
     let job =
         served.until(&admin, made.text("/jobId"), |job| matches!(job.text("/phase"), "Succeeded" | "Failed")).await?;
-    ensure!(report(&job).contains("could not be stored"), "{job:?}");
+    ensure!(job.output("report").contains("could not be stored"), "{job:?}");
     store.restart().await;
     patiently("a report is stored again", async || {
         let made = served.ask(Some(&admin), Method::POST, "/api/v1/opsjobs", Some(&body)).await?;
         let job = served.until(&admin, made.text("/jobId"), |job| matches!(job.text("/phase"), "Succeeded" | "Failed"));
-        Ok(report(&job.await?).contains("X-Amz-Signature="))
+        Ok(job.await?.output("report").contains("X-Amz-Signature="))
     })
     .await
 }

@@ -26,12 +26,6 @@ fn export(workload: &str) -> Value {
         "timeoutSecond": 3600})
 }
 
-fn output<'a>(answer: &'a Answer, name: &str) -> &'a str {
-    let outputs = answer.at("/outputs").as_array().map(Vec::as_slice).unwrap_or_default();
-    let found = outputs.iter().find(|output| output.get("name").is_some_and(|own| own == name));
-    found.and_then(|output| output.get("value")?.as_str()).unwrap_or_default()
-}
-
 async fn ended(served: &Served, token: &str, made: &Answer) -> anyhow::Result<Answer> {
     ensure!(made.status == 200, "{made:?}");
     served.until(token, made.text("/jobId"), |job| matches!(job.text("/phase"), "Succeeded" | "Failed")).await
@@ -120,23 +114,23 @@ async fn an_image_is_copied_between_registries_with_the_secrets_that_the_caller_
     let refused = patiently("the grant is read", async || {
         let made = served.ask(Some(&stranger), Method::POST, JOBS, Some(&body)).await?;
         let job = ended(&served, &stranger, &made).await?;
-        Ok(output(&job, "message").contains("not exported") && job.body.to_string().contains("Unauthorized"))
+        Ok(job.output("message").contains("not exported") && job.body.to_string().contains("Unauthorized"))
     });
     refused.await?;
     let made = served.ask(Some(&owner), Method::POST, JOBS, Some(&body)).await?;
     let job = ended(&served, &owner, &made).await?;
-    ensure!(job.text("/phase") == "Succeeded" && output(&job, "status") == "completed", "{job:?}");
-    ensure!(output(&job, "digest") == pushed.digest, "{job:?} {pushed:?}");
+    ensure!(job.text("/phase") == "Succeeded" && job.output("status") == "completed", "{job:?}");
+    ensure!(job.output("digest") == pushed.digest, "{job:?} {pushed:?}");
     let inputs = job.at("/inputs").to_string();
     ensure!(inputs.contains(&json!({"name": "image", "value": image}).to_string()), "{inputs}");
     let place = format!("{}/custom/{}/team/app:", target.address, source.address.replace(':', "-"));
-    ensure!(output(&job, "target").starts_with(&place), "{job:?}");
+    ensure!(job.output("target").starts_with(&place), "{job:?}");
 
     // It is in the other registry, whole.
     let back = ImageCopy {
         source_credentials: vec![credentials()],
         source_base: Some(format!("https://{}", target.address)),
-        ..between(output(&job, "target"), &format!("{}/custom/back:1", memory.address))
+        ..between(job.output("target"), &format!("{}/custom/back:1", memory.address))
     };
     let client = Registries::new()?.trusting(target.ca.as_deref().context("it has an authority")?)?;
     ensure!(client.copy(&back, |_| {}).await?.digest == pushed.digest, "it is another image");
@@ -199,7 +193,7 @@ async fn a_cluster_in_memory_has_a_registry_to_export_to() -> anyhow::Result<()>
     let admin = served.token("admin").await?;
     let made = served.ask(Some(&admin), Method::POST, JOBS, Some(&export("default/deployment/web"))).await?;
     let job = ended(&served, &admin, &made).await?;
-    ensure!(job.text("/phase") == "Succeeded" && output(&job, "target").contains("/custom/"), "{job:?}");
+    ensure!(job.text("/phase") == "Succeeded" && job.output("target").contains("/custom/"), "{job:?}");
     let mut other = export("default/deployment/web");
     let inputs = other.get_mut("inputs").and_then(Value::as_array_mut).context("inputs")?;
     inputs.push(json!({"name": "container", "value": "side"}));

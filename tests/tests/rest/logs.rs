@@ -7,7 +7,7 @@ use kube::api::{Api, PostParams};
 use oarlock_tests::rig::patiently;
 use serde_json::{Value, json};
 
-use super::served::{Answer, FAST, Sent, Served};
+use super::served::{FAST, Sent, Served};
 
 const JOBS: &str = "/api/v1/opsjobs";
 
@@ -26,12 +26,6 @@ async fn talker(served: &Served, namespace: &str, name: &str) -> anyhow::Result<
         Ok(conditions.iter().any(|one| one.type_ == "Ready" && one.status == "True"))
     })
     .await
-}
-
-fn output<'a>(answer: &'a Answer, name: &str) -> &'a str {
-    let outputs = answer.at("/outputs").as_array().map(Vec::as_slice).unwrap_or_default();
-    let found = outputs.iter().find(|output| output.get("name").is_some_and(|own| own == name));
-    found.and_then(|output| output.get("value")?.as_str()).unwrap_or_default()
 }
 
 /// The path and query of an address.
@@ -61,18 +55,18 @@ async fn the_logs_of_a_workload_are_a_file_for_whoever_may_read_its_logs() -> an
     let id = made.text("/jobId").to_owned();
     let done = served.until(&admin, &id, |job| matches!(job.text("/phase"), "Succeeded" | "Failed")).await?;
     ensure!(done.text("/phase") == "Succeeded" && done.text("/workspaceId") == "default", "{done:?}");
-    ensure!((output(&done, "lines"), output(&done, "missing")) == ("100", "[]"), "{done:?}");
-    let path = path_of(output(&done, "endpoint"))?.to_owned();
+    ensure!((done.output("lines"), done.output("missing")) == ("100", "[]"), "{done:?}");
+    let path = path_of(done.output("endpoint"))?.to_owned();
     let file = served.ask(None, Method::GET, &path, None).await?;
     let text = file.body.as_str().context("a text")?.to_owned();
     let lines: Vec<&str> = text.lines().collect();
     ensure!(lines.len() == 100 && lines.iter().all(|line| line.contains(" default/talker/c line ")), "{text}");
-    ensure!(output(&done, "size") == text.len().to_string(), "{done:?}");
+    ensure!(done.output("size") == text.len().to_string(), "{done:?}");
     let part = Sent { body: Vec::new(), headers: &[("range", "bytes=0-29")] };
     let part = served.send(None, Method::GET, &path, part).await?;
     ensure!(part.status == 206 && part.body == json!(text.get(..30)), "{part:?}");
     // Whoever may read the job and no logs is given no address.
     let seen = served.ask(Some(&curious), Method::GET, &format!("{JOBS}/{id}"), None).await?;
-    ensure!(seen.status == 200 && output(&seen, "endpoint").is_empty() && output(&seen, "lines") == "100", "{seen:?}");
+    ensure!(seen.status == 200 && seen.output("endpoint").is_empty() && seen.output("lines") == "100", "{seen:?}");
     Ok(())
 }

@@ -93,6 +93,13 @@ impl Answer {
         self.body.pointer(pointer).unwrap_or(&Value::Null)
     }
 
+    /// The value of an output of a job.
+    pub(crate) fn output(&self, name: &str) -> &str {
+        let outputs = self.at("/outputs").as_array().map(Vec::as_slice).unwrap_or_default();
+        let found = outputs.iter().find(|output| output.get("name").is_some_and(|own| own == name));
+        found.and_then(|output| output.get("value")?.as_str()).unwrap_or_default()
+    }
+
     /// The text of a field.
     pub(crate) fn text(&self, pointer: &str) -> &str {
         self.body.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
