@@ -81,12 +81,7 @@ mod tests {
     use std::fs::{self, File};
 
     use super::*;
-
-    fn folder(name: &str) -> std::path::PathBuf {
-        let folder = std::env::temp_dir().join(format!("oarlock-artefacts-{name}-{}", std::process::id()));
-        let _none = fs::remove_dir_all(&folder);
-        folder
-    }
+    use crate::store::tests::folder;
 
     #[tokio::test]
     async fn a_file_is_there_whole_under_the_name_of_its_job_and_goes_after_thirty_days() {

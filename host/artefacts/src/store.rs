@@ -242,12 +242,13 @@ impl Artefacts {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::fs;
 
     use super::*;
 
-    fn folder(name: &str) -> std::path::PathBuf {
+    /// A folder of this name that is not there.
+    pub(crate) fn folder(name: &str) -> std::path::PathBuf {
         let folder = std::env::temp_dir().join(format!("oarlock-artefacts-{name}-{}", std::process::id()));
         let _none = fs::remove_dir_all(&folder);
         folder
