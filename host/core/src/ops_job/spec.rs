@@ -234,14 +234,7 @@ impl OpsSpec {
         if excluded.len() > EXCLUDED || !excluded.iter().all(is_name) {
             return refuse("excludedNodes", format_args!("at most {EXCLUDED} names of nodes, of 1 to 253 characters"));
         }
-        let secrets = list(spec, "/pullSecrets");
-        let pull_secrets: Vec<(String, String)> = secrets.iter().filter_map(secret_name).collect();
-        if secrets.len() > PULL_SECRETS || pull_secrets.len() < secrets.len() {
-            return refuse(
-                "pullSecrets",
-                format_args!("at most {PULL_SECRETS} names of Secrets, each with its namespace"),
-            );
-        }
+        let pull_secrets = pull_secrets(spec)?;
         let filters = filters(spec, kind, count("replica")?.unwrap_or(0));
         let (parameters, script) = match kind {
             OpsType::Preflight => check_parameters(spec).map(|(parameters, script)| (parameters, Some(script)))?,
@@ -273,10 +266,17 @@ impl OpsSpec {
     }
 }
 
-/// The namespace and name of a Secret.
-fn secret_name(secret: &Value) -> Option<(String, String)> {
-    let (namespace, name) = (text(secret, "/namespace")?, text(secret, "/name")?);
-    (is_object_name(namespace) && is_object_name(name)).then(|| (namespace.to_owned(), name.to_owned()))
+/// The namespaces and names of the pull secrets.
+fn pull_secrets(spec: &Value) -> Result<Vec<(String, String)>, RuleBroken> {
+    let named = |secret: &Value| {
+        let (namespace, name) = (text(secret, "/namespace")?, text(secret, "/name")?);
+        (is_object_name(namespace) && is_object_name(name)).then(|| (namespace.to_owned(), name.to_owned()))
+    };
+    let secrets = list(spec, "/pullSecrets");
+    match secrets.iter().map(named).collect() {
+        Some(all) if secrets.len() <= PULL_SECRETS => Ok(all),
+        _ => refuse("pullSecrets", format_args!("at most {PULL_SECRETS} names of Secrets, each with its namespace")),
+    }
 }
 
 /// A parameter that is true or false, where it is given.
