@@ -48,6 +48,14 @@ pub struct ExportRegistry {
     pub mirror: Option<String>,
 }
 
+impl ExportRegistry {
+    /// A registry at this address of this machine, `host:port`, from which all images are pulled as well.
+    pub fn in_memory(registry: String) -> Self {
+        let mirror = Some(format!("http://{registry}"));
+        Self { registry, secret: None, ca: None, hosts: Vec::new(), mirror }
+    }
+}
+
 /// Exports images. Clones share what goes on.
 #[derive(Clone)]
 pub(crate) struct Images {

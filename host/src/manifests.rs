@@ -343,20 +343,7 @@ mod tests {
         let print = |host: HostAccount| {
             let access = GrantedAccess { host, ..GrantedAccess::of(oarlock_wasm::parse_grants(grants).unwrap()) };
             let first = manifests_with(&access, PodPolicies::Printed).unwrap();
-            let deployed = deployment(&Deployed {
-                image: "image",
-                grants,
-                plugins: None,
-                data: None,
-                data_secret: None,
-                export_registry: None,
-                export_hosts: &[],
-                export_secret: None,
-                ca: None,
-                rest: None,
-                host: &access.host,
-            })
-            .unwrap();
+            let deployed = deployment(&Deployed::bare("image", grants, &access.host)).unwrap();
             [first, flow_manifests_with(&access.host, &[]).unwrap(), deployed].join("---\n")
         };
         let usual = print(HostAccount::default());

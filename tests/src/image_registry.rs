@@ -46,8 +46,7 @@ impl LocalRegistry {
 
     /// All images are pulled from it, and exported to it.
     pub fn of_host(&self) -> ExportRegistry {
-        let (registry, mirror) = (self.address.clone(), Some(format!("http://{}", self.address)));
-        ExportRegistry { registry, secret: None, ca: None, hosts: Vec::new(), mirror }
+        ExportRegistry::in_memory(self.address.clone())
     }
 }
 

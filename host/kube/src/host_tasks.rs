@@ -108,9 +108,8 @@ impl Link {
         let Some(runner) = self.host_tasks.runner.lock().clone() else {
             return refused("this process does no tasks of its own");
         };
-        let kind = |body: &Value| text(body, "/spec/kind").unwrap_or_default().to_owned();
         if let Write::Create { body, .. } = write
-            && let Some(why) = runner.lacks(&kind(body))
+            && let Some(why) = runner.lacks(text(body, "/spec/kind").unwrap_or_default())
         {
             return refused(why);
         }

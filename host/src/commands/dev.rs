@@ -18,6 +18,7 @@ use kube::api::{Api, ObjectMeta, PostParams};
 use oarlock_core::round::task_settings::TaskSettings;
 use oarlock_sim::world::Timings;
 use serde_json::json;
+use tokio_util::sync::CancellationToken;
 
 use super::exports::ExportArgs;
 use super::host::{beside, made_up_identity, serve_rest, stop_on_signal};
@@ -26,6 +27,7 @@ use super::scratch::Scratch;
 use crate::controller::RESYNC;
 use crate::health;
 use crate::host::{Host, HostOptions, HostPlace};
+use crate::images::ExportRegistry;
 use crate::manifests::{HOST_NAMESPACE, SHIPPED_GRANTS};
 use crate::rest::RestArgs;
 use oarlock_artefacts::Artefacts;
@@ -87,10 +89,7 @@ pub(crate) async fn run(args: DevArgs) -> anyhow::Result<ExitCode> {
     let furnishing = Furnishing { timings: Timings::default(), foo: 4, web: 3, nodes: 3, sleep_factor: 1.0 };
     let furnished = InMemory::start(furnishing).await?;
     let address = furnished.serve(args.port, stop.clone()).await?;
-    let exports = match args.exports.registry(HOST_NAMESPACE)? {
-        None => furnished.serve_images(stop.clone()).await?,
-        Some(own) => own,
-    };
+    let exports = exports_of(args.exports, &furnished, stop.clone()).await?;
     let kubeconfig = args.kubeconfig_out.unwrap_or_else(|| scratch.path().join("kubeconfig"));
     write_kubeconfig(&kubeconfig, address)?;
     // The path must be absolute, since other terminals are in other folders.
@@ -138,6 +137,14 @@ pub(crate) async fn run(args: DevArgs) -> anyhow::Result<ExitCode> {
     furnished.world.stop().await;
     serving.await.context("serving /livez, /readyz and /metrics panicked")?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// The registry that was named, else one in memory.
+async fn exports_of(args: ExportArgs, furnished: &InMemory, stop: CancellationToken) -> anyhow::Result<ExportRegistry> {
+    match args.registry(HOST_NAMESPACE)? {
+        None => furnished.serve_images(stop).await,
+        Some(own) => Ok(own),
+    }
 }
 
 /// The file that was named, else the one beside the plugin directory. That is written where it is missing, with the grants of

@@ -105,8 +105,7 @@ impl InMemory {
                 () = stop.cancelled() => {}
             }
         });
-        let mirror = Some(format!("http://{registry}"));
-        Ok(ExportRegistry { registry, secret: None, ca: None, hosts: Vec::new(), mirror })
+        Ok(ExportRegistry::in_memory(registry))
     }
 
     /// Waits until a set has all its pods and each of them serves.

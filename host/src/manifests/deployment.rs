@@ -173,7 +173,24 @@ pub fn deployment(of: &Deployed<'_>) -> Result<String, ManifestsError> {
     Ok(join(&documents.iter().flatten().map(String::as_str).collect::<Vec<_>>()))
 }
 
-impl Deployed<'_> {
+impl<'a> Deployed<'a> {
+    /// With these grants and the plugins of its image, and nothing else.
+    pub fn bare(image: &'a str, grants: &'a str, host: &'a HostAccount) -> Self {
+        Self {
+            image,
+            grants,
+            plugins: None,
+            data: None,
+            data_secret: None,
+            export_registry: None,
+            export_hosts: &[],
+            export_secret: None,
+            ca: None,
+            rest: None,
+            host,
+        }
+    }
+
     /// The text with a bucket and a registry.
     fn with_stores(&self, mut text: String) -> String {
         let mut arguments = String::new();
@@ -251,22 +268,6 @@ mod tests {
     use super::*;
     use crate::manifests::{HOST_NAMESPACE, SHIPPED_GRANTS};
 
-    fn bare<'a>(image: &'a str, grants: &'a str, host: &'a HostAccount) -> Deployed<'a> {
-        Deployed {
-            image,
-            grants,
-            plugins: None,
-            data: None,
-            data_secret: None,
-            export_registry: None,
-            export_hosts: &[],
-            export_secret: None,
-            ca: None,
-            rest: None,
-            host,
-        }
-    }
-
     #[test]
     fn a_bucket_and_a_registry_are_named_with_their_secrets_and_authorities() {
         let (host, place) = (HostAccount::default(), "s3://files/oarlock".parse().unwrap());
@@ -277,7 +278,7 @@ mod tests {
             export_hosts: &["auth.example.com".to_owned()],
             export_secret: Some("push"),
             ca: Some("own-ca"),
-            ..bare("x", SHIPPED_GRANTS, &host)
+            ..Deployed::bare("x", SHIPPED_GRANTS, &host)
         };
         let documents: Vec<Value> = serde_saphyr::from_multiple(&deployment(&of).unwrap()).unwrap();
         let spec = &documents[1]["spec"];
@@ -306,7 +307,7 @@ mod tests {
     fn printed(image: &str, grants: &str, plugins: Option<&str>) -> Vec<Value> {
         let source = plugins.map(|text| text.parse().unwrap());
         let host = HostAccount::default();
-        let of = Deployed { plugins: source.as_ref(), ..bare(image, grants, &host) };
+        let of = Deployed { plugins: source.as_ref(), ..Deployed::bare(image, grants, &host) };
         let text = deployment(&of).unwrap();
         serde_saphyr::from_multiple(&text).unwrap()
     }
@@ -340,7 +341,7 @@ mod tests {
     #[test]
     fn the_grants_can_be_read_in_what_is_printed() {
         let host = HostAccount::default();
-        let of = bare("x", SHIPPED_GRANTS, &host);
+        let of = Deployed::bare("x", SHIPPED_GRANTS, &host);
         let text = deployment(&of).unwrap();
         assert!(text.contains("\n    # Grants the Replace plugin"), "{text}");
         for odd in ["", "  indented: first\n", "a: 1", "a: 1\n\n\n", "a: |\n  ---\n  b\n---\n# \u{e9}\n"] {
@@ -358,7 +359,7 @@ mod tests {
     fn files_of_ops_jobs_are_on_a_volume_that_one_replica_has() {
         let host = HostAccount::default();
         let place = "pvc/oarlock-data".parse().unwrap();
-        let of = Deployed { data: Some(&place), ..bare("x", SHIPPED_GRANTS, &host) };
+        let of = Deployed { data: Some(&place), ..Deployed::bare("x", SHIPPED_GRANTS, &host) };
         let documents: Vec<Value> = serde_saphyr::from_multiple(&deployment(&of).unwrap()).unwrap();
         let spec = &documents[1]["spec"];
         assert_eq!((&spec["replicas"], &spec["strategy"]["type"]), (&json!(1), &json!("Recreate")));
@@ -376,7 +377,7 @@ mod tests {
     fn the_rest_api_has_a_port_and_the_certificate_of_a_secret() {
         let host = HostAccount::default();
         let rest = Some("oarlock-rest-tls");
-        let of = Deployed { rest, ..bare("x", SHIPPED_GRANTS, &host) };
+        let of = Deployed { rest, ..Deployed::bare("x", SHIPPED_GRANTS, &host) };
         let documents: Vec<Value> = serde_saphyr::from_multiple(&deployment(&of).unwrap()).unwrap();
         let pod = &documents[1]["spec"]["template"]["spec"];
         let container = &pod["containers"][0];

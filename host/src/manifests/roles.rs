@@ -209,13 +209,13 @@ impl GrantedAccess {
             for resource in ["pods", "pods/log"] {
                 inside.entry((String::new(), resource.to_owned())).or_default().insert("get");
             }
-            // The child of an OpsJob is where its pods are.
-            let jobs = (OPERATION_JOB_GROUP.to_owned(), "operationjobs".to_owned());
-            inside.entry(jobs).or_default().insert("create");
         }
         // The pull secrets of the pods whose images are copied: those that the OpsJob of somebody who may read them names.
         if grant.allows_task(COPY_IMAGE) {
             inside.entry((String::new(), "secrets".to_owned())).or_default().insert("get");
+        }
+        // The child of an OpsJob is where its pods are.
+        if [COLLECT_LOGS, COPY_IMAGE].iter().any(|kind| grant.allows_task(kind)) {
             let jobs = (OPERATION_JOB_GROUP.to_owned(), "operationjobs".to_owned());
             inside.entry(jobs).or_default().insert("create");
         }

@@ -190,11 +190,7 @@ impl OpsActs<'_> {
         self.until(&path, "Succeeded").await?;
         let ended = self.curl("GET", &path, None).await?;
         let address = ended.output("endpoint");
-        self.play.screen.command(&format!("curl '{address}'"), "").await?;
-        let output =
-            Command::new("curl").args(["--silent", "--show-error", "--max-time", "20", address]).output().await?;
-        let text = String::from_utf8_lossy(&output.stdout);
-        self.play.screen.say(text.trim_end()).await?;
+        let text = self.read(address).await?;
         let times: Vec<&str> = text.lines().filter_map(|line| line.split(' ').next()).collect();
         let pods = ["talkers-0", "talkers-1"].iter().filter(|pod| text.contains(**pod)).count();
         let holds = pods == 2 && times.is_sorted() && times.len() >= 4;
@@ -227,11 +223,7 @@ impl OpsActs<'_> {
         let (registry, image) = ended.output("target").split_once('/').unwrap_or_default();
         let (name, tag) = image.rsplit_once(':').unwrap_or_default();
         let address = format!("http://{registry}/v2/{name}/tags/list");
-        self.play.screen.command(&format!("curl '{address}'"), "").await?;
-        let output =
-            Command::new("curl").args(["--silent", "--show-error", "--max-time", "20", &address]).output().await?;
-        let text = String::from_utf8_lossy(&output.stdout);
-        self.play.screen.say(text.trim_end()).await?;
+        let text = self.read(&address).await?;
         let is_there = name == "custom/library/busybox" && tag.len() == 8 && text.contains(&format!("{tag:?}"));
         self.check(is_there, &format!("the registry has {name} with the tag {tag}")).await
     }
@@ -244,6 +236,16 @@ impl OpsActs<'_> {
         let is_left = |node: &Value| node.pointer("/spec/unschedulable") == Some(&Value::Bool(true));
         let left = self.play.user.nodes().await?.iter().filter(|node| is_left(&json!(node))).count();
         self.check(left == 0, &format!("{left} nodes are left cordoned")).await
+    }
+
+    /// Reads what is at an address, without a token, and shows it.
+    async fn read(&self, address: &str) -> anyhow::Result<String> {
+        self.play.screen.command(&format!("curl '{address}'"), "").await?;
+        let output =
+            Command::new("curl").args(["--silent", "--show-error", "--max-time", "20", address]).output().await?;
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        self.play.screen.say(text.trim_end()).await?;
+        Ok(text)
     }
 
     /// Sends a request, and shows it with its answer.
