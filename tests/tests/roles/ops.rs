@@ -101,6 +101,6 @@ async fn the_operation_job_of_an_ops_job_is_what_the_host_says_whoever_may_write
     host.accepted(Method::POST, &there, &logs).await?;
     let own = format!("{there}/logs");
     user.refused(Method::PATCH, &format!("{own}/status"), &forged, words).await?;
-    user.refused(Method::PATCH, &own, &json!({"spec": {"action": "Replace"}}), words).await?;
+    user.refused(Method::PATCH, &own, &json!({"spec": {"paused": true}}), words).await?;
     user.accepted(Method::PATCH, &own, &json!({"metadata": {"labels": {"a": "b"}}})).await
 }
