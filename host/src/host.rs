@@ -27,6 +27,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::controller::Controller;
 use crate::health::{Health, Probe};
+use crate::images::ExportRegistry;
 use crate::metrics::Metrics;
 pub use crate::ops_job::HostPlace;
 use crate::ports::Ports;
@@ -112,7 +113,8 @@ impl Host {
             clock: Arc::new(Timestamp::now),
             identity: identity.clone(),
         });
-        cluster.make_tasks(tasks);
+        let exports = place.exports.as_ref().map(ExportRegistry::of_commits);
+        cluster.make_tasks(TaskSettings { exports, ..tasks });
         memory_limit.into_iter().for_each(|limit| cluster.bound_memory(limit));
         let candidacy =
             LeaseConfig { namespace: namespace.clone(), name: LEASE.to_owned(), identity, duration: LEASE_DURATION };

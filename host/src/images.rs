@@ -8,9 +8,12 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use oarlock_core::plugin::task::CopyImage;
+use oarlock_core::round::task_settings::CommitRegistry;
 use oarlock_kube::Cluster;
 use oarlock_kube::host_tasks::{HostTask, HostTaskState};
-use oarlock_registry::{Copied, CopyFailed, CopyProgress, Credentials, ImageCopy, Registries, credentials_in};
+use oarlock_registry::{
+    Copied, CopyFailed, CopyProgress, Credentials, Destination, ImageCopy, Registries, credentials_in,
+};
 use parking_lot::Mutex;
 use serde::Deserialize as _;
 use serde_json::{Value, json};
@@ -53,6 +56,12 @@ impl ExportRegistry {
     pub fn in_memory(registry: String) -> Self {
         let mirror = Some(format!("http://{registry}"));
         Self { registry, secret: None, ca: None, hosts: Vec::new(), mirror }
+    }
+
+    /// The same registry, as nodes push to it.
+    pub fn of_commits(&self) -> CommitRegistry {
+        let secret = self.secret.as_ref().map(|(_, name)| name.clone());
+        CommitRegistry { registry: self.registry.clone(), secret, hosts: self.hosts.clone() }
     }
 }
 
@@ -137,7 +146,7 @@ impl Images {
             let exported = self.copy(task, &copy).await;
             drop(place);
             match exported {
-                Ok(copied) => return HostTaskState::Done(output(&copied)),
+                Ok(copied) => return HostTaskState::Done(export_output(&copied.target, &copied.digest)),
                 Err(failed) if left > 0 && failed.is_for_now() => {
                     self.cluster.show_task(&task.name, HostTaskState::Running(failed.words()));
                     sleep(wait).await;
@@ -175,11 +184,13 @@ impl Images {
             source_credentials,
             hosts: task.hosts.clone(),
             source_base: mirror.clone(),
-            target: format!("{registry}/{}", copy.target),
+            target: Destination {
+                image: format!("{registry}/{}", copy.target),
+                credentials: target_credentials,
+                hosts: hosts.clone(),
+                ca: ca.clone(),
+            },
             otherwise: copy.otherwise.clone(),
-            target_credentials,
-            target_hosts: hosts.clone(),
-            target_ca: ca.clone(),
         };
         let (cluster, name) = (self.cluster.clone(), task.name.clone());
         let told = Mutex::new(None);
@@ -220,7 +231,7 @@ async fn copy_apart(
     let _ends_with_this = stop.clone().drop_guard();
     let copying = spawn_blocking(move || {
         let runtime = Builder::new_current_thread().enable_all().build().map_err(|error| broken(error.to_string()))?;
-        let client = Registries::new().and_then(|client| match &asked.target_ca {
+        let client = Registries::new().and_then(|client| match &asked.target.ca {
             Some(ca) => client.trusting(ca),
             None => Ok(client),
         });
@@ -235,9 +246,9 @@ async fn copy_apart(
     copying.await.unwrap_or_else(|_| Err(broken("the copy broke off".to_owned())))
 }
 
-/// What a task has come to. A name that is too long is left out: the digest is what counts.
-fn output(copied: &Copied) -> String {
-    let said = |target: Option<&str>| -> Value { json!({"digest": copied.digest, "target": target}) };
-    let whole = said(Some(&copied.target)).to_string();
+/// The output of a task that has exported an image. A name that is too long is left out: the digest is what counts.
+pub(crate) fn export_output(target: &str, digest: &str) -> String {
+    let said = |target: Option<&str>| -> Value { json!({"digest": digest, "target": target}) };
+    let whole = said(Some(target)).to_string();
     if whole.len() <= MOST_OUTPUT { whole } else { said(None).to_string() }
 }

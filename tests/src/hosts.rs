@@ -11,6 +11,7 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::Client;
 use oarlock::controller::Controller;
 use oarlock::host::HostPlace;
+use oarlock::images::ExportRegistry;
 use oarlock::metrics::Metrics;
 use oarlock::ports::Ports;
 use oarlock_artefacts::Artefacts;
@@ -112,7 +113,8 @@ impl Rig {
         };
         let (cluster, news) = Cluster::open(Setup { client, clock, identity: identity.clone() });
         let namespace = tasks_namespace(&self.namespace);
-        cluster.make_tasks(TaskSettings { namespace, ..TaskSettings::default() });
+        let exports = self.exports.as_ref().map(ExportRegistry::of_commits);
+        cluster.make_tasks(TaskSettings { namespace, exports, ..TaskSettings::default() });
         let plugins = by_name(&names, &grants).await?;
         let host = Arc::new(Ports::new(cluster.clone(), plugins, Arc::new(Metrics::new(cluster.requests()))));
         let name = lease_name(&self.namespace);

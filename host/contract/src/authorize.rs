@@ -16,7 +16,7 @@ use crate::names::{is_api_version, is_dns_label, is_kind, is_label_value, is_qua
 use crate::object_key::{Kind, ObjectKey, Owner};
 use crate::proposal::{MetadataChange, Mutation, ObjectRef, Proposal, TaintChange, TaskRequest};
 use crate::sighting::Sighting;
-use crate::task::{MAX_TASKS, is_of_host};
+use crate::task::MAX_TASKS;
 
 /// The most mutations in one proposal. Replace proposes one; a plugin that needs more is given further visits.
 pub const MAX_MUTATIONS: usize = 64;
@@ -152,15 +152,17 @@ impl Authority<'_> {
     /// Allows a task that the manifest asks for and the grant covers, on a target that it can be done on.
     fn task(&self, request: &TaskRequest) -> Result<(), Denied> {
         let (name, kind) = (printable(&request.name), printable(&request.kind));
-        let (place, places) = if is_of_host(&kind) { (Kind::pod(), "for pods") } else { (Kind::node(), "on nodes") };
+        self.both_tasks(&name, &TaskRule::bare(&kind))?;
+        let task = match request.task() {
+            Ok(task) => task,
+            Err(why) => return denied(format!("task {name}: {}", printable_line(&why))),
+        };
+        let place = task.target();
         if self.target.kind != place {
+            let places = if place == Kind::pod() { "for pods" } else { "on nodes" };
             return denied(format!("task {name}: {kind} is done {places}, and the target is {}", show(self.target)));
         }
-        self.both_tasks(&name, &TaskRule::bare(&kind))?;
-        match request.task() {
-            Ok(task) => self.both_tasks(&name, &TaskRule::needed_by(&task, &kind)),
-            Err(why) => denied(format!("task {name}: {}", printable_line(&why))),
-        }
+        self.both_tasks(&name, &TaskRule::needed_by(&task, &kind))
     }
 
     /// Checks that what a task needs is both asked for and granted; the sentence says which line is missing.

@@ -299,6 +299,11 @@ impl Grant {
         self.tasks.iter().any(|rule| !rule.is_of_host())
     }
 
+    /// True if it covers tasks by which a job works on nodes that it names.
+    pub fn reaches_nodes(&self) -> bool {
+        self.tasks.iter().any(TaskRule::reaches_nodes)
+    }
+
     /// True if a check may see this directory of a node.
     pub fn shows_host_path(&self, path: &str) -> bool {
         let rules = self.tasks.iter().filter(|rule| covers(&rule.name, CHECK_POD));
@@ -354,7 +359,7 @@ pub fn missing(manifest: &Manifest, grant: Option<&Grant>, digest: &str) -> Vec<
     }
     lines.extend(manifest.reads.iter().filter_map(|asked| missing_read(asked, grant)));
     lines.extend(manifest.writes.iter().filter_map(|asked| missing_write(asked, grant)));
-    let tasks = manifest.tasks.iter().filter_map(|asked| asked.at_least().lacking(&grant.tasks));
+    let tasks = manifest.tasks.iter().filter_map(|asked| asked.at_least()?.lacking(&grant.tasks));
     lines.extend(tasks.map(|lacking| format!("tasks: [{lacking}]")));
     lines
 }

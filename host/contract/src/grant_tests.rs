@@ -215,7 +215,7 @@ fn a_grant_of_the_scripts_of_templates_is_enough_to_serve_and_covers_no_script_o
         let granted = grant(json!({"tasks": [{"name": "run-on-node", "scripts": scripts}]}));
         needed.lacking(&granted.tasks).map(|lacking| lacking.to_string())
     };
-    let at_least = asked.at_least();
+    let at_least = asked.at_least().unwrap();
     assert_eq!(lacks(&at_least, json!(["template"])), None);
     assert_eq!(lacks(&at_least, json!(false)).as_deref(), Some("{name: run-on-node, scripts: [template]}"));
     let of_job = Some("{name: run-on-node, scripts: [template, input]}");
@@ -223,4 +223,17 @@ fn a_grant_of_the_scripts_of_templates_is_enough_to_serve_and_covers_no_script_o
     assert_eq!((lacks(&asked, json!(["template", "input"])), lacks(&asked, json!(true))), (None, None));
     let of_text = TaskRule { scripts: ScriptRule::Any, ..asked };
     assert_eq!(lacks(&of_text, json!(["template", "input"])).as_deref(), Some("{name: run-on-node, scripts: true}"));
+}
+
+#[test]
+fn a_plugin_that_asks_for_commits_is_served_by_a_grant_without_them() {
+    let rule = |builtins: Value| -> TaskRule {
+        serde_json::from_value(json!({"name": "run-on-node", "builtins": builtins})).unwrap()
+    };
+    assert_eq!(rule(json!(["commit"])).at_least(), None);
+    assert_eq!(rule(json!(["reboot", "commit"])).at_least(), Some(rule(json!(["reboot"]))));
+    let reaches = |builtins: Value| (rule(builtins.clone()).reaches_nodes(), rule(builtins).reaches_pods());
+    assert_eq!(reaches(json!(["commit"])), (false, true));
+    assert_eq!(reaches(json!(["reboot"])), (true, false));
+    assert_eq!((reaches(json!(["reboot", "commit"])), reaches(json!(["*"]))), ((true, true), (true, true)));
 }

@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use crate::host_path::{is_in, may_be_seen};
 use crate::names::{is_dns_label, is_plain, is_qualified_name, is_quantity, is_subdomain, is_variable};
+use crate::object_key::Kind;
 
 /// The kind of a task that runs a command as root on the target's node.
 pub const RUN_ON_NODE: &str = "run-on-node";
@@ -19,6 +20,8 @@ pub const CHECK_POD: &str = "check-pod";
 pub const COLLECT_LOGS: &str = "collect-logs";
 /// The kind of a task by which the host itself copies an image from one registry to another.
 pub const COPY_IMAGE: &str = "copy-image";
+/// The word of [`Builtin::Commit`].
+pub(crate) const COMMIT: &str = "commit";
 /// Most tasks of one target.
 pub const MAX_TASKS: usize = 8;
 /// Longest time of a task, in seconds.
@@ -86,7 +89,7 @@ pub struct CopyImage {
     pub secrets: Vec<String>,
 }
 
-/// A command that runs once on a node, as root.
+/// A command that runs once, as root, on the target: a node. [`Builtin::Commit`] runs on the node of the target: a pod.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct RunOnNode {
@@ -99,6 +102,18 @@ pub struct RunOnNode {
     pub timeout_seconds: u32,
     /// It does nothing on a node that has another boot id.
     pub expect_boot_id: Option<String>,
+    /// What [`Builtin::Commit`] commits.
+    pub commit: Option<CommitContainer>,
+}
+
+/// A container of the target, a pod, whose file system becomes an image in the registry that the host exports to.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct CommitContainer {
+    /// Its name.
+    pub container: String,
+    /// The name of the image in that registry, with a tag that no other one has.
+    pub target: String,
 }
 
 /// A command of the host.
@@ -107,6 +122,8 @@ pub struct RunOnNode {
 pub enum Builtin {
     /// Reboots the node, 3 s after it has said so.
     Reboot,
+    /// Makes an image of a container, and pushes it.
+    Commit,
 }
 
 impl Builtin {
@@ -114,6 +131,7 @@ impl Builtin {
     pub fn word(self) -> &'static str {
         match self {
             Self::Reboot => "reboot",
+            Self::Commit => COMMIT,
         }
     }
 }
@@ -239,6 +257,14 @@ fn shell() -> String {
 }
 
 impl Task {
+    /// The kind of the targets on which it is done.
+    pub fn target(&self) -> Kind {
+        match self {
+            Self::RunOnNode(RunOnNode { commit: None, .. }) | Self::CheckPod(_) => Kind::node(),
+            Self::RunOnNode(_) | Self::CollectLogs | Self::CopyImage(_) => Kind::pod(),
+        }
+    }
+
     /// Its script, where it has one.
     pub fn script(&self) -> Option<ScriptSource<'_>> {
         match self {
@@ -320,9 +346,9 @@ impl CopyImage {
         if !is_repository(self.repository()) || self.reference().is_empty() {
             return Err(format!("`source` {:?} is no `REGISTRY/NAME@DIGEST` and no `REGISTRY/NAME:TAG`", self.source));
         }
-        let target = self.target.rsplit_once(':').filter(|(name, tag)| is_in_registry(name) && is_tag(tag));
-        if target.is_none() || !is_tag(&self.otherwise) {
-            return Err(format!("`target` {:?} and `otherwise` {:?}: NAME:TAG and TAG", self.target, self.otherwise));
+        check_target(&self.target)?;
+        if !is_tag(&self.otherwise) {
+            return Err(format!("`otherwise` {:?} is no tag", self.otherwise));
         }
         match self.secrets.len() <= MAX_SECRETS && self.secrets.iter().all(|name| is_subdomain(name)) {
             true => Ok(()),
@@ -351,6 +377,14 @@ impl CopyImage {
             (self.source.get(..place.saturating_add(name.len())).unwrap_or_default(), tag)
         };
         self.source.split_once('@').unwrap_or_else(by_tag)
+    }
+}
+
+/// Checks the name of an image in the registry that the host exports to.
+fn check_target(target: &str) -> Result<(), String> {
+    match target.rsplit_once(':').is_some_and(|(name, tag)| is_in_registry(name) && is_tag(tag)) {
+        true => Ok(()),
+        false => Err(format!("`target` {target:?} is no NAME:TAG")),
     }
 }
 
@@ -398,6 +432,16 @@ impl RunOnNode {
                 }
             }
             _ => return Err("give it either `builtin` or `script`".to_owned()),
+        }
+        match (&self.commit, self.builtin == Some(Builtin::Commit)) {
+            (None, false) => {}
+            (Some(commit), true) => {
+                if !is_dns_label(&commit.container) {
+                    return Err(format!("`container` {:?} is no name of a container", commit.container));
+                }
+                check_target(&commit.target)?;
+            }
+            _ => return Err(format!("`commit` belongs to the builtin {COMMIT}, and that one needs it")),
         }
         let is_id =
             |id: &str| !id.is_empty() && id.len() <= 64 && id.bytes().all(|b| b.is_ascii_hexdigit() || b == b'-');

@@ -12,7 +12,8 @@ use crate::host_path::{ANY_HOST_PATH, is_directory, is_in, may_be_seen};
 use crate::names::is_dns_label;
 use crate::script_rule::ScriptRule;
 use crate::task::{
-    CAPABILITIES, CHECK_POD, COPY_IMAGE, RUN_ON_NODE, ScriptOrigin, Task, is_in_registry, is_of_host, is_registry,
+    CAPABILITIES, CHECK_POD, COMMIT, COPY_IMAGE, RUN_ON_NODE, ScriptOrigin, Task, is_in_registry, is_of_host,
+    is_registry,
 };
 
 /// Of a manifest: which registries, the grant says.
@@ -55,6 +56,12 @@ impl TaskRule {
         is_of_host(&self.name)
     }
 
+    /// True of one by which a job works on nodes that it names: not on the node of a pod, and not by the host itself.
+    pub fn reaches_nodes(&self) -> bool {
+        let commits = self.name == RUN_ON_NODE && self.scripts.is_none() && self.builtins == [COMMIT];
+        !self.is_of_host() && !commits
+    }
+
     /// The kind `name` and nothing of it.
     pub(crate) fn bare(name: &str) -> Self {
         Self { name: name.to_owned(), ..Self::default() }
@@ -82,9 +89,17 @@ impl TaskRule {
         }
     }
 
-    /// What a grant has to have of a rule of a manifest: whether scripts of jobs run as well, the grant decides.
-    pub(crate) fn at_least(&self) -> Self {
-        Self { scripts: self.scripts.at_least(), ..self.clone() }
+    /// What a grant has to have of a rule of a manifest, if anything: whether scripts of jobs run as well, and whether containers are
+    /// committed, the grant decides.
+    pub fn at_least(&self) -> Option<Self> {
+        let builtins: Vec<String> = self.builtins.iter().filter(|own| *own != COMMIT).cloned().collect();
+        let commits_alone = builtins.len() < self.builtins.len() && builtins.is_empty() && self.scripts.is_none();
+        (!commits_alone).then(|| Self { scripts: self.scripts.at_least(), builtins, ..self.clone() })
+    }
+
+    /// True of one that is done for pods, if only in part.
+    pub fn reaches_pods(&self) -> bool {
+        self.is_of_host() || self.builtins.iter().any(|own| covers(own, COMMIT))
     }
 
     /// What `rules` together lack of this one; `None` if that is nothing.

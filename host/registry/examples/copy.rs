@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use anyhow::{Context as _, bail};
-use oarlock_registry::{ImageCopy, Registries};
+use oarlock_registry::{Destination, ImageCopy, Registries};
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
@@ -13,17 +13,14 @@ async fn main() -> anyhow::Result<()> {
         source: source.clone(),
         source_credentials: Vec::new(),
         hosts: ["auth.docker.io", "production.cloudflare.docker.com"].map(str::to_owned).to_vec(),
-        target: target.clone(),
+        target: Destination { image: target.clone(), ..Destination::default() },
         otherwise: "otherwise".to_owned(),
-        target_credentials: None,
-        target_hosts: Vec::new(),
-        target_ca: None,
         source_base: None,
     };
     let registries = Registries::new()?;
     let with_roots = peak()?;
     // References are parsed by a large expression, once in a process.
-    let nothing = ImageCopy { target: String::new(), ..copy.clone() };
+    let nothing = ImageCopy { target: Destination::default(), ..copy.clone() };
     let _ = registries.copy(&nothing, |_| {}).await;
     let with_references = peak()?;
     let began = Instant::now();

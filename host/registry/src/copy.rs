@@ -49,19 +49,26 @@ pub struct ImageCopy {
     pub source_credentials: Vec<Credentials>,
     /// Hosts, `host[:port]`, that the source may name beside itself for tokens and in redirects.
     pub hosts: Vec<String>,
-    /// `registry/repository:tag`.
-    pub target: String,
+    /// Where it is published.
+    pub target: Destination,
     /// The tag that is used where the one of `target` refers to something else.
     pub otherwise: String,
-    /// For the target.
-    pub target_credentials: Option<Credentials>,
-    /// Hosts that the target may name beside itself for tokens, in redirects and for uploads.
-    pub target_hosts: Vec<String>,
-    /// Certificates in PEM that are trusted beside those of the system, for the target only. A target of this machine has TLS where
-    /// they are given, and none where they are not.
-    pub target_ca: Option<Vec<u8>>,
     /// Where requests to the source go in place of its registry, without credentials in the address: a mirror.
     pub source_base: Option<String>,
+}
+
+/// The place of an image in a registry that is written to.
+#[derive(Clone, Debug, Default)]
+pub struct Destination {
+    /// `registry/repository:tag`.
+    pub image: String,
+    /// Those of the registry, where it wants some.
+    pub credentials: Option<Credentials>,
+    /// Hosts that the registry may name beside itself for tokens, in redirects and for uploads.
+    pub hosts: Vec<String>,
+    /// Certificates in PEM that are trusted beside those of the system, for this registry only. One of this machine has TLS where
+    /// they are given, and none where they are not.
+    pub ca: Option<Vec<u8>>,
 }
 
 /// What was copied.
@@ -124,7 +131,8 @@ impl Registries {
         tell: impl Fn(CopyProgress) + Send + Sync,
     ) -> Result<Copied, CopyFailed> {
         let image = Image::parse(&copy.source).map_err(pull)?;
-        let target = self.target(copy)?;
+        let target = self.target(&copy.target)?;
+        check_tag(&copy.otherwise).map_err(push)?;
         // An image that is there is not asked for.
         if let Version::Digest(digest) = &image.version
             && let Place::There(tag) = place(&target, copy, digest).await?
@@ -147,23 +155,32 @@ impl Registries {
         Ok(Copied { bytes: tally.sent(), skipped: tally.skipped(), ..copied(&target, tag, &digest) })
     }
 
-    fn target(&self, copy: &ImageCopy) -> Result<Repository, CopyFailed> {
-        let image = Image::parse(&copy.target).map_err(push)?;
+    /// The digest of the image that is there; `None` where nothing is.
+    ///
+    /// # Errors
+    /// Why the registry does not say it.
+    pub async fn digest_at(&self, place: &Destination) -> Result<Option<String>, CopyFailed> {
+        let target = self.target(place)?;
+        let digest = target.digest_of(target.image.version.as_str()).await?;
+        Ok(digest.map(|digest| digest.to_string()))
+    }
+
+    fn target(&self, place: &Destination) -> Result<Repository, CopyFailed> {
+        let image = Image::parse(&place.image).map_err(push)?;
         if matches!(image.version, Version::Digest(_)) {
             return Err(push("the target has a digest in place of a tag".to_owned()));
         }
-        check_tag(&copy.otherwise).map_err(push)?;
-        let clients = match &copy.target_ca {
+        let clients = match &place.ca {
             None => self.clients.clone(),
             Some(pem) => with_bundle(self.roots.clone(), pem)
                 .and_then(|roots| Clients::new(roots, &self.patience))
                 .map_err(push)?,
         };
-        let own = image.address(copy.target_ca.is_some()).map_err(push)?;
-        let hosts = Hosts::new(own, &copy.target_hosts).map_err(push)?;
+        let own = image.address(place.ca.is_some()).map_err(push)?;
+        let hosts = Hosts::new(own, &place.hosts).map_err(push)?;
         let exchange = Exchange { clients, hosts, patience: self.patience.clone(), side: Fault::Push };
         let scope = format!("repository:{}:pull,push", image.repository);
-        Ok(Repository { exchange, image, login: Login::new(copy.target_credentials.clone(), scope) })
+        Ok(Repository { exchange, image, login: Login::new(place.credentials.clone(), scope) })
     }
 
     /// The source with the first credentials that it takes, and the manifest that is asked for.

@@ -25,7 +25,7 @@ mod patience;
 mod repository;
 mod tally;
 
-pub use copy::{Copied, ImageCopy, Registries, RegistriesFailed};
+pub use copy::{Copied, Destination, ImageCopy, Registries, RegistriesFailed};
 pub use credentials::{Credentials, credentials_in};
 pub use failed::{CopyFailed, Fault};
 pub use patience::Patience;

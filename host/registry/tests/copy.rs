@@ -9,7 +9,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
-use oarlock_registry::{Credentials, Fault, ImageCopy, Patience, Registries};
+use oarlock_registry::{Credentials, Destination, Fault, ImageCopy, Patience, Registries};
 use server::{PASSWORD, Server, USER};
 use support::{Fake, Image, bytes, copy_of, honest, patience, run};
 
@@ -26,8 +26,8 @@ async fn push(image: Image, to: &Server) {
 /// To a target that wants a password and has its own authority.
 fn closed_copy(source: &Server, target: &Server) -> ImageCopy {
     let mut copy = copy_of(&source.address, &target.address);
-    copy.target_credentials = Some(Credentials { username: USER.into(), password: PASSWORD.into() });
-    copy.target_ca.clone_from(&target.ca);
+    copy.target.credentials = Some(Credentials { username: USER.into(), password: PASSWORD.into() });
+    copy.target.ca.clone_from(&target.ca);
     copy
 }
 
@@ -47,7 +47,7 @@ async fn image_is_copied_once_and_whole() {
     // By its digest and to another tag, the blobs are there.
     let by_digest = ImageCopy {
         source: format!("{}/team/app@{}", source.address, copied.digest),
-        target: format!("{}/team/app:2", target.address),
+        target: Destination { image: format!("{}/team/app:2", target.address), ..copy.target.clone() },
         ..copy
     };
     let blobs: usize = small().blobs.values().map(bytes::Bytes::len).sum();
@@ -89,16 +89,16 @@ async fn wrong_password_is_said_and_not_shown() {
     let (source, target) = (Server::plain(), Server::closed());
     push(small(), &source).await;
     let mut copy = closed_copy(&source, &target);
-    copy.target_credentials = Some(Credentials { username: USER.into(), password: "wr0ng-one".into() });
+    copy.target.credentials = Some(Credentials { username: USER.into(), password: "wr0ng-one".into() });
     let failed = run(&copy).await.unwrap_err();
     assert_eq!((failed.fault(), failed.is_for_now()), (Fault::Unauthorized, false));
     for text in [failed.to_string(), format!("{failed:?} {copy:?}")] {
         assert!(!text.contains("wr0ng-one") && !text.contains("Basic"), "{text}");
     }
-    copy.target_credentials = None;
+    copy.target.credentials = None;
     let failed = run(&copy).await.unwrap_err();
     assert!(failed.to_string().contains("there are no credentials"), "{failed}");
-    copy.target_ca = Some(b"-----BEGIN CERTIFICATE-----".to_vec());
+    copy.target.ca = Some(b"-----BEGIN CERTIFICATE-----".to_vec());
     assert_eq!(run(&copy).await.unwrap_err().reason(), "PushFailed");
 }
 

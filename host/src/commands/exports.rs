@@ -17,6 +17,8 @@ pub(crate) struct ExportArgs {
     #[arg(long, value_name = "HOST[:PORT]", value_parser = parse_registry)]
     export_registry: Option<String>,
     /// Secret with the credentials of that registry, of the type kubernetes.io/dockerconfigjson, in the namespace of the lease
+    ///
+    /// Commits of containers take the Secret of this name in the namespace oarlock-tasks, which may have a ca.crt as well.
     #[arg(long, value_name = "NAME", requires = "export_registry", value_parser = NonEmptyStringValueParser::new())]
     export_secret: Option<String>,
     /// Certificates of authorities that may sign that of the registry, in PEM, beside those of the system

@@ -5,6 +5,7 @@
 //! the kubelet or the host. May not know a cluster.
 
 mod command;
+mod commit;
 mod marker;
 mod output;
 
@@ -21,6 +22,7 @@ use sha2::{Digest as _, Sha256};
 use tokio::signal::unix::{SignalKind, signal};
 
 use self::command::{NoResult, NodeCommand, Place};
+use self::commit::CommitArgs;
 
 /// What the kubelet takes of a termination message.
 const MOST_RESULT: usize = 4096;
@@ -44,7 +46,7 @@ pub(crate) struct NodeExecArgs {
     /// Program on the node that is given the script
     #[arg(long, default_value = "/bin/sh")]
     interpreter: PathBuf,
-    /// A command of the host: reboot
+    /// A command of the host: reboot or commit
     #[arg(long)]
     builtin: Option<String>,
     /// Time after which the command and all that it began are ended
@@ -53,6 +55,8 @@ pub(crate) struct NodeExecArgs {
     /// Do nothing where the node has another boot id
     #[arg(long)]
     expect_boot_id: Option<String>,
+    #[command(flatten)]
+    commit: CommitArgs,
 }
 
 /// Runs the command. It ends well where its result was left, whatever that is.
@@ -77,9 +81,14 @@ fn unfinished(error: &anyhow::Error) -> NodeResult {
 }
 
 fn begin(args: NodeExecArgs) -> anyhow::Result<NodeResult> {
-    let text = match (&args.script, args.builtin.as_deref()) {
-        (Some(path), None) => checked(path, args.sha256.as_deref().unwrap_or_default())?,
-        (None, Some("reboot")) => REBOOT.to_owned(),
+    let (text, commit) = match (&args.script, args.builtin.as_deref()) {
+        (Some(path), None) => (checked(path, args.sha256.as_deref().unwrap_or_default())?, None),
+        (None, Some("reboot")) => (REBOOT.to_owned(), None),
+        (None, Some("commit")) => {
+            // What the pod has of it is out of reach once the root is that of the node.
+            let commit = args.commit.begin()?;
+            (commit.script(), Some(commit))
+        }
         (_, other) => bail!("there is no command {other:?}"),
     };
     enter_node()?;
@@ -97,7 +106,11 @@ fn begin(args: NodeExecArgs) -> anyhow::Result<NodeResult> {
         let stop = async move {
             let _asked = asked.recv().await;
         };
-        command.run(&Place::of_node(), stop).await
+        let result = command.run(&Place::of_node(), stop).await?;
+        Ok(match commit {
+            Some(commit) => commit.conclude(result).await,
+            None => result,
+        })
     })
 }
 

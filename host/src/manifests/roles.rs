@@ -288,12 +288,14 @@ fn is_of_node(rule: &WriteRule) -> bool {
 
 /// True if its targets can be pods.
 fn patches_pods(grant: &Grant) -> bool {
-    !reaches_nodes(grant) || grant.writes.iter().any(|rule| !is_of_node(rule))
+    !reaches_nodes(grant)
+        || grant.writes.iter().any(|rule| !is_of_node(rule))
+        || grant.tasks.iter().any(|rule| rule.reaches_pods())
 }
 
 /// True if its targets can be nodes: it changes them, or has tasks done on them.
 fn reaches_nodes(grant: &Grant) -> bool {
-    grant.has_tasks_on_nodes() || grant.writes.iter().any(is_of_node)
+    grant.reaches_nodes() || grant.writes.iter().any(is_of_node)
 }
 
 fn warning(grant: &Grant) -> String {

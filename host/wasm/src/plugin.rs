@@ -7,7 +7,7 @@ use oarlock_core::cluster::object::Kind;
 use oarlock_core::cluster::store::{Indexed, NODE_NAME};
 use oarlock_core::cluster::task_pod::JOB_UID;
 use oarlock_core::plugin::lookup::PluginInfo;
-use oarlock_core::plugin::manifest::Manifest;
+use oarlock_core::plugin::manifest::{Manifest, TargetKind};
 use oarlock_core::plugin::proposal::RelationKey;
 
 use crate::run::bindings::ActionPre;
@@ -85,6 +85,10 @@ impl Plugin {
             let pods = declared.entry(Kind::pod()).or_default();
             pods.watched = true;
             pods.indexed.labels.insert(JOB_UID.to_owned());
+            if self.manifest().takes(TargetKind::Pod) {
+                // What is done for a pod on a node is done on its own.
+                pods.fields.insert(NODE_NAME.to_owned());
+            }
         }
         for relation in &self.info.registration.relations {
             let kind = declared.entry(relation.kind.clone()).or_default();

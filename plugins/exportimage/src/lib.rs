@@ -1,20 +1,25 @@
-//! exportimage: has the host copy the image that a pod runs into another registry.
+//! exportimage: has the image that a pod runs copied into another registry, or one of its containers committed.
 //!
-//! Which image that is, and its name there, the OpsJob says. The task is done by the host itself, which may begin it again: what the registry
-//! has is not sent twice. May not change the pod.
+//! What that is, and its name there, the OpsJob says. A copy is done by the host itself, which may begin it again: what the registry
+//! has is not sent twice. A commit is done on the node of the pod, once. May not change the pod.
 
 use core::time::Duration;
+use std::collections::BTreeMap;
 
-use oarlock_sdk::{Action, Job, Proposal, Report, Result, Target, TaskRequest, Value, export};
+use oarlock_sdk::{Action, Job, Proposal, Report, Result, Target, TaskRequest, Value, export, json};
 
 /// The task. The host looks for what it says under this name.
-pub const TASK: &str = "copy";
+pub const TASK: &str = "export";
 
-/// The reasons for which a copy fails: the first word of what the host says.
-const REASONS: [&str; 4] = ["PullFailed", "PushFailed", "Unauthorized", "DigestMismatch"];
+/// The reasons for which an export fails: the first word of what the task says.
+const REASONS: [&str; 7] =
+    ["PullFailed", "PushFailed", "Unauthorized", "DigestMismatch", "ToolMissing", "ContainerGone", "CommandFailed"];
 
-/// The longest time between two visits of a pod whose image is copied.
+/// The longest time between two visits of a pod whose image is exported.
 const CHECK: Duration = Duration::from_secs(60);
+
+/// Time after which a commit is ended, in seconds.
+const COMMIT_SECONDS: u32 = 3600;
 
 /// The action.
 #[derive(Debug)]
@@ -25,13 +30,17 @@ impl Action for Exportimage {
         if target.task(TASK).is_some() {
             return Ok(Proposal::new());
         }
-        // The parameters are what the task is told.
-        let (name, kind, arguments) =
-            (TASK.to_owned(), "copy-image".to_owned(), job.parameter::<Value>("")?.unwrap_or_default().to_string());
+        // The parameters are what the task is told, but for the mode.
+        let mut asked = job.parameter::<BTreeMap<String, Value>>("")?.unwrap_or_default();
+        let (kind, arguments) = match asked.remove("mode") {
+            None => ("copy-image", json!(asked)),
+            Some(_) => ("run-on-node", json!({"builtin": "commit", "timeoutSeconds": COMMIT_SECONDS, "commit": asked})),
+        };
+        let (name, kind, arguments) = (TASK.to_owned(), kind.to_owned(), arguments.to_string());
         Ok(Proposal::new().task(TaskRequest { name, kind, arguments }))
     }
 
-    fn progress(_: &Job, target: &Target) -> Result<Report> {
+    fn progress(job: &Job, target: &Target) -> Result<Report> {
         let Some(task) = target.task(TASK) else { return Ok(Report::processing().check_after(CHECK)) };
         Ok(match task.state.as_str() {
             "Succeeded" => Report::succeeded(),
@@ -40,7 +49,8 @@ impl Action for Exportimage {
                 let known = REASONS.into_iter().find(|known| *known == reason);
                 let why = if known.is_some() { why } else { &task.message };
                 let words = format!("The image of pod {} was not exported: {}.", target.name(), why.trim());
-                Report::failed(known.unwrap_or("PushFailed"), words)
+                let commits = job.parameter::<String>("/mode")?.is_some();
+                Report::failed(known.unwrap_or(if commits { "CommandFailed" } else { "PushFailed" }), words)
             }
             _ => Report::processing().check_after(CHECK),
         })

@@ -70,7 +70,7 @@ pub async fn the_image_of_a_pod_is_in_the_registry_under_its_name_and_the_day(ri
     end_well(rig, &of_jobs).await
 }
 
-/// A registry that nobody granted, a container that the pod has not, and a host without a registry.
+/// A registry that nobody granted, a container that the pod has not, a commit where nodes have no containers, and a host without a registry.
 pub async fn an_export_that_cannot_be_says_why(rig: &mut Rig) -> anyhow::Result<()> {
     let a = node(rig, "a", true).await?;
     let registry = LocalRegistry::start()?;
@@ -87,5 +87,10 @@ pub async fn an_export_that_cannot_be_says_why(rig: &mut Rig) -> anyhow::Result<
     rig.create_ops("nobody", other).await?;
     let job = rig.until_ops_ended("nobody", "Failed", "Invalid").await?;
     ensure!(said(&job, "Failed").contains("pod one has no container side: it has app"), "{job:#}");
+    let mut commit = export(rig, "one");
+    commit["inputs"].as_array_mut().context("inputs")?.push(json!({"name": "mode", "value": "commit"}));
+    rig.create_ops("commit", commit).await?;
+    let job = rig.until_ops_ended("commit", "Failed", "ToleranceExceeded").await?;
+    ensure!(said(&job, "one").contains("take mode copy"), "{job:#}");
     end_well(rig, &of_jobs).await
 }

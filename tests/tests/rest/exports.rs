@@ -11,7 +11,7 @@ use kube::api::{Api, DynamicObject, ListParams, PostParams};
 use kube::core::{ApiResource, GroupVersionKind};
 use oarlock::manifests::{HostAccount, export_role};
 use oarlock_bed::install;
-use oarlock_registry::{Credentials, ImageCopy, Registries};
+use oarlock_registry::{Credentials, Destination, ImageCopy, Registries};
 use oarlock_tests::image_registry::LocalRegistry;
 use oarlock_tests::rig::patiently;
 use serde_json::{Value, json};
@@ -56,11 +56,8 @@ fn between(source: &str, target: &str) -> ImageCopy {
         source: source.to_owned(),
         source_credentials: Vec::new(),
         hosts: Vec::new(),
-        target: target.to_owned(),
+        target: Destination { image: target.to_owned(), ..Destination::default() },
         otherwise: "other".to_owned(),
-        target_credentials: None,
-        target_hosts: Vec::new(),
-        target_ca: None,
         source_base: None,
     }
 }
@@ -73,10 +70,8 @@ fn credentials() -> Credentials {
 async fn an_image_is_copied_between_registries_with_the_secrets_that_the_caller_may_read() -> anyhow::Result<()> {
     let (source, target, memory) = (Server::private(), Server::closed(), LocalRegistry::start()?);
     let image = format!("{}/team/app:1", source.address);
-    let push = ImageCopy {
-        target_credentials: Some(credentials()),
-        ..between(&format!("{}/made/up:1", memory.address), &image)
-    };
+    let mut push = between(&format!("{}/made/up:1", memory.address), &image);
+    push.target.credentials = Some(credentials());
     let pushed = Registries::new()?.copy(&push, |_| {}).await?;
     let folder = std::env::temp_dir().join(format!("oarlock-export-ca-{}", std::process::id()));
     std::fs::write(&folder, target.ca.as_deref().context("it has an authority")?)?;

@@ -60,6 +60,13 @@ async fn whoever_makes_an_ops_job_may_make_its_type_and_read_each_workload_that_
     let many = [("workload", "granted/pod/a"); 300];
     user.refused(Method::POST, JOBS, &ops("w", &many, &json!({})), "at most 4 workloads").await?;
     user.refused(Method::POST, JOBS, &ops("w", &[("workload", "a")], &json!({})), "namespace/kind/name").await?;
+    let commit = ops("x", &[("workload", "granted/pod/a"), ("mode", "commit")], &json!({"type": "exportimage"}));
+    let of_type = json!({"apiGroups": ["oarlock.dev"], "resources": ["opsjobs/exportimage"], "verbs": ["create"]});
+    allow(&admin.client, "exports", name, &json!([of_type])).await?;
+    user.once_refused(JOBS, &commit, "mode commit needs the right to exec into pods").await?;
+    let exec = json!({"apiGroups": [""], "resources": ["pods/exec"], "verbs": ["create"]});
+    allow(&admin.client, "exec", name, &json!([exec])).await?;
+    user.once_accepted(JOBS, &commit).await?;
     // Whoever has the right of the host is the host.
     let host = Requests::of(&plane, Account::Host).await?;
     let targets = json!([{"op": "add", "path": "/spec/targets", "value": [{"name": "a", "uid": "u"}]}]);

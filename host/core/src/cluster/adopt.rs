@@ -26,7 +26,7 @@ pub fn why_foreign(body: &Value, there: &Value, owner_uid: &str) -> Option<Strin
 
 /// A kubelet can make a pod of any name and labels, as a mirror pod on its own node.
 fn pod_of_task(body: &Value, there: &Value) -> Option<String> {
-    let is_for = |node| TaskPod::read(there).is_some_and(|seen| seen.is_for(node));
+    let is_for = |node| TaskPod::read(there).is_some_and(|seen| seen.is_for(Some(node)));
     let is_same = [JOB_UID, TASK].iter().all(|key| label(there, key) == label(body, key));
     if is_same && asked_node(body).is_some_and(is_for) {
         return None;

@@ -139,10 +139,10 @@ impl TaskPod {
         })
     }
 
-    /// True if it can be the pod of a task on this node. A kubelet writes the status of every pod that is bound to its own node,
+    /// True if it can be the pod of a task on this node, where that is known. A kubelet writes the status of every pod that is bound to its own node,
     /// and makes mirror pods there by any name: what one says of another node is not believed.
-    pub fn is_for(&self, node: &str) -> bool {
-        !self.is_mirror && (self.node.is_empty() || self.node == node)
+    pub fn is_for(&self, node: Option<&str>) -> bool {
+        !self.is_mirror && (self.node.is_empty() || node.is_none_or(|node| self.node == node))
     }
 
     /// True if nothing more happens in it.
@@ -193,7 +193,7 @@ mod tests {
         let of = |metadata: Value, spec: Value| {
             let mut metadata = metadata;
             metadata["labels"] = json!({TASK: "a"});
-            TaskPod::read(&json!({"metadata": metadata, "spec": spec})).unwrap().is_for("n")
+            TaskPod::read(&json!({"metadata": metadata, "spec": spec})).unwrap().is_for(Some("n"))
         };
         assert!(of(json!({}), json!({"nodeName": "n"})) && of(json!({}), json!({})));
         assert!(!of(json!({}), json!({"nodeName": "m"})));

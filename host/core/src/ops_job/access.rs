@@ -56,6 +56,11 @@ impl Access {
         Self { verb: "get", resource, subresource: "log", namespace, ..Self::default() }
     }
 
+    /// To run commands in the containers of pods in a namespace.
+    pub fn to_exec(namespace: &str) -> Self {
+        Self { verb: "create", subresource: "exec", ..Self::to_logs(namespace) }
+    }
+
     /// To read a Secret.
     pub fn to_secret(namespace: &str, name: &str) -> Self {
         let (resource, namespace, name) = ("secrets".to_owned(), namespace.to_owned(), name.to_owned());

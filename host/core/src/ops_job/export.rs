@@ -5,12 +5,15 @@
 use k8s_openapi::jiff::Timestamp;
 use oci_spec::distribution::Reference;
 use serde_json::{Map, Value, json};
+use sha2::{Digest as _, Sha256};
 
 use crate::child::fields::{list, text};
 use crate::job::bound::shown;
 
 /// The folder of exported images in their registry.
 const FOLDER: &str = "custom";
+/// The mode in which a container is exported as it is, and not its image.
+const COMMIT: &str = "commit";
 /// The registry of an image that names none.
 const DOCKER: &str = "docker.io";
 /// Most bytes of the name of an image in a registry.
@@ -27,6 +30,8 @@ pub struct ContainerImage {
     pub image: String,
     /// The digest of the image that it runs.
     pub digest: Option<String>,
+    /// It runs.
+    pub running: bool,
 }
 
 /// The images of a pod, and the secrets by which they are pulled.
@@ -51,13 +56,30 @@ impl PodImages {
             let (_, digest) = text(status, "/imageID")?.split_once('@')?;
             is_digest(digest).then(|| digest.to_owned())
         };
+        let is_running = |container: &str| {
+            let status = statuses.iter().find(|status| text(status, "/name") == Some(container));
+            status.is_some_and(|status| status.pointer("/state/running").is_some())
+        };
         let containers = list(pod, "/spec/containers").iter().take(MOST).filter_map(|one| {
             let (container, image) = (text(one, "/name")?.to_owned(), text(one, "/image")?.to_owned());
-            Some(ContainerImage { digest: digest(&container), container, image })
+            Some(ContainerImage { digest: digest(&container), running: is_running(&container), container, image })
         });
         let secrets = list(pod, "/spec/imagePullSecrets").iter().take(MOST);
         let secrets = secrets.filter_map(|one| text(one, "/name").map(str::to_owned));
         Self { containers: containers.collect(), secrets: secrets.collect() }
+    }
+
+    /// The container of this name, or the first one, and its image.
+    fn asked(&self, name: Option<&str>) -> Result<(&ContainerImage, Image), String> {
+        let is_asked = |one: &&ContainerImage| name.is_none_or(|name| one.container == name);
+        let Some(found) = self.containers.iter().find(is_asked) else {
+            let names: Vec<&str> = self.containers.iter().map(|one| one.container.as_str()).collect();
+            let asked = name.map_or_else(String::new, |name| format!(" {}", shown(name, 64)));
+            return Err(format!("has no container{asked}: it has {}", names.join(", ")));
+        };
+        let image = &found.image;
+        let read = Image::read(image).map_err(|why| format!("runs {}, which is no image: {why}", shown(image, 256)))?;
+        Ok((found, read))
     }
 }
 
@@ -67,16 +89,28 @@ fn is_digest(text: &str) -> bool {
 }
 
 /// An image that is to be exported.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExportedImage {
     /// The container that runs it.
     pub container: String,
     /// The image, as its pod says it.
     pub image: String,
-    /// What is copied: the image that runs, with its registry and digest; its tag where the digest is not known.
-    pub source: String,
-    /// The pull secrets that may be used for it.
-    pub secrets: Vec<String>,
+    /// What of it.
+    pub export: Export,
+}
+
+/// What is exported of a container.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Export {
+    /// Its image.
+    Copy {
+        /// The image that runs, with its registry and digest; its tag where the digest is not known.
+        source: String,
+        /// The pull secrets that may be used for it.
+        secrets: Vec<String>,
+    },
+    /// Its file system, as it is.
+    Commit,
 }
 
 impl ExportedImage {
@@ -85,26 +119,36 @@ impl ExportedImage {
     /// # Errors
     /// Why it cannot be exported, after the name of the pod.
     pub fn of(pod: &PodImages, container: Option<&str>, may_use: impl Fn(&str) -> bool) -> Result<Self, String> {
-        let is_asked = |one: &&ContainerImage| container.is_none_or(|name| one.container == name);
-        let Some(ContainerImage { container, image, digest }) = pod.containers.iter().find(is_asked) else {
-            let names: Vec<&str> = pod.containers.iter().map(|one| one.container.as_str()).collect();
-            let asked = container.map_or_else(String::new, |name| format!(" {}", shown(name, 64)));
-            return Err(format!("has no container{asked}: it has {}", names.join(", ")));
-        };
-        let read = Image::read(image).map_err(|why| format!("runs {}, which is no image: {why}", shown(image, 256)))?;
+        let (ContainerImage { container, image, digest, .. }, read) = pod.asked(container)?;
         let place = format!("{}/{}", read.registry, read.name);
         let source = match digest.as_ref().or(read.digest.as_ref()) {
             Some(digest) => format!("{place}@{digest}"),
             None => format!("{place}:{}", read.tag),
         };
         let secrets = pod.secrets.iter().filter(|name| may_use(name)).cloned().collect();
-        Ok(Self { container: container.clone(), image: image.clone(), source, secrets })
+        Ok(Self { container: container.clone(), image: image.clone(), export: Export::Copy { source, secrets } })
+    }
+
+    /// The file system of this container of a pod, or of its first one.
+    ///
+    /// # Errors
+    /// Why it cannot be exported, after the name of the pod.
+    pub fn committed(pod: &PodImages, container: Option<&str>) -> Result<Self, String> {
+        let (ContainerImage { container, image, running, .. }, _) = pod.asked(container)?;
+        if !running {
+            return Err(format!("does not run its container {container}, so it cannot be committed: take mode copy"));
+        }
+        Ok(Self { container: container.clone(), image: image.clone(), export: Export::Commit })
     }
 
     /// As the status of a job has it.
     pub(super) fn status(&self) -> Value {
-        let Self { container, image: _, source, secrets } = self;
-        json!({"container": container, "source": source, "pullSecrets": secrets})
+        match &self.export {
+            Export::Copy { source, secrets } => {
+                json!({"container": self.container, "source": source, "pullSecrets": secrets})
+            }
+            Export::Commit => json!({"container": self.container, "mode": COMMIT}),
+        }
     }
 
     /// The inputs that the host adds.
@@ -117,31 +161,41 @@ impl ExportedImage {
         let stored = status.get("export")?;
         let image = status.get("addedInputs")?.pointer("/0/value").and_then(Value::as_str)?;
         let secrets = list(stored, "/pullSecrets").iter().filter_map(|name| name.as_str().map(str::to_owned));
-        Some(Self {
-            container: text(stored, "/container")?.to_owned(),
-            image: image.to_owned(),
-            source: text(stored, "/source")?.to_owned(),
-            secrets: secrets.collect(),
-        })
+        let export = match text(stored, "/mode") {
+            Some(COMMIT) => Export::Commit,
+            _ => Export::Copy { source: text(stored, "/source")?.to_owned(), secrets: secrets.collect() },
+        };
+        Some(Self { container: text(stored, "/container")?.to_owned(), image: image.to_owned(), export })
     }
 
-    /// The parameters of the child of a job that was made at this time.
+    /// The parameters of the child of a job with this UID that was made at this time.
     ///
     /// # Errors
     /// Why there is no name for it.
-    pub(super) fn parameters(&self, created: Timestamp) -> Result<Map<String, Value>, String> {
-        let ExportName { target, otherwise } = ExportName::of(&self.image, created)?;
-        let texts = [("source", &self.source), ("target", &target), ("otherwise", &otherwise)];
-        let texts = texts.into_iter().map(|(name, text)| (name.to_owned(), json!(text)));
-        Ok(texts.chain([("secrets".to_owned(), json!(self.secrets))]).collect())
+    pub(super) fn parameters(&self, created: Timestamp, uid: &str) -> Result<Map<String, Value>, String> {
+        let ExportName { name, tag, otherwise } = ExportName::of(&self.image, created)?;
+        let target = |tag: &str| json!(format!("{name}:{tag}"));
+        let parameters = match &self.export {
+            Export::Copy { source, secrets } => {
+                json!({"source": source, "secrets": secrets, "target": target(&tag), "otherwise": otherwise})
+            }
+            Export::Commit => {
+                // Two containers have one image, and what they have written differs.
+                let digits: String = Sha256::digest(uid).iter().take(4).map(|byte| format!("{byte:02x}")).collect();
+                json!({"mode": COMMIT, "container": self.container, "target": target(&format!("{otherwise}-{digits}"))})
+            }
+        };
+        Ok(parameters.as_object().cloned().unwrap_or_default())
     }
 }
 
 /// The name of an exported image in the registry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExportName {
-    /// Name and tag, such as `custom/library/busybox:20251113`.
-    pub target: String,
+    /// Such as `custom/library/busybox`.
+    pub name: String,
+    /// Such as `20251113`.
+    pub tag: String,
     /// The tag where that one is another image's.
     pub otherwise: String,
 }
@@ -158,8 +212,8 @@ impl ExportName {
         if bytes > MOST_NAME {
             return Err(format!("its name in the registry would have {bytes} bytes, and may have {MOST_NAME}"));
         }
-        let (date, time) = (created.strftime("%Y%m%d"), created.strftime("%H%M%S"));
-        Ok(Self { target: format!("{FOLDER}/{registry}{name}:{date}"), otherwise: format!("{date}-{time}") })
+        let (date, time) = (created.strftime("%Y%m%d").to_string(), created.strftime("%H%M%S"));
+        Ok(Self { name: format!("{FOLDER}/{registry}{name}"), otherwise: format!("{date}-{time}"), tag: date })
     }
 }
 
@@ -195,7 +249,8 @@ mod tests {
     use super::*;
 
     fn name(image: &str) -> String {
-        ExportName::of(image, "2025-11-13T23:05:09Z".parse().unwrap()).unwrap().target
+        let ExportName { name, tag, .. } = ExportName::of(image, "2025-11-13T23:05:09Z".parse().unwrap()).unwrap();
+        format!("{name}:{tag}")
     }
 
     #[test]
@@ -236,9 +291,13 @@ mod tests {
         );
         let first = ExportedImage::of(&ran, None, |name| name == "mine").unwrap();
         assert_eq!((first.container.as_str(), first.image.as_str()), ("app", "reg:5000/a:1.0"));
-        assert_eq!((first.source, first.secrets), (format!("reg:5000/a@{digest}"), vec!["mine".to_owned()]));
+        let copy = |source: &str, secrets: &[&str]| Export::Copy {
+            source: source.to_owned(),
+            secrets: secrets.iter().map(|name| (*name).to_owned()).collect(),
+        };
+        assert_eq!(first.export, copy(&format!("reg:5000/a@{digest}"), &["mine"]));
         let side = ExportedImage::of(&ran, Some("side"), |_| false).unwrap();
-        assert_eq!((side.source.as_str(), side.secrets.len()), ("docker.io/library/b:latest", 0));
+        assert_eq!(side.export, copy("docker.io/library/b:latest", &[]));
         assert_eq!(
             ExportedImage::of(&ran, Some("none"), |_| true).unwrap_err(),
             "has no container none: it has app, side"
@@ -246,12 +305,30 @@ mod tests {
     }
 
     #[test]
+    fn a_container_is_committed_while_it_runs() {
+        let running = json!([{"name": "app", "state": {"running": {}}}, {"name": "side", "state": {"waiting": {}}}]);
+        let ran = images(json!([{"name": "app", "image": "a"}, {"name": "side", "image": "b"}]), running);
+        let app = ExportedImage::committed(&ran, None).unwrap();
+        let target = |uid: &str| {
+            let parameters = app.parameters("2025-11-13T23:05:09Z".parse().unwrap(), uid).unwrap();
+            assert_eq!((&parameters["mode"], &parameters["container"]), (&json!("commit"), &json!("app")));
+            parameters["target"].as_str().unwrap().to_owned()
+        };
+        assert_eq!(target("u"), "custom/library/a:20251113-230509-0bfe935e");
+        assert_ne!(target("v"), target("u"), "of two jobs of one second each has a tag");
+        let refused = ExportedImage::committed(&ran, Some("side")).unwrap_err();
+        assert!(refused.contains("does not run its container side"), "{refused}");
+    }
+
+    #[test]
     fn what_is_exported_is_read_from_a_status_as_it_was_written() {
-        let ran = images(json!([{"name": "app", "image": "a"}]), json!([]));
-        let exported = ExportedImage::of(&ran, None, |_| true).unwrap();
-        let mut status = Map::new();
-        status.insert("export".to_owned(), exported.status());
-        status.insert("addedInputs".to_owned(), exported.added_inputs());
-        assert_eq!(ExportedImage::read(&status), Some(exported));
+        let ran = images(json!([{"name": "app", "image": "a"}]), json!([{"name": "app", "state": {"running": {}}}]));
+        let all = [ExportedImage::of(&ran, None, |_| true), ExportedImage::committed(&ran, None)];
+        for exported in all.map(Result::unwrap) {
+            let mut status = Map::new();
+            status.insert("export".to_owned(), exported.status());
+            status.insert("addedInputs".to_owned(), exported.added_inputs());
+            assert_eq!(ExportedImage::read(&status), Some(exported));
+        }
     }
 }

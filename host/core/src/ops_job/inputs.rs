@@ -132,8 +132,7 @@ impl Inputs {
                 self.scripts.push(StepSource::Script(script));
             }
             "mode" => match value {
-                "copy" => single(&mut self.mode)?,
-                "commit" => return refuse(field, "mode commit is not served by this version: take copy"),
+                "copy" | "commit" => single(&mut self.mode)?,
                 _ => return refuse(field, "mode is copy or commit"),
             },
             "container" if is_dns_label(value) => single(&mut self.container)?,
@@ -167,6 +166,11 @@ impl Inputs {
             }
             _ => Ok(()),
         }
+    }
+
+    /// What is exported is the file system of the container as it is, and not its image.
+    pub(super) fn commits(&self) -> bool {
+        self.mode.as_deref() == Some("commit")
     }
 
     /// What an addon runs: its own scripts come last.

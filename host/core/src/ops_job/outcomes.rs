@@ -24,8 +24,8 @@ const ALL: usize = 256 * 1024;
 const MESSAGE: usize = 256;
 /// The task by which `dumplog` collects logs.
 const COLLECTED: &str = "logs";
-/// The task by which `exportimage` copies an image.
-const COPIED: &str = "copy";
+/// The task by which `exportimage` exports an image.
+const EXPORTED: &str = "export";
 /// The reason of a target that never started, since others had failed.
 pub(super) const SKIPPED: &str = "Skipped";
 
@@ -63,7 +63,7 @@ pub struct ExportedTo {
 
 impl ExportedTo {
     fn read(extra: &BTreeMap<String, String>) -> Self {
-        let output = StoredTask::read(extra, COPIED).map(|task| task.output).unwrap_or_default();
+        let output = StoredTask::read(extra, EXPORTED).map(|task| task.output).unwrap_or_default();
         let said: Value = serde_json::from_str(&output).unwrap_or_default();
         let own = |name: &str| text(&said, name).unwrap_or_default().to_owned();
         Self { target: own("/target"), digest: own("/digest") }

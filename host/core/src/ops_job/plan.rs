@@ -200,7 +200,11 @@ impl Found {
         let pod = self.exported_pod(resolved).ok_or_else(|| "its pod is gone".to_owned())?;
         let namespace = resolved.namespace.as_deref().unwrap_or_default();
         let may_use = |name: &str| asked.pull_secrets.iter().any(|(of, own)| of == namespace && own == name);
-        let exported = ExportedImage::of(&pod.images, asked.container.as_deref(), may_use);
+        let container = asked.container.as_deref();
+        let exported = match asked.commits {
+            true => ExportedImage::committed(&pod.images, container),
+            false => ExportedImage::of(&pod.images, container, may_use),
+        };
         exported.map(Some).map_err(|why| format!("pod {} {why}", pod.name))
     }
 
@@ -458,7 +462,7 @@ impl<'a> Pass<'a> {
         }
         let exported = ExportedImage::read(&self.observed.job.status.rest).zip(self.observed.job.created);
         let (exported, created) = exported.ok_or_else(|| "its status does not say what is exported".to_owned())?;
-        exported.parameters(created)
+        exported.parameters(created, &self.observed.job.uid)
     }
 
     /// What the condition of a job that is ended by force says.

@@ -134,6 +134,8 @@ pub struct OpsSpec {
     pub script: Option<String>,
     /// The container whose image is exported; the first of its pod where none is named.
     pub container: Option<String>,
+    /// What is exported is the file system of that container as it is, and not its image.
+    pub commits: bool,
     /// The pull secrets that may be used for that, by namespace and name.
     pub pull_secrets: Vec<(String, String)>,
 }
@@ -241,7 +243,8 @@ impl OpsSpec {
             OpsType::Addon => (flagged("waitUntilIdle", flag(spec, "/securityUpgrade").then_some(true)), None),
             _ => (flagged("drain", inputs.drain), None),
         };
-        let (scope, container, steps) = (inputs.scope.clone(), inputs.container.clone(), inputs.steps());
+        let (scope, container, commits) = (inputs.scope.clone(), inputs.container.clone(), inputs.commits());
+        let steps = inputs.steps();
         whole(spec, TTL)?;
         let bytes = Value::Object(parameters.clone()).to_string().len();
         if bytes > PARAMETERS_BYTES {
@@ -261,6 +264,7 @@ impl OpsSpec {
             parameters,
             script,
             container,
+            commits,
             pull_secrets,
         })
     }

@@ -238,10 +238,13 @@ impl Judge<'_> {
 
     /// What is read of the pods of a workload, the caller may read too.
     fn check_pods(&self, workloads: &[WorkloadName]) -> Result<(), Held> {
-        let Some(workload) = workloads.first().filter(|_| self.body.asked.kind == OpsType::Dumplog) else {
-            return Ok(());
+        let Some(workload) = workloads.first() else { return Ok(()) };
+        let needed = match self.body.asked.kind {
+            OpsType::Dumplog => Access::to_logs(&workload.namespace),
+            OpsType::Exportimage if self.body.asked.commits => Access::to_exec(&workload.namespace),
+            _ => return Ok(()),
         };
-        match self.denied(&[Access::to_logs(&workload.namespace)])? {
+        match self.denied(&[needed])? {
             Some(denied) => refused(Code::Forbidden, format!("inputs: you may not {}", denied.words())),
             None => Ok(()),
         }

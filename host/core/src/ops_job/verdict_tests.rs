@@ -163,3 +163,21 @@ fn names_that_exclude_nobody_are_told_and_not_stored_where_that_is_no_error() {
     assert_eq!(job.spec["excludedNodes"], json!(["c"]));
     assert_eq!((job.ignored.len(), job.resolved.targets.len(), job.workspace.as_deref()), (1, 2, Some("team")));
 }
+
+#[test]
+fn whoever_may_not_exec_into_pods_commits_none_of_their_containers() {
+    let inputs = json!([{"name": "workload", "value": "d/pod/web"}, {"name": "mode", "value": "commit"}]);
+    let body = json!({"name": "a", "type": "exportimage", "inputs": inputs});
+    let body = Body::read(body.to_string().as_bytes(), FieldValidation::Strict, Defaults::default()).unwrap();
+    let workload = WorkloadName::read("d/pod/web").unwrap();
+    let mut known = facts(&body);
+    known.candidates.insert("d/pod/web".to_owned(), vec![workload.clone()]);
+    known.rights.insert(Access::to_workload(&workload), true);
+    let needed = verdict(&body, &known, here()).unwrap();
+    assert!(
+        matches!(&needed, OpsVerdict::Needs(RequestNeed::Rights(all)) if *all == [Access::to_exec("d")]),
+        "{needed:?}"
+    );
+    known.rights.insert(Access::to_exec("d"), false);
+    assert_eq!(refused(&body, &known), (403, "inputs: you may not create pods/exec of core in namespace d".to_owned()));
+}

@@ -296,6 +296,11 @@ impl Target<'_> {
         self.round.sighting(&self.key).found().filter(|object| Some(&object.uid) == self.stored.uid.as_ref())
     }
 
+    /// The same target as it will be stored: in the round that starts it, it has no UID before.
+    pub(super) fn planned<'b>(&'b self, state: &'b TargetState) -> Target<'b> {
+        Target { stored: state, key: self.key.clone(), ..*self }
+    }
+
     /// True if no view of its object is kept: what a live read does not show may be there.
     pub(super) fn is_unwatched(&self) -> bool {
         !self.round.store.keeps(&self.key.kind)

@@ -106,8 +106,8 @@ impl PlannedCall<'_> {
         if !goes_on && requests(proposal).next().is_some() {
             return Err(deny("a task cannot begin with the end of its target".to_owned(), known));
         }
-        if let Some(lacking) = self.target.lacks_image(proposal, &self.planned.state) {
-            return Err(Box::new(self.failing("NoTaskImage", lacking, known)));
+        if let Some((reason, lacking)) = self.target.cannot_run(proposal, &self.planned.state) {
+            return Err(Box::new(self.failing(reason, lacking, known)));
         }
         note_intents(proposal, &mut extra);
         Ok(extra)

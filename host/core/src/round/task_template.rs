@@ -13,8 +13,9 @@ use crate::cluster::scripts::{self, SCRIPT, sha256};
 use crate::cluster::task_pod::{CONTAINER, JOB_UID, TARGET_INDEX, TASK, TASK_KIND};
 use crate::plugin::host_path::covered_in;
 use crate::plugin::names::mebibytes;
-use crate::plugin::task::{CheckPod, RunOnNode, ScriptSource, TASK_DIRECTORY, Task, TaskRequest};
+use crate::plugin::task::{CheckPod, CommitContainer, RunOnNode, ScriptSource, TASK_DIRECTORY, Task, TaskRequest};
 use crate::round::context::Target;
+use crate::round::task_settings::CommitRegistry;
 
 /// The annotation of a pod that has the word of a command of the host.
 pub(super) const BUILTIN: &str = "oarlock.dev/builtin";
@@ -23,6 +24,8 @@ pub(super) const JOB: &str = "oarlock.dev/job";
 
 /// The file of a script in its directory.
 const SCRIPT_FILE: &str = "script";
+/// The directory of the Secret of a registry in the pod of a task.
+const REGISTRY_DIRECTORY: &str = "/registry";
 /// Time that a command has to end once it is asked to.
 const GRACE_SECONDS: u32 = 10;
 /// Time beyond its own that a pod may take before the kubelet ends it: the command on the node ends itself before.
@@ -126,13 +129,40 @@ impl Target<'_> {
         if let Some(builtin) = run.builtin {
             command.extend(["--builtin".to_owned(), builtin.word().to_owned()]);
         }
-        json!({"nodeName": self.name, "hostPID": true, "hostNetwork": true, "restartPolicy": "Never",
+        let exports = self.round.tasks.exports.as_ref().filter(|_| run.commit.is_some());
+        if let (Some(commit), Some(exports)) = (&run.commit, exports) {
+            command.extend(self.of_commit(commit, exports));
+        }
+        let mut spec = json!({"nodeName": self.node(), "hostPID": true, "hostNetwork": true, "restartPolicy": "Never",
             "priorityClassName": "system-node-critical", "automountServiceAccountToken": false, "enableServiceLinks": false,
             "terminationGracePeriodSeconds": GRACE_SECONDS,
             "activeDeadlineSeconds": run.timeout_seconds.saturating_add(SLACK_SECONDS),
             "tolerations": [{"operator": "Exists"}],
             "containers": [{"name": CONTAINER, "image": self.round.tasks.image, "command": command,
-                "securityContext": {"privileged": true, "runAsUser": 0, "runAsGroup": 0}}]})
+                "securityContext": {"privileged": true, "runAsUser": 0, "runAsGroup": 0}}]});
+        if let Some((secret, exports)) = exports.and_then(|exports| Some((exports.secret.as_ref()?, exports))) {
+            // In memory on the node, and gone with the pod. Without it, the registry says what it wants.
+            let authorities = format!("certs.d/{}/ca.crt", exports.registry);
+            let files = [(".dockerconfigjson", "config.json"), ("ca.crt", authorities.as_str())];
+            let items: Vec<Value> = files.iter().map(|(key, path)| json!({"key": key, "path": path})).collect();
+            let source = json!({"secretName": secret, "defaultMode": 0o400, "optional": true, "items": items});
+            push(&mut spec, "/volumes", json!({"name": "registry", "secret": source}));
+            let mount = json!({"name": "registry", "mountPath": REGISTRY_DIRECTORY, "readOnly": true});
+            push(&mut spec, "/containers/0/volumeMounts", mount);
+        }
+        spec
+    }
+
+    /// What `node-exec` is told of a commit. None of it is secret.
+    fn of_commit(&self, commit: &CommitContainer, exports: &CommitRegistry) -> Vec<String> {
+        let CommitContainer { container, target } = commit;
+        let (uid, registry) = (self.stored.uid.as_deref().unwrap_or_default(), &exports.registry);
+        let image = format!("{registry}/{target}");
+        let words = [("pod-uid", uid), ("container", container), ("image", &image)];
+        let hosts = exports.hosts.iter().map(|host| ("registry-host", host.as_str()));
+        let secret = exports.secret.iter().map(|_| ("registry-secret", REGISTRY_DIRECTORY));
+        let all = words.into_iter().chain(hosts).chain(secret);
+        all.flat_map(|(name, value)| [format!("--{name}"), value.to_owned()]).collect()
     }
 
     /// An unprivileged pod without a token, which the scheduler puts on its node.

@@ -13,17 +13,19 @@ use k8s_openapi::jiff::Timestamp;
 use crate::cluster::live_reads::{LiveRead, Sighting};
 use crate::cluster::object::{Kind, Object, ObjectKey};
 use crate::cluster::scripts;
+use crate::cluster::store::NODE_NAME;
 use crate::cluster::task_pod::{JOB_UID, TASK, TASK_KIND, TaskPod};
 use crate::cluster::writes::{EntryResult, Stopped, Write};
 use crate::job::state::{TargetState, extras};
 use crate::job::task::{StoredTask, TaskProgress};
 use crate::job::time::after;
 use crate::plugin::proposal::{Mutation, Proposal};
-use crate::plugin::task::{RUN_ON_NODE, ScriptSource, TaskRequest, is_of_host};
+use crate::plugin::task::{RUN_ON_NODE, ScriptSource, Task, TaskRequest, is_of_host};
 use crate::plugin::visit::TaskStatus;
 use crate::round::context::Target;
 use crate::round::target_memory::TargetMemory;
 use crate::round::task_result::{STARTS_WITHIN, given_up, gone, must_have_ended, not_started, output, progressed};
+use crate::round::task_settings::TaskSettings;
 use crate::round::task_template::pod_name;
 
 /// The message of a task that went on when its target ended.
@@ -101,9 +103,10 @@ impl Target<'_> {
     fn task_pod(&self, task: &str, of_host: bool) -> Option<Arc<Object>> {
         let kind = if of_host { Kind::host_task() } else { Kind::pod() };
         let found = self.round.sighting(&self.task_object(kind, task)).found();
+        let node = self.node();
         found.filter(|pod| {
             let labels = [(JOB_UID, self.round.job.uid.as_str()), (TASK, task)];
-            pod.task.as_ref().is_some_and(|seen| seen.is_for(self.name))
+            pod.task.as_ref().is_some_and(|seen| seen.is_for(node.as_deref()))
                 && labels.iter().all(|(key, value)| pod.labels.get(key) == Some(*value))
         })
     }
@@ -125,10 +128,10 @@ impl Target<'_> {
             return None;
         }
         // It was authorized, so it can be read.
-        let task = request.task().ok()?;
+        let (task, planned) = (request.task().ok()?, self.planned(state));
         let (kind, body) = match of_host {
-            true => (Kind::host_task(), self.host_task_document(request)),
-            false => (Kind::pod(), self.task_document(request, &task, self.round.target_count)),
+            true => (Kind::host_task(), planned.host_task_document(request)),
+            false => (Kind::pod(), planned.task_document(request, &task, self.round.target_count)),
         };
         let object = self.task_object(kind, &request.name);
         Some(Write::Create { object, body, owner_uid: self.round.job.uid.clone() })
@@ -144,17 +147,40 @@ impl Target<'_> {
         }
     }
 
-    /// Why this host carries out no proposal of a plugin that has commands run on nodes. It is said before the first of its
-    /// changes: a node is not drained for a reboot that cannot begin.
-    pub(super) fn lacks_image(&self, proposal: &Proposal, state: &TargetState) -> Option<String> {
+    /// The node on which its tasks are done, as far as that is known: itself, or that of a pod.
+    pub(super) fn node(&self) -> Option<String> {
+        match self.key.kind == Kind::node() {
+            true => Some(self.name.to_owned()),
+            false => self.object()?.text(NODE_NAME),
+        }
+    }
+
+    /// Why this host carries out no proposal of a plugin that has commands run on nodes: the reason, and words. On a node it is said
+    /// before the first of its changes: a node is not drained for a reboot that cannot begin.
+    pub(super) fn cannot_run(&self, proposal: &Proposal, state: &TargetState) -> Option<(&'static str, String)> {
         let plugin = self.round.serving()?;
-        let lacking = self.round.tasks.image.is_none()
+        let commits =
+            |request: &TaskRequest| matches!(request.task(), Ok(Task::RunOnNode(run)) if run.commit.is_some());
+        let commits = requests(proposal).any(commits);
+        let begins = self.key.kind == Kind::node()
             && !proposal.mutations.is_empty()
             && plugin.manifest.tasks.iter().any(|task| task.name == RUN_ON_NODE)
             && StoredTask::all(&state.extra).next().is_none();
-        lacking.then(|| {
-            "the host has no image for commands on nodes: an admin has to start it with `--task-image IMAGE`".to_owned()
-        })
+        let TaskSettings { image, exports, .. } = &*self.round.tasks;
+        let why = if image.is_none() && (commits || begins) {
+            let words =
+                "the host has no image for commands on nodes: an admin has to start it with `--task-image IMAGE`";
+            ("NoTaskImage", words)
+        } else if exports.is_none() && commits {
+            let words = "the host has no registry to export to: an admin has to start it with `--export-registry HOST`";
+            ("NoRegistry", words)
+        } else if commits && self.planned(state).node().is_none() {
+            ("NoNode", "the pod is on no node, so none of its containers can be committed")
+        } else {
+            return None;
+        };
+        let (reason, words) = why;
+        Some((reason, words.to_owned()))
     }
 
     /// `state` with its tasks as their pods show them, and the live reads without which nobody knows that a pod is gone.

@@ -96,8 +96,8 @@ impl PlannedCall<'_> {
         }
         let Some(plugin) = self.target.round.serving() else { return Verdict::default() };
         let mut proposal = joined(parts);
-        if let Some(lacking) = self.target.lacks_image(&proposal, &self.planned.state) {
-            return self.failing("NoTaskImage", lacking, known);
+        if let Some((reason, lacking)) = self.target.cannot_run(&proposal, &self.planned.state) {
+            return self.failing(reason, lacking, known);
         }
         let (mutations, stay) = self.target.drains_spelled_out(proposal.mutations);
         proposal.mutations = mutations;

@@ -12,13 +12,13 @@ use oarlock_core::cluster::writes::{Stopped, Write};
 use oarlock_core::plugin::proposal::{Mutation, PluginError, Proposal, State, TaskRequest};
 use oarlock_core::plugin::visit::{Answer, Call, Visit};
 use oarlock_core::round::left_behind::left_behind;
-use oarlock_core::round::task_settings::TaskSettings;
+use oarlock_core::round::task_settings::{CommitRegistry, TaskSettings};
 use oarlock_core::shared::orphans::{Orphans, SeenObjects, beside_holds};
 use serde_json::{Value, json};
 
 use crate::answers::{proposing, report};
 use crate::bench::patch::merge;
-use crate::bench::plugin::task_plugin;
+use crate::bench::plugin::{committing_plugin, task_plugin};
 use crate::bench::weather::{Going, Weather};
 use crate::bench::{Bench, JOB_UID, START};
 
@@ -205,6 +205,50 @@ fn the_pod_is_the_hosts_own_and_has_the_script_as_a_file() {
     let command = container["command"].to_string();
     assert!(command.contains("node-exec") && command.contains(&object.name) && !command.contains("echo"), "{command}");
     assert_eq!(container["volumeMounts"][0]["mountPath"], "/task");
+}
+
+/// The bench of a job on a pod, which commits its container.
+fn committing(exports: Option<CommitRegistry>, node: Option<&str>) -> Bench {
+    let mut bench = Bench::new(Bench::targets(&["p"]));
+    bench.found = committing_plugin();
+    bench.tasks = Arc::new(TaskSettings { exports, ..TaskSettings::default() });
+    let spec = node.map_or(json!({}), |node| json!({"nodeName": node}));
+    bench.show(json!({"metadata": {"name": "p", "namespace": "d", "uid": "u"}, "spec": spec}));
+    bench.wire = 0;
+    let commit = json!({"container": "app", "target": "custom/a:1"});
+    bench.settle(&mut |visit| does(task("run-on-node", json!({"builtin": "commit", "commit": commit})), visit));
+    bench
+}
+
+#[test]
+fn a_commit_is_done_on_the_node_of_its_pod_with_the_secret_of_the_registry_as_a_file() {
+    let registry =
+        CommitRegistry { registry: "reg:5000".into(), secret: Some("push".into()), hosts: vec!["auth".into()] };
+    let mut bench = committing(Some(registry), Some("n"));
+    let entry = bench.queue.take_next(|_| true).unwrap();
+    let [Write::Create { object, body, .. }] = &entry.writes[..] else { panic!("{entry:?}") };
+    assert_eq!((object.namespace.as_deref(), &body["spec"]["nodeName"]), (Some(TASKS_NAMESPACE), &json!("n")));
+    let command = body["spec"]["containers"][0]["command"].as_array().unwrap();
+    let words: Vec<&str> = command.iter().filter_map(Value::as_str).collect();
+    for pair in [
+        ["--builtin", "commit"],
+        ["--pod-uid", "u"],
+        ["--container", "app"],
+        ["--image", "reg:5000/custom/a:1"],
+        ["--registry-host", "auth"],
+        ["--registry-secret", "/registry"],
+    ] {
+        assert!(words.windows(2).any(|window| window == pair), "{pair:?} in {words:?}");
+    }
+    let secret = &body["spec"]["volumes"][0]["secret"];
+    assert_eq!((&secret["secretName"], &secret["defaultMode"]), (&json!("push"), &json!(0o400)));
+}
+
+#[test]
+fn a_commit_that_cannot_be_says_why() {
+    let registry = CommitRegistry { registry: "reg".into(), secret: None, hosts: Vec::new() };
+    let why = [committing(None, Some("n")), committing(Some(registry), None)].map(|bench| error(&bench));
+    assert!(why[0].starts_with("NoRegistry: ") && why[1].starts_with("NoNode: "), "{why:?}");
 }
 
 /// The pod of a check with these arguments.

@@ -55,7 +55,7 @@ async fn from_a_liar(image: Image, lie: Lie) -> CopyFailed {
 async fn to_a_liar(lie: Lie) -> CopyFailed {
     let (source, target) = (Fake::serving(image(), honest()).await, Fake::serving(Image::default(), lie).await);
     let mut copy = copy_of(&source.address, &target.address);
-    copy.target_credentials = Some(me());
+    copy.target.credentials = Some(me());
     checked(run(&copy).await.unwrap_err(), &target)
 }
 

@@ -171,7 +171,7 @@ async fn target_that_gives_tokens_takes_the_image() {
     let (source, target) =
         (Fake::serving(image(), honest()).await, Fake::serving(Image::default(), with_tokens("0")).await);
     let mut copy = copy_of(&source.address, &target.address);
-    copy.target_credentials = Some(me());
+    copy.target.credentials = Some(me());
     run(&copy).await.unwrap();
     assert_eq!(target.asked("GET /token"), 1);
     assert!(source.store.asked.lock().unwrap().iter().all(|(_, authorization)| authorization.is_none()));

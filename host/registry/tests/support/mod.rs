@@ -10,7 +10,7 @@ use axum::body::{Body, to_bytes};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, Method, Request, Response, StatusCode};
 use bytes::Bytes;
-use oarlock_registry::{Copied, CopyFailed, ImageCopy, Patience, Registries};
+use oarlock_registry::{Copied, CopyFailed, Destination, ImageCopy, Patience, Registries};
 use ring::digest::SHA256;
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
@@ -257,11 +257,8 @@ pub fn copy_of(source: &str, target: &str) -> ImageCopy {
         source: format!("{source}/team/app:1"),
         source_credentials: Vec::new(),
         hosts: Vec::new(),
-        target: format!("{target}/team/app:1"),
+        target: Destination { image: format!("{target}/team/app:1"), ..Destination::default() },
         otherwise: "1-other".to_owned(),
-        target_credentials: None,
-        target_hosts: Vec::new(),
-        target_ca: None,
         source_base: None,
     }
 }

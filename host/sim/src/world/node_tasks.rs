@@ -171,8 +171,13 @@ impl Rounds {
             let result = json!({"message": format!("timed out after {} s", limit.as_secs())});
             return self.end_task(pod, 0, &result.to_string()).await;
         }
-        if annotation(pod, labels::TASK_BUILTIN) == Some("reboot") {
-            self.reboot(pod.node().unwrap_or_default());
+        match annotation(pod, labels::TASK_BUILTIN) {
+            Some("reboot") => self.reboot(pod.node().unwrap_or_default()),
+            Some("commit") => {
+                let message = "ToolMissing: nodes in memory have no containers to commit: take mode copy";
+                return self.end_task(pod, 0, &json!({"exitCode": 1, "message": message}).to_string()).await;
+            }
+            _ => {}
         }
         let kept = end_of(&output, MOST_OUTPUT);
         let result = json!({"exitCode": exit, "output": kept, "truncated": kept.len() < output.len()});

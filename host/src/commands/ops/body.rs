@@ -59,6 +59,9 @@ pub(super) struct CreateArgs {
     /// exportimage: the container whose image is exported [default: the first]
     #[arg(long, value_name = "NAME")]
     container: Option<String>,
+    /// exportimage: the image that the container runs, or the container as it is [default: copy]
+    #[arg(long, value_name = "MODE", value_parser = ["copy", "commit"])]
+    mode: Option<String>,
     /// addon: an AddonTemplate, which is run; can be repeated
     #[arg(long, value_name = "NAME")]
     template: Vec<String>,
@@ -107,6 +110,7 @@ impl CreateArgs {
         inputs.extend(named("node.template", self.node_template));
         inputs.extend(named("addon.template", self.template));
         inputs.extend(named("container", self.container.into_iter().collect()));
+        inputs.extend(named("mode", self.mode.into_iter().collect()));
         inputs.extend(self.drain.then(|| json!({"name": "drain", "value": "true"})));
         let script = self.script.map(|file| {
             let text = text_of(&file).with_context(|| format!("cannot read the script {}", shown(&file)))?;

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
 use clap::Args;
-use oarlock_core::plugin::grant::{ANY_HOST_PATH, ANY_REGISTRY, API_VERSION, Grant, KIND};
+use oarlock_core::plugin::grant::{ANY_HOST_PATH, ANY_REGISTRY, API_VERSION, Grant, KIND, TaskRule};
 use oarlock_core::plugin::manifest::{Manifest, TargetKind};
 use serde_json::{Value, json};
 
@@ -57,7 +57,7 @@ fn namespaces(named: Vec<String>, manifest: &Manifest) -> anyhow::Result<Vec<Str
     if !named.is_empty() {
         return Ok(named);
     }
-    if manifest.takes(TargetKind::Node) || manifest.tasks.iter().any(|task| !task.is_of_host()) {
+    if manifest.takes(TargetKind::Node) || manifest.tasks.iter().any(|task| task.reaches_nodes()) {
         bail!(
             "{} works on nodes, which belong to every namespace: name by `--namespace NAMESPACE` those whose editors may have it do so",
             manifest.name
@@ -66,13 +66,14 @@ fn namespaces(named: Vec<String>, manifest: &Manifest) -> anyhow::Result<Vec<Str
     Ok(vec!["*".to_owned()])
 }
 
-/// The grant of all that a manifest names. Directories of nodes and scripts of jobs, which it leaves to the admin, are for him to add.
+/// The grant of all that a manifest names. Directories of nodes, registries, scripts of jobs and commits of containers, which it leaves
+/// to the admin, are for him to add.
 fn named(manifest: &Manifest) -> Grant {
     let mut grant = Grant::of_all(manifest);
+    grant.tasks = grant.tasks.iter().filter_map(TaskRule::at_least).collect();
     for rule in &mut grant.tasks {
         rule.host_paths.retain(|path| path != ANY_HOST_PATH);
         rule.registries.retain(|registry| registry != ANY_REGISTRY);
-        rule.scripts = rule.scripts.at_least();
     }
     grant
 }

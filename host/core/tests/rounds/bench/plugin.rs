@@ -98,6 +98,17 @@ pub(crate) fn task_plugin() -> PluginLookup {
     PluginLookup::Serving(info.into())
 }
 
+/// The plugin of all benches, which also commits containers of its pods.
+pub(crate) fn committing_plugin() -> PluginLookup {
+    let PluginLookup::Serving(info) = plugin() else { panic!("it serves") };
+    let mut info = PluginInfo::clone(&info);
+    let (name, builtins, reason) = ("run-on-node".into(), vec!["commit".into()], "r".into());
+    let commit = TaskRule { name, builtins, reason, ..TaskRule::default() };
+    info.manifest.tasks = vec![commit.clone()];
+    info.grant.tasks = vec![commit];
+    PluginLookup::Serving(info.into())
+}
+
 /// The plugin of all benches, whose targets go through the PodOpsLifecycle.
 pub(crate) fn plugin_in_lifecycle(lifecycle: Lifecycle) -> PluginLookup {
     let PluginLookup::Serving(info) = plugin() else { panic!("it serves") };
