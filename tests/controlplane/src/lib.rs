@@ -1,6 +1,6 @@
 //! Finds the binaries of a real Kubernetes control plane, of its nodes and of an S3 server, and builds them where they are missing.
 //!
-//! Takes the `go.mod` and `go.sum` beside this crate and in its folders `node` and `store`, `KUBEBUILDER_ASSETS`, `OARLOCK_CACHE` and
+//! Takes the `go.mod` and `go.sum` beside this crate and in its folders `node`, `nerdctl` and `store`, `KUBEBUILDER_ASSETS`, `OARLOCK_CACHE` and
 //! `HOME`; yields paths of binaries. Two programs come from the machine's packages. It may not download anything by itself (the Go tool does, from its module proxy) and starts no server.
 //! It depends on next to nothing, because the commands of the repository use it before anything else is compiled.
 
@@ -68,6 +68,15 @@ const CONTAINERS: Module = Module {
     ],
 };
 
+/// What commits containers. It wants older libraries than containerd itself, so it has a module of its own.
+const COMMITTER: Module = Module {
+    cache: "nerdctl",
+    folder: "nerdctl",
+    pins: [include_str!("../nerdctl/go.mod"), include_str!("../nerdctl/go.sum")],
+    words: "nerdctl from its Go module: once per machine and version, about 1 minute on 2 cores",
+    mains: &[("nerdctl", "github.com/containerd/nerdctl/v2/cmd/nerdctl")],
+};
+
 /// A store of objects as S3 is one.
 const STORE: Module = Module {
     cache: "store",
@@ -132,6 +141,8 @@ pub struct NodeBinaries {
     pub kubelet: PathBuf,
     /// The folder of containerd, the network plugins, the registry, runc and busybox.
     pub containers: PathBuf,
+    /// The program nerdctl.
+    pub nerdctl: PathBuf,
 }
 
 /// Yields the binaries of nodes: those that are missing are built, and runc and busybox come from the machine's packages.
@@ -143,7 +154,8 @@ pub fn node_binaries(progress: Progress<'_>) -> anyhow::Result<NodeBinaries> {
     let kubelet = build::built(&KUBELET, progress)?;
     let containers = build::built(&CONTAINERS, progress)?;
     packages::fetch(&containers, progress)?;
-    Ok(NodeBinaries { kubelet, containers })
+    let nerdctl = build::built(&COMMITTER, progress)?.join("nerdctl");
+    Ok(NodeBinaries { kubelet, containers, nerdctl })
 }
 
 /// Yields the registry of images, which is built with the other binaries of containers where it is missing.
@@ -170,7 +182,7 @@ mod tests {
 
     #[test]
     fn each_program_is_a_tool_of_its_module_and_no_folder_of_binaries_is_shared() {
-        for module in [&PLANE, &KUBELET, &CONTAINERS, &STORE] {
+        for module in [&PLANE, &KUBELET, &CONTAINERS, &COMMITTER, &STORE] {
             for (name, package) in module.mains {
                 assert!(
                     module.pins[0].lines().any(|line| line.trim().trim_start_matches("tool ") == *package),
@@ -178,7 +190,7 @@ mod tests {
                 );
             }
         }
-        let folders = [&PLANE, &CONTAINERS, &STORE].map(|module| locate::folder(module).unwrap());
-        assert!(folders[0] != folders[1] && folders[1] != folders[2] && folders[0] != folders[2], "{folders:?}");
+        let folders = [&PLANE, &CONTAINERS, &COMMITTER, &STORE].map(|module| locate::folder(module).unwrap());
+        assert_eq!(std::collections::BTreeSet::from(folders.clone()).len(), folders.len(), "{folders:?}");
     }
 }

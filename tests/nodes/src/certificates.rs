@@ -27,6 +27,7 @@ pub fn write(layout: &Layout, plan: &Plan) -> anyhow::Result<()> {
     let authority = Authority::new(&folder)?;
     let servers = [PLANE, SERVICE, "127.0.0.1", "localhost", "kubernetes", "kubernetes.default.svc"];
     authority.issue("apiserver", None, "kube-apiserver", &servers)?;
+    authority.issue("registries", None, "registries", &[PLANE])?;
     // By its Service, and by a port that is forwarded to it.
     authority.issue("oarlock-rest", None, "oarlock-rest", &["oarlock-rest.oarlock-system.svc", "localhost"])?;
     for (name, group, user) in [("kubelet-client", MASTERS, "apiserver-kubelet"), ("admin", MASTERS, "admin")] {

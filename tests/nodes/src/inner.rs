@@ -31,14 +31,17 @@ const OFF_FOR: Duration = Duration::from_secs(3);
 /// The boot id that the kubelet, `node-exec` and the node read.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 /// The socket of containerd in the node.
-const CONTAINERD: &str = "/run/containerd.sock";
+const CONTAINERD: &str = "/run/containerd/containerd.sock";
 
 /// Folders of a machine that each node has of its own, with their names in the node's folder.
-const OWN: [(&str, &str); 4] = [
+const OWN: [(&str, &str); 6] = [
     ("/var/lib/oarlock", "lib-oarlock"),
     ("/var/lib/kubelet", "kubelet"),
     ("/var/lib/cni", "cni"),
     ("/var/log", "log"),
+    ("/var/lib/nerdctl", "nerdctl"),
+    // Nothing else is there on most machines.
+    ("/usr/local/sbin", "sbin"),
 ];
 
 /// The settings of the kernel that a kubelet changes. They are of no namespace, so it writes into files of its node instead.
@@ -94,6 +97,10 @@ impl Node<'_> {
             run("mount", &["--bind", &own.display().to_string(), place])?;
         }
         run("mount", &["--make-rshared", "/var/lib/kubelet"])?;
+        let nerdctl = Path::new("/usr/local/sbin/nerdctl");
+        if !nerdctl.is_symlink() {
+            std::os::unix::fs::symlink(&self.plan.nerdctl, nerdctl).context("cannot give the node nerdctl")?;
+        }
         for setting in SETTINGS {
             let place = Path::new("/proc/sys").join(setting);
             let own = self.folder.join(setting.replace('/', "-"));

@@ -44,6 +44,12 @@ pub struct Start {
     /// The folder of kubelet and scheduler
     #[arg(long)]
     kubelet: PathBuf,
+    /// The program nerdctl, for each node
+    #[arg(long)]
+    nerdctl: PathBuf,
+    /// The program versitygw, for a store of objects
+    #[arg(long)]
+    store: Option<PathBuf>,
     /// The folder of etcd, the API server and kubectl
     #[arg(long)]
     plane_binaries: PathBuf,
@@ -79,6 +85,8 @@ pub fn up(asked: &Start) -> anyhow::Result<()> {
         nodes: asked.nodes,
         node_binaries: asked.node_binaries.clone(),
         kubelet: asked.kubelet.clone(),
+        nerdctl: asked.nerdctl.clone(),
+        store: asked.store.clone(),
         plane_binaries: asked.plane_binaries.clone(),
         program: std::env::current_exe().context("cannot tell the path of this program")?,
         images: asked.images.clone(),

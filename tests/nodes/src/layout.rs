@@ -15,6 +15,24 @@ pub const PORT: u16 = 443;
 /// Where the registry listens that stands for every other one.
 pub const REGISTRY: &str = "10.99.0.1:5000";
 
+/// Where registries listen that have TLS and want a password: one to export to, and one with the images of the first.
+pub const EXPORTS: &str = "10.99.0.1:5443";
+/// The other one.
+pub const IMAGES: &str = "10.99.0.1:5444";
+/// Who may enter them.
+pub const USER: &str = "oarlock";
+/// With this password.
+pub const PASSWORD: &str = "s3cret-of-registries";
+
+/// Where a store of objects listens, with TLS, if the cluster has one.
+pub const STORE: &str = "10.99.0.1:7070";
+/// Its bucket.
+pub const BUCKET: &str = "files";
+/// The key of its user.
+pub const STORE_KEY: &str = "AKIANODES";
+/// The secret of that.
+pub const STORE_SECRET: &str = "an0ther-secret-of-the-store";
+
 /// Most nodes of a cluster.
 pub const MOST_NODES: u8 = 9;
 
@@ -29,6 +47,10 @@ pub struct Plan {
     pub node_binaries: PathBuf,
     /// The folder of kubelet and scheduler.
     pub kubelet: PathBuf,
+    /// The program by which nodes commit containers.
+    pub nerdctl: PathBuf,
+    /// The program of a store of objects.
+    pub store: Option<PathBuf>,
     /// The folder of the control plane's binaries.
     pub plane_binaries: PathBuf,
     /// The program itself.

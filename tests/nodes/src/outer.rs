@@ -14,11 +14,16 @@ use anyhow::{Context as _, bail};
 use serde_json::json;
 
 use crate::keeper::{API, join};
-use crate::layout::{Layout, PLANE, PORT, Plan, REGISTRY, SERVICE, node_address, node_name, node_number, pod_range};
+use crate::layout::{
+    BUCKET, EXPORTS, IMAGES, Layout, PLANE, PORT, Plan, REGISTRY, SERVICE, STORE, STORE_KEY, STORE_SECRET, USER,
+    node_address, node_name, node_number, pod_range,
+};
 use crate::run::{enter_namespaces, pause, run, start};
 use crate::states::SOCKET;
 use crate::{certificates, cgroups};
 
+/// The password of the registries, as they keep it.
+const HASH: &str = "$2b$04$abcdefghijklmnopqrstuuhG3pYqWdJFy/KtRyi1sS7JrDoXcC/bq";
 /// The API server is ready in 3 s, on a busy machine in a minute.
 const READY_WITHIN: Duration = Duration::from_secs(180);
 
@@ -118,9 +123,15 @@ impl Servers {
             self.spawn(name, layout, plan)?;
         }
         self.until_ready(layout, plan)?;
-        configure_registry(layout)?;
-        for name in ["kube-controller-manager", "kube-scheduler", "registry"] {
+        configure_registries(layout)?;
+        for name in ["kube-controller-manager", "kube-scheduler", "registry", "exports", "images"] {
             self.spawn(name, layout, plan)?;
+        }
+        if plan.store.is_some() {
+            let bucket = layout.at("store").join(BUCKET);
+            std::fs::create_dir_all(&bucket).with_context(|| format!("cannot create {}", bucket.display()))?;
+            std::fs::create_dir_all(layout.at("about-store")).context("cannot create a folder of the store")?;
+            self.spawn("store", layout, plan)?;
         }
         Ok(())
     }
@@ -153,22 +164,27 @@ impl Servers {
         }
     }
 
-    /// Kills a server and starts it again.
+    /// Kills a server and starts it again. One that is down comes up.
     fn restart(&mut self, name: &str, layout: &Layout, plan: &Plan) -> anyhow::Result<()> {
-        let Some((name, mut child)) = self.running.remove_entry(name) else {
-            bail!(
-                "no server is named {name}; there are {}",
-                self.running.keys().copied().collect::<Vec<_>>().join(", ")
-            )
-        };
-        let _ = child.kill();
-        let _ = child.wait();
+        let name = self.kill(name)?;
         self.spawn(name, layout, plan)
+    }
+
+    fn kill(&mut self, name: &str) -> anyhow::Result<&'static str> {
+        let names = || self.running.keys().copied().collect::<Vec<_>>().join(", ");
+        let Some(found) = self.running.keys().copied().find(|known| *known == name) else {
+            bail!("no server is named {name}; there are {}", names())
+        };
+        if let Some(child) = self.running.get_mut(found) {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+        Ok(found)
     }
 }
 
-/// Has nodes pull every image from a registry here, by the name that it has anywhere.
-fn configure_registry(layout: &Layout) -> anyhow::Result<()> {
+/// Has nodes pull every image from a registry here, by the name that it has anywhere. Two others are for whoever has their password.
+fn configure_registries(layout: &Layout) -> anyhow::Result<()> {
     let mirrors = layout.at("registries/_default");
     std::fs::create_dir_all(&mirrors).with_context(|| format!("cannot create {}", mirrors.display()))?;
     // An image that is not there is missing at once: no name of another registry is looked up.
@@ -176,16 +192,43 @@ fn configure_registry(layout: &Layout) -> anyhow::Result<()> {
         "server = \"http://{REGISTRY}\"\n[host.\"http://{REGISTRY}\"]\n  capabilities = [\"pull\", \"resolve\"]\n"
     );
     std::fs::write(mirrors.join("hosts.toml"), hosts).context("cannot write the mirror of all registries")?;
-    let config = json!({
-        "version": "0.1", "log": {"level": "warn"}, "http": {"addr": REGISTRY},
-        "storage": {"filesystem": {"rootdirectory": layout.at("registry")}},
-    });
-    // JSON is YAML.
-    std::fs::write(layout.at("plane/registry.json"), config.to_string())
-        .context("cannot write the registry's configuration")
+    let file = |name: &str| layout.at("plane").join(name);
+    std::fs::write(file("htpasswd"), format!("{USER}:{HASH}\n")).context("cannot write the registries' password")?;
+    let tls = json!({"certificate": file("registries.crt"), "key": file("registries.key")});
+    let auth = json!({"htpasswd": {"realm": "registries", "path": file("htpasswd")}});
+    for (name, http, auth, storage) in [
+        ("registry", json!({"addr": REGISTRY}), json!({}), "registry"),
+        ("exports", json!({"addr": EXPORTS, "tls": tls}), auth.clone(), "exports"),
+        ("images", json!({"addr": IMAGES, "tls": tls}), auth.clone(), "registry"),
+    ] {
+        let storage = json!({"filesystem": {"rootdirectory": layout.at(storage)}});
+        let config =
+            json!({"version": "0.1", "log": {"level": "warn"}, "http": http, "auth": auth, "storage": storage});
+        // JSON is YAML.
+        std::fs::write(file(&format!("{name}.json")), config.to_string())
+            .context("cannot write a registry's configuration")?;
+    }
+    Ok(())
+}
+
+/// The program of a server.
+fn program(name: &str) -> &str {
+    if matches!(name, "exports" | "images") { "registry" } else { name }
+}
+
+/// The store keeps what it knows of files beside them: not every file system takes that as attributes.
+fn store(program: &Path, layout: &Layout) -> Command {
+    let mut command = Command::new(program);
+    command.args(["--access", STORE_KEY, "--secret", STORE_SECRET, "--port", STORE, "--quiet"]);
+    command.arg("--cert").arg(layout.at("plane/registries.crt")).arg("--key").arg(layout.at("plane/registries.key"));
+    command.arg("posix").arg("--sidecar").arg(layout.at("about-store")).arg(layout.at("store"));
+    command
 }
 
 fn server(name: &str, layout: &Layout, plan: &Plan) -> Command {
+    if let Some(program) = plan.store.as_ref().filter(|_| name == "store") {
+        return store(program, layout);
+    }
     let file = |file: &str| layout.at("plane").join(file).display().to_string();
     let admin = layout.kubeconfig("admin").display().to_string();
     let (binaries, flags) = match name {
@@ -225,13 +268,15 @@ fn server(name: &str, layout: &Layout, plan: &Plan) -> Command {
                 "--secure-port=0".to_owned(),
             ],
         ),
-        "registry" => (&plan.node_binaries, vec!["serve".to_owned(), file("registry.json")]),
+        "registry" | "exports" | "images" => {
+            (&plan.node_binaries, vec!["serve".to_owned(), file(&format!("{name}.json"))])
+        }
         _ => (
             &plan.kubelet,
             vec![format!("--kubeconfig={admin}"), "--leader-elect=false".to_owned(), "--secure-port=0".to_owned()],
         ),
     };
-    let mut command = Command::new(binaries.join(name));
+    let mut command = Command::new(binaries.join(program(name)));
     command.args(flags);
     // The registry would look for a collector of traces.
     command.env("OTEL_TRACES_EXPORTER", "none");
@@ -297,6 +342,7 @@ impl Nodes<'_> {
                 let number = number(name)?;
                 self.boot(number).map(|()| String::new())
             }
+            Some(("stop", name)) => servers.kill(name).map(|_| String::new()),
             Some(("restart", name)) => servers.restart(name, self.layout, self.plan).map(|()| String::new()),
             None if line == "nodes" => {
                 let mut runs = |number: u8| {

@@ -93,6 +93,7 @@ fn up(program: &Path, folder: &Path, nodes: u8, own: &[PathBuf]) -> anyhow::Resu
     let mut command = as_root(program);
     command.arg("up").arg("--folder").arg(folder).arg("--nodes").arg(nodes.to_string());
     command.arg("--node-binaries").arg(&node.containers).arg("--kubelet").arg(&node.kubelet);
+    command.arg("--nerdctl").arg(&node.nerdctl);
     command.arg("--plane-binaries").arg(plane.etcd.parent().unwrap_or(&node.kubelet));
     // The one of `cargo xtask image`, if it was built.
     let host = Some(target_folder().join("images").join("oarlock.tar")).filter(|path| path.exists());

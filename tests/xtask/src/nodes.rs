@@ -48,6 +48,8 @@ fn play(test: &Binary) -> anyhow::Result<()> {
         ("OARLOCK_NODES_PLANE", path(folder)),
         ("OARLOCK_NODES_KUBELET", path(&node.kubelet)),
         ("OARLOCK_NODES_CONTAINERS", path(&node.containers)),
+        ("OARLOCK_NODES_NERDCTL", path(&node.nerdctl)),
+        ("OARLOCK_NODES_STORE", path(&controlplane::s3_server(&|line| println!("store: {line}"))?)),
         ("OARLOCK_NODES_IMAGES", images),
         ("OARLOCK_NODES_GRANTS", path(&grants()?)),
     ])
@@ -56,7 +58,7 @@ fn play(test: &Binary) -> anyhow::Result<()> {
 /// The plugin of the SDK's examples by which scripts are tried.
 const SCRIPTS: &str = "run-script";
 
-/// The grants of the shipped plugins and of that one. Checks may read logs of the node as well.
+/// The grants of the shipped plugins and of that one. Checks may read logs of the node as well, and images come from a registry there.
 fn grants() -> anyhow::Result<PathBuf> {
     let mut all = String::new();
     let shipped = image::PLUGINS.map(|plugin| root().join("plugins").join(plugin));
@@ -66,6 +68,8 @@ fn grants() -> anyhow::Result<PathBuf> {
         all += if text.starts_with("---") { "" } else { "---\n" };
         all += &text;
     }
+    // The registry of the cluster that wants a password.
+    let all = all.replace("registries: [docker.io,", "registries: [10.99.0.1:5444, docker.io,");
     let all = all.replace("{name: check-pod}", "{name: check-pod, hostPaths: [/var/log]}");
     let path = target_folder().join("images").join("grants.yaml");
     std::fs::write(&path, all).with_context(|| format!("cannot write {}", path.display()))?;

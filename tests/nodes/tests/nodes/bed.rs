@@ -2,13 +2,15 @@
 
 use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
-use oarlock_nodes::layout::{Layout, node_name};
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use oarlock_nodes::layout::{BUCKET, EXPORTS, Layout, PASSWORD, STORE, STORE_KEY, STORE_SECRET, USER, node_name};
 use oarlock_nodes::states::ask;
 use serde_json::{Value, json};
 
@@ -22,6 +24,12 @@ const ROUGH: u8 = 6;
 pub(crate) const TAINT: &str = "oarlock.dev/rough";
 /// How long anything may take on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(240);
+
+/// The Secret of the registry that is exported to, and the ConfigMap of its authorities.
+const EXPORT_SECRET: &str = "oarlock-export";
+const AUTHORITIES: &str = "oarlock-ca";
+/// The Secret of the bucket.
+const FILES_SECRET: &str = "oarlock-files";
 
 /// The cluster.
 pub(crate) struct Bed {
@@ -40,6 +48,17 @@ fn variable(name: &str) -> anyhow::Result<PathBuf> {
     value.map(PathBuf::from).with_context(|| format!("{name} is not set: run `cargo xtask test nodes`"))
 }
 
+/// A Secret with the password of a registry, and its authorities.
+pub(crate) fn pull_secret(name: &str, registry: &str, ca: Option<&str>) -> Value {
+    let config = json!({"auths": {registry: {"username": USER, "password": PASSWORD, "auth": BASE64_STANDARD.encode(format!("{USER}:{PASSWORD}"))}}});
+    let mut data = json!({".dockerconfigjson": config.to_string()});
+    if let (Some(ca), Some(data)) = (ca, data.as_object_mut()) {
+        data.insert("ca.crt".to_owned(), json!(ca));
+    }
+    json!({"apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/dockerconfigjson", "metadata": {"name": name},
+        "stringData": data})
+}
+
 impl Bed {
     /// Starts the cluster and deploys the host as a user would, by the printed manifests.
     pub(crate) fn start() -> anyhow::Result<Self> {
@@ -49,6 +68,10 @@ impl Bed {
         let mut up = Command::new(&program);
         up.arg("up").arg("--folder").arg(&folder).arg("--nodes").arg((CALM + ROUGH).to_string()).arg("--bound");
         up.arg("--node-binaries").arg(variable("OARLOCK_NODES_CONTAINERS")?);
+        up.arg("--nerdctl")
+            .arg(variable("OARLOCK_NODES_NERDCTL")?)
+            .arg("--store")
+            .arg(variable("OARLOCK_NODES_STORE")?);
         up.arg("--kubelet").arg(variable("OARLOCK_NODES_KUBELET")?).arg("--plane-binaries").arg(&plane);
         for image in std::env::split_paths(&variable("OARLOCK_NODES_IMAGES")?) {
             up.arg("--image").arg(image);
@@ -77,22 +100,35 @@ impl Bed {
         Ok(bed)
     }
 
-    fn deploy(&self) -> anyhow::Result<()> {
+    /// Applies what a user would, who keeps files as these flags say.
+    fn apply_manifests(&self, files: &[&str]) -> anyhow::Result<()> {
         let grants = variable("OARLOCK_NODES_GRANTS")?;
-        let printed = self.oarlock(&[
-            "manifests",
-            "--grants",
-            &grants.display().to_string(),
-            "--flows",
-            "--ops",
-            "--rest",
-            "--deployment",
-            "oarlock",
-            "--data",
-            "pvc/oarlock-data",
-        ])?;
+        let grants = ["manifests", "--grants", &grants.display().to_string()];
+        let served = ["--flows", "--ops", "--rest", "--deployment", "oarlock"];
+        let exports = ["--export-registry", EXPORTS, "--export-secret", EXPORT_SECRET, "--ca", AUTHORITIES];
+        let printed = self.oarlock(&[grants.as_slice(), &served, &exports, files].concat())?;
         ensure!(printed.status.success(), "{}", String::from_utf8_lossy(&printed.stderr));
-        self.apply_text(&String::from_utf8_lossy(&printed.stdout))?;
+        self.apply_text(&String::from_utf8_lossy(&printed.stdout))
+    }
+
+    fn until_deployed(&self) -> anyhow::Result<()> {
+        let status = ["rollout", "status", "deployment/oarlock", "--timeout=180s"];
+        self.kubectl(&[["-n", "oarlock-system"].as_slice(), &status].concat()).map(drop)
+    }
+
+    /// Has the host keep its files in a bucket from now on.
+    pub(crate) fn deploy_with_bucket(&self) -> anyhow::Result<()> {
+        let keys = json!({"AWS_ACCESS_KEY_ID": STORE_KEY, "AWS_SECRET_ACCESS_KEY": STORE_SECRET,
+            "OARLOCK_ARTEFACTS_ENDPOINT": format!("https://{STORE}")});
+        let secret =
+            json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": FILES_SECRET}, "stringData": keys});
+        self.apply_in("oarlock-system", &secret)?;
+        self.apply_manifests(&["--data", &format!("s3://{BUCKET}/prefix"), "--data-secret", FILES_SECRET])?;
+        self.until_deployed()
+    }
+
+    fn deploy(&self) -> anyhow::Result<()> {
+        self.apply_manifests(&["--data", "pvc/oarlock-data"])?;
         self.make_volume()?;
         // All nodes are this machine, so that both replicas can have it.
         self.kubectl(&["-n", "oarlock-system", "scale", "deployment/oarlock", "--replicas=2"])?;
@@ -100,7 +136,14 @@ impl Bed {
         let [cert, key] = ["crt", "key"].map(|suffix| self.layout.rest(suffix).display().to_string());
         let secret = ["create", "secret", "tls", "oarlock-rest-tls", "--cert", &cert, "--key", &key];
         self.kubectl(&[["-n", "oarlock-system"].as_slice(), &secret].concat())?;
-        self.kubectl(&["-n", "oarlock-system", "rollout", "status", "deployment/oarlock", "--timeout=180s"]).map(drop)
+        let ca = std::fs::read_to_string(self.layout.at("plane/ca.crt")).context("the cluster has no authority")?;
+        let metadata = json!({"name": AUTHORITIES});
+        let authorities =
+            json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"ca.crt": ca}});
+        self.apply_in("oarlock-system", &authorities)?;
+        self.apply_in("oarlock-system", &pull_secret(EXPORT_SECRET, EXPORTS, None))?;
+        self.apply_in("oarlock-tasks", &pull_secret(EXPORT_SECRET, EXPORTS, Some(&ca)))?;
+        self.until_deployed()
     }
 
     /// The volume of the host's files.
@@ -115,6 +158,11 @@ impl Bed {
         let claim = json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": claim, "spec": {
             "accessModes": modes, "storageClassName": "", "volumeName": "oarlock-data", "resources": {"requests": size}}});
         self.apply_text(&format!("{volume}\n---\n{claim}\n"))
+    }
+
+    /// The folder of the cluster.
+    pub(crate) fn root(&self) -> &Path {
+        &self.layout.root
     }
 
     /// Where the host keeps files, as this machine sees it.

@@ -27,13 +27,17 @@ fn collect(scene: &Scene, name: &str) -> anyhow::Result<(BTreeMap<String, String
     let job = scene.until_is("opsjobs", name, "/status/phase", &["Succeeded", "Failed"])?;
     ensure!(text_at(&job, "/status/phase") == "Succeeded", "{job:#}");
     let outputs = outputs(&job);
-    let file = outputs.get("endpoint").and_then(|reference| reference.strip_prefix("artifact:")).context("a file")?;
-    let text = std::fs::read_to_string(scene.bed.files().join("artefacts").join(file))?;
+    let text = std::fs::read_to_string(scene.bed.files().join("artefacts").join(file_of(&outputs)?))?;
     let lines: Vec<String> = text.lines().map(str::to_owned).collect();
     ensure!(outputs.get("lines") == Some(&lines.len().to_string()), "{outputs:?}");
     ensure!(lines.iter().map(|line| line.get(..30)).is_sorted(), "lines are in the order of their times");
     scene.kubectl(&["delete", "opsjobs", name, "--timeout=60s"])?;
     Ok((outputs, lines))
+}
+
+/// The file, below the place of all files.
+fn file_of(outputs: &BTreeMap<String, String>) -> anyhow::Result<&str> {
+    outputs.get("endpoint").and_then(|reference| reference.strip_prefix("artifact:")).context("no file")
 }
 
 /// The texts of the lines of a container, of its run before or of the one that runs.
@@ -97,4 +101,38 @@ pub(crate) fn the_logs_of_a_workload_are_one_file_and_a_node_that_is_dead_costs_
     ensure!(outputs.get("missing") == lost.map(|lost| json!([lost]).to_string()).as_ref(), "{outputs:?}");
     ensure!(lines.iter().any(|line| line.ends_with(" tick")), "the other one is there");
     Ok(())
+}
+
+/// A pod is read and the store is down when its file is put together: the job waits, and the file is in the bucket once that is back.
+pub(crate) fn logs_are_in_a_bucket_although_its_store_goes_down(scene: &Scene) -> anyhow::Result<()> {
+    scene.bed.deploy_with_bucket()?;
+    let labels = json!({"app": "talk"});
+    let talks = json!({"name": "main", "image": "busybox", "command": ["sh", "-c", "seq 100000; sleep 3600"]});
+    scene.apply(&json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "talk", "labels": labels}, "spec": {"containers": [talks]}}))?;
+    scene.until("it has said all", || {
+        Ok(scene.kubectl(&["logs", "talk", "--tail=1"])?.contains("100000").then_some(()))
+    })?;
+    let make = |name: &str| {
+        let inputs = json!([{"name": "workload", "value": format!("{}/pod/talk", scene.namespace)}]);
+        scene.apply(&json!({"apiVersion": "oarlock.dev/v1alpha1", "kind": "OpsJob", "metadata": {"name": name},
+            "spec": {"type": "dumplog", "inputs": inputs}}))
+    };
+    let (whole, kept) = (format!("whole-{}", scene.namespace), format!("kept-{}", scene.namespace));
+    let ended = |name: &str| {
+        let job = scene.until_is("opsjobs", name, "/status/phase", &["Succeeded", "Failed"])?;
+        let outputs = outputs(&job);
+        let path = scene.bed.root().join("store/files/prefix/artefacts").join(file_of(&outputs)?);
+        let text = std::fs::read_to_string(&path).with_context(|| format!("no file: {job:#}"))?;
+        ensure!(text.lines().count() == 100_000 && text.ends_with(" 100000\n"), "{} lines", text.lines().count());
+        Ok(())
+    };
+    make(&whole)?;
+    ended(&whole)?;
+    // Its tries to read the pod last seven seconds, so it is down for less.
+    scene.bed.order("stop store")?;
+    make(&kept)?;
+    scene.until_is("opsjobs", &kept, "/status/phase", &["Running"])?;
+    scene.bed.order("restart store")?;
+    ended(&kept)?;
+    [whole, kept].iter().try_for_each(|name| scene.kubectl(&["delete", "opsjobs", name, "--timeout=60s"]).map(drop))
 }

@@ -7,6 +7,7 @@ mod alone;
 mod bed;
 mod checks;
 mod documents;
+mod exports;
 mod flows;
 mod logs;
 mod ops;
@@ -59,6 +60,7 @@ fn beside_others() -> Vec<Played> {
         1: reboots::a_hold_that_somebody_takes_off_leaves_no_cordon_behind,
         1: scripts::a_script_runs_once_although_kubelet_and_containerd_are_killed,
         2: logs::the_logs_of_a_workload_are_one_file_and_a_node_that_is_dead_costs_only_its_own,
+        0: exports::what_runs_is_exported_to_a_registry_that_goes_down_and_nobody_sees_its_password,
         1: scripts::a_script_that_takes_too_long_leaves_no_process,
         1: checks::a_check_is_what_its_program_and_its_message_say,
         1: checks::a_check_that_takes_too_long_leaves_no_process,
@@ -92,6 +94,7 @@ fn alone() -> Vec<Played> {
         2: alone::a_leader_whose_node_loses_its_power_amid_reboots_costs_nothing,
         2: alone::an_api_server_that_restarts_amid_reboots_costs_nothing,
         2: alone::servers_that_stand_still_amid_reboots_cost_nothing,
+        0: logs::logs_are_in_a_bucket_although_its_store_goes_down,
         // After it both replicas of the host are on one node.
         0: readme::what_readme_says_of_nodes_is_so,
     ]
