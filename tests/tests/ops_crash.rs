@@ -1,9 +1,11 @@
-//! A host that is killed at every write of an OpsJob, before it is sent and after it is made: nothing is lost, nothing done twice.
+//! A host that is killed at every write of an OpsJob, before it is sent or after it is made, in turns; a soak does both at each. Nothing
+//! is lost, and nothing done twice.
 
 use std::sync::Arc;
 
 use kube::api::{Patch, PatchParams};
 use oarlock_bed::faults::When;
+use oarlock_tests::crash::sweep::is_soak;
 use oarlock_tests::ops::{judge, prepare};
 use oarlock_tests::rig::{Rig, patiently};
 use oarlock_tests::scenarios::ops_crashes::{CrashGround, Deed};
@@ -16,15 +18,15 @@ async fn killed_everywhere(deed: Deed) -> anyhow::Result<()> {
     let mut rig = Rig::sim(1).await?;
     let mut ground = CrashGround::begin(&mut rig, deed).await?;
     let writes = ground.run((0, When::BeforeSend)).await?;
-    for number in 1..=writes {
-        for when in [When::BeforeSend, When::AfterCommit] {
-            ground
-                .run((number, when))
-                .await
-                .map_err(|error| error.context(format!("killed at write {number}, {when:?}")))?;
-        }
+    let both = [When::BeforeSend, When::AfterCommit];
+    let points = (1..=writes).flat_map(|number| both.map(|when| (number, when)));
+    let played: Vec<(u64, When)> =
+        if is_soak() { points.collect() } else { (1..=writes).zip(both.into_iter().cycle()).collect() };
+    for (number, when) in &played {
+        let run = ground.run((*number, *when)).await;
+        run.map_err(|error| error.context(format!("killed at write {number}, {when:?}")))?;
     }
-    println!("{deed:?}: a host was killed at {writes} writes, {} times", 2 * writes);
+    println!("{deed:?}: a host was killed at {writes} writes, {} times", played.len());
     anyhow::ensure!(writes >= 10, "a run has {writes} writes");
     rig.finish().await
 }
