@@ -244,7 +244,14 @@ impl OpsTerm {
         let Some(spec) = job.spec.as_ref().ok().filter(|_| gap.is_none()).filter(is_due) else {
             return Ok(Found { gap, ..Found::default() });
         };
-        self.ops.find(spec, &spec.scope.workloads, &SYSTEM_NAMESPACES).await
+        // By REST, its workload may have been named by less than its place.
+        let chosen = job.view.targets.as_ref().and_then(|resolved| Some((resolved, resolved.namespace.as_ref()?)));
+        let chosen = chosen.map(|(resolved, namespace)| {
+            let pods = resolved.targets.iter().map(|(pod, _)| format!("{namespace}/pod/{pod}"));
+            pods.collect::<Vec<_>>()
+        });
+        let workloads = chosen.as_ref().unwrap_or(&spec.scope.workloads);
+        self.ops.find(spec, workloads, &SYSTEM_NAMESPACES).await
     }
 
     fn plan(&self, seen: &Seen) -> OpsPlan {
