@@ -50,6 +50,7 @@ fn beside_others() -> Vec<Played> {
         5: ops::the_scripts_of_an_addon_run_once_although_a_node_loses_its_power,
         3: ops::a_node_that_does_not_come_back_costs_its_ops_job_its_time,
         2: ops::nodes_are_checked_and_rebooted_by_ops_jobs,
+        1: rest::an_addon_a_dumplog_and_an_export_are_made_by_rest,
         2: rest::ops_jobs_are_made_followed_stopped_and_deleted_by_rest,
         1: flows::a_step_whose_node_loses_its_power_is_done_once_more,
         1: flows::a_step_that_its_node_evicts_for_memory_is_done_once_more,

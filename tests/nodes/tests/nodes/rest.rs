@@ -4,8 +4,10 @@ use std::io::{BufRead as _, BufReader, Read as _};
 use std::process::{Child, ChildStdout, Command, Stdio};
 
 use anyhow::{Context as _, bail, ensure};
+use oarlock_nodes::layout::IMAGES;
 use serde_json::{Value, json};
 
+use crate::bed::pull_secret;
 use crate::documents::text_at;
 use crate::reboots::boots;
 use crate::scene::Scene;
@@ -160,6 +162,98 @@ fn play(client: &Client<'_>, first: &str, second: &str, reboot: &Value) -> anyho
         scene.until(&format!("{id} is gone"), || {
             Ok((client.call("GET", &format!("/{id}"), None)?.0 == 404).then_some(()))
         })?;
+    }
+    Ok(())
+}
+
+/// The value of an output of a job, as REST has it.
+fn output<'a>(job: &'a Value, name: &str) -> &'a str {
+    let outputs = job.pointer("/outputs").and_then(Value::as_array).into_iter().flatten();
+    outputs
+        .filter(|output| text_at(output, "/name") == name)
+        .map(|output| text_at(output, "/value"))
+        .next()
+        .unwrap_or("")
+}
+
+/// The bodies of requirements/opsjob-api.md for an addon, a dumplog and an exportimage, and what is there after them: a line on the node,
+/// the log, and the image in the registry.
+pub(crate) fn an_addon_a_dumplog_and_an_export_are_made_by_rest(scene: &Scene) -> anyhow::Result<()> {
+    let [node] = scene.nodes.as_slice() else { bail!("one node is needed") };
+    let (workspace, template) = (scene.namespace.as_str(), format!("upgrade-{}", scene.namespace));
+    let label = format!("node-restriction.kubernetes.io/workspace={workspace}");
+    scene.bed.kubectl(&["label", "node", node, &label])?;
+    let script = "echo upgraded >> /var/lib/oarlock/by-rest.log\n";
+    let document = json!({"apiVersion": "oarlock.dev/v1alpha1", "kind": "AddonTemplate", "metadata": {"name": template},
+        "spec": {"script": script, "interpreter": "/bin/sh"}});
+    scene.bed.apply_text(&document.to_string())?;
+    scene.apply(&pull_secret("pull", IMAGES, None))?;
+    let container = json!({"name": "main", "image": format!("{IMAGES}/library/busybox:latest"),
+        "command": ["sh", "-c", "seq 1000; sleep 3600"]});
+    let (name, secrets) = (format!("training-{workspace}"), json!([{"name": "pull"}]));
+    scene.apply(&json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name},
+        "spec": {"containers": [container], "imagePullSecrets": secrets}}))?;
+    let pod = scene.until_is("pods", &name, "/status/phase", &["Running"])?;
+    let (_, digest) = text_at(&pod, "/status/containerStatuses/0/imageID").split_once('@').context("no digest")?;
+
+    scene.kubectl(&["create", "serviceaccount", "ops-bot"])?;
+    let account = format!("{workspace}:ops-bot");
+    let role = ["create", "role", "owner", "--verb", "get", "--resource", "pods,pods/log,secrets"];
+    scene.kubectl(&role)?;
+    scene.kubectl(&["create", "rolebinding", "owner", "--role", "owner", "--serviceaccount", &account])?;
+    let (binding, operator) = (format!("rest-{workspace}"), ["--clusterrole", "oarlock-ops-operator"]);
+    let of_account = ["--serviceaccount", account.as_str()];
+    scene.kubectl(&[["create", "clusterrolebinding", binding.as_str()].as_slice(), &operator, &of_account].concat())?;
+    let client = Client::new(scene, "ops-bot")?;
+    let outcome = play_others(&client, (workspace, &template), (&name, digest));
+    scene.bed.kubectl(&["delete", "clusterrolebinding", &binding])?;
+    scene.bed.kubectl(&["delete", "addontemplate", &template])?;
+    scene.bed.kubectl(&["label", "node", node, "node-restriction.kubernetes.io/workspace-"])?;
+    outcome?;
+    ensure!(scene.bed.file_of(node, "by-rest.log") == "upgraded\n", "{}", scene.bed.file_of(node, "by-rest.log"));
+    Ok(())
+}
+
+fn play_others(
+    client: &Client<'_>,
+    (workspace, template): (&str, &str),
+    (pod, digest): (&str, &str),
+) -> anyhow::Result<()> {
+    let scene = client.scene;
+    let addon = json!({
+        "name": "addon-upgrade", "type": "addon",
+        "inputs": [{"name": "addon.template", "value": template}, {"name": "workspace", "value": workspace}],
+        "batchCount": 2, "availableRatio": 1.0, "securityUpgrade": true, "timeoutSecond": 1800,
+        "excludedNodes": ["node-1"], "ttlSecondsAfterFinished": 600, "isTolerateAll": true,
+    });
+    let of_workload = |name: &str, kind: &str, seconds: u32| json!({"name": name, "type": kind, "inputs": [{"name": "workload", "value": pod}], "timeoutSecond": seconds});
+    let bodies = [
+        addon,
+        of_workload("dump-training-log", "dumplog", 1_800),
+        of_workload("export-workload-image", "exportimage", 3_600),
+    ];
+    let mut jobs = Vec::new();
+    for body in &bodies {
+        let id = scene.until("the account may make it", || Ok(Some(client.create(body)?)))?;
+        let job = client.until(&id, &["Succeeded", "Failed"])?;
+        ensure!(text_at(&job, "/phase") == "Succeeded", "{job:#}");
+        jobs.push((id, job));
+    }
+    let [_, (logs, _), (_, export)] = jobs.as_slice() else { bail!("three jobs: {jobs:?}") };
+    let folder = scene.bed.folder_of(&scene.namespace)?;
+    let token = folder.join("token");
+    std::fs::write(&token, &client.token).context("cannot write the token")?;
+    let (authority, token) = (scene.bed.authority().display().to_string(), token.display().to_string());
+    let to_server = ["--server", client.server.as_str(), "--ca-file", &authority, "--token-file", &token];
+    let printed = scene.bed.oarlock(&[["ops", "logs", logs.as_str()].as_slice(), &to_server].concat())?;
+    let said = String::from_utf8_lossy(&printed.stdout).into_owned();
+    let lines: Vec<&str> = said.lines().filter_map(|line| line.rsplit_once(' ').map(|(_, text)| text)).collect();
+    let wanted: Vec<String> = (1..=1_000).map(|number| number.to_string()).collect();
+    ensure!(lines == wanted, "{} lines; {}", lines.len(), String::from_utf8_lossy(&printed.stderr));
+    ensure!(output(export, "digest") == digest && output(export, "status") == "completed", "{export:#}");
+    ensure!(export.to_string().contains(&format!("{IMAGES}/library/busybox:latest")), "{export:#}");
+    for (id, _) in &jobs {
+        ensure!(client.done("DELETE", &format!("/{id}"), None)?.is_null(), "delete has a body");
     }
     Ok(())
 }
