@@ -30,9 +30,8 @@ use crate::usage;
 
 /// Nodes in work at once, unless it is said.
 const BATCH: u32 = 20;
-/// What a script does, as the world reads it, and how long that takes.
-const SCRIPT: &str = "# sim: sleep 1\n# sim: output done";
-const TAKES: Span = Span::millis(1_000, 1_000);
+/// How many seconds a script takes: one that checks something, and one that installs something.
+const TAKES: [u64; 2] = [1, 5];
 
 const GOALS: [Goal; 3] = [
     Goal {
@@ -56,52 +55,74 @@ container has ended, by the world's ledger of this very run. Beside its script, 
 pub(crate) async fn run(asked: &Operations, nodes: usize, components: &Path) -> anyhow::Result<Value> {
     let ground = Ground::for_contenders(asked.on).await?;
     ground.install(Dropped::Addon).await?;
-    let mut rounds = Vec::new();
-    for number in 1..=asked.rounds(1) {
-        eprintln!("{nodes} nodes: round {number}");
-        rounds.push(
-            once(&ground, &format!("addon-{number}"), nodes, (components, asked.parallelism.unwrap_or(BATCH))).await?,
-        );
+    let mut runs = Vec::new();
+    for seconds in TAKES {
+        let mut rounds = Vec::new();
+        for number in 1..=asked.rounds(1) {
+            eprintln!("{nodes} nodes, scripts of {seconds} s: round {number}");
+            let (name, batch) = (format!("addon-{seconds}-{number}"), asked.parallelism.unwrap_or(BATCH));
+            rounds.push(Addon { ground: &ground, components, nodes, batch, seconds }.played(&name).await?);
+        }
+        let title = format!("addons, scripts of {seconds} s");
+        runs.push(goals::beside(run_of(&title, nodes, rounds), &GOALS));
     }
-    Ok(figures_of(asked, vec![goals::beside(run_of("addons", nodes, rounds), &GOALS)], NOTES))
+    Ok(figures_of(asked, runs, NOTES))
 }
 
-async fn once(ground: &Ground, name: &str, nodes: usize, (components, batch): (&Path, u32)) -> anyhow::Result<Value> {
-    let timings = Timings { start: TASK_START, ..quick() };
-    let usual = WorldOptions::new(1, Arc::new(oarlock_sim::RealClock));
-    let site = Site::in_world(
-        ground,
-        name,
-        WorldOptions { timings, namespaces: vec![OPS_NAMESPACE.to_owned()], nodes: 0, ..usual },
-    )
-    .await?;
-    let names = site.add_nodes(nodes).await?;
-    let host = HostProcess::start(&ground.kubeconfig()?, components, Dropped::Addon).await?;
-    let client = ground.client(Account::Admin).await?;
-    let of = |kind: &str| Api::<DynamicObject>::all_with(client.clone(), &resource(kind));
-    let template = DynamicObject::new(name, &resource("AddonTemplate")).data(json!({"spec": {"script": SCRIPT}}));
-    of("AddonTemplate").create(&PostParams::default(), &template).await.context("cannot make the template")?;
-    let (jobs, inputs) = (of("OpsJob"), [("cluster", "local"), ("addon.template", name)]);
-    let inputs: Vec<Value> = inputs.iter().map(|(name, value)| json!({"name": name, "value": value})).collect();
-    let spec = json!({"type": "addon", "batchCount": batch, "inputs": inputs});
-    let begun = Instant::now();
-    jobs.create(&PostParams::default(), &DynamicObject::new(name, &resource("OpsJob")).data(json!({ "spec": spec })))
+/// One job, and where it runs.
+struct Addon<'a> {
+    ground: &'a Ground,
+    components: &'a Path,
+    nodes: usize,
+    batch: u32,
+    /// How long its script takes.
+    seconds: u64,
+}
+
+impl Addon<'_> {
+    async fn played(&self, name: &str) -> anyhow::Result<Value> {
+        let Self { ground, components, nodes, batch, seconds } = *self;
+        let script = format!("# sim: sleep {seconds}\n# sim: output done");
+        let takes = Span::millis(1_000 * seconds, 1_000 * seconds);
+        let timings = Timings { start: TASK_START, ..quick() };
+        let usual = WorldOptions::new(1, Arc::new(oarlock_sim::RealClock));
+        let site = Site::in_world(
+            ground,
+            name,
+            WorldOptions { timings, namespaces: vec![OPS_NAMESPACE.to_owned()], nodes: 0, ..usual },
+        )
         .await?;
-    until_succeeded(&jobs, name, longest(nodes), || Ok(())).await?;
-    let took = begun.elapsed();
-    let scripts = checks::of(&site.world.ledger().entries());
-    let operations: Vec<Operation> = scripts.values().flatten().map(|script| script.operation).collect();
-    let not_once = names.iter().filter(|name| site.world.commands_begun(name) != 1).count();
-    #[allow(clippy::cast_precision_loss, reason = "far below 2^52")]
-    let peak = usage::peak_rss_kib(host.id())? as f64 / 1024.0;
-    let mut figures: Map<String, Value> =
-        Ideal { targets: nodes, at_once: batch, configured: &[TASK_START, TAKES] }.figures(&operations, took);
-    figures.insert("notOnce".to_owned(), json!(not_once));
-    figures.insert("peakRssMib".to_owned(), json!(crate::spread::round(peak)));
-    jobs.delete(name, &DeleteParams::default()).await?;
-    of("AddonTemplate").delete(name, &DeleteParams::default()).await?;
-    host.stop().await?;
-    site.remove().await?;
-    cleanup::remove_nodes(&client, TASKS_NAMESPACE).await?;
-    Ok(figures.into())
+        let names = site.add_nodes(nodes).await?;
+        let host = HostProcess::start(&ground.kubeconfig()?, components, Dropped::Addon).await?;
+        let client = ground.client(Account::Admin).await?;
+        let of = |kind: &str| Api::<DynamicObject>::all_with(client.clone(), &resource(kind));
+        let template = DynamicObject::new(name, &resource("AddonTemplate")).data(json!({"spec": {"script": script}}));
+        of("AddonTemplate").create(&PostParams::default(), &template).await.context("cannot make the template")?;
+        let (jobs, inputs) = (of("OpsJob"), [("cluster", "local"), ("addon.template", name)]);
+        let inputs: Vec<Value> = inputs.iter().map(|(name, value)| json!({"name": name, "value": value})).collect();
+        let spec = json!({"type": "addon", "batchCount": batch, "inputs": inputs});
+        let begun = Instant::now();
+        jobs.create(
+            &PostParams::default(),
+            &DynamicObject::new(name, &resource("OpsJob")).data(json!({ "spec": spec })),
+        )
+        .await?;
+        until_succeeded(&jobs, name, longest(nodes), || Ok(())).await?;
+        let took = begun.elapsed();
+        let scripts = checks::of(&site.world.ledger().entries());
+        let operations: Vec<Operation> = scripts.values().flatten().map(|script| script.operation).collect();
+        let not_once = names.iter().filter(|name| site.world.commands_begun(name) != 1).count();
+        #[allow(clippy::cast_precision_loss, reason = "far below 2^52")]
+        let peak = usage::peak_rss_kib(host.id())? as f64 / 1024.0;
+        let mut figures: Map<String, Value> =
+            Ideal { targets: nodes, at_once: batch, configured: &[TASK_START, takes] }.figures(&operations, took);
+        figures.insert("notOnce".to_owned(), json!(not_once));
+        figures.insert("peakRssMib".to_owned(), json!(crate::spread::round(peak)));
+        jobs.delete(name, &DeleteParams::default()).await?;
+        of("AddonTemplate").delete(name, &DeleteParams::default()).await?;
+        host.stop().await?;
+        site.remove().await?;
+        cleanup::remove_nodes(&client, TASKS_NAMESPACE).await?;
+        Ok(figures.into())
+    }
 }
