@@ -1,7 +1,7 @@
 //! OpsJobs by HTTP on real nodes: through the Service, by TLS, with the token of an account that may do it.
 
 use std::io::{BufRead as _, BufReader, Read as _};
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
 
 use anyhow::{Context as _, bail, ensure};
 use oarlock_nodes::layout::IMAGES;
@@ -74,6 +74,16 @@ impl<'a> Client<'a> {
         }
     }
 
+    /// Runs `oarlock` against this server, with the same token.
+    fn oarlock(&self, arguments: &[&str]) -> anyhow::Result<Output> {
+        let bed = &self.scene.bed;
+        let token = bed.folder_of(&self.scene.namespace)?.join("token");
+        std::fs::write(&token, &self.token).context("cannot write the token")?;
+        let (authority, token) = (bed.authority().display().to_string(), token.display().to_string());
+        let to_server = ["--server", self.server.as_str(), "--ca-file", &authority, "--token-file", &token];
+        bed.oarlock(&[arguments, &to_server].concat())
+    }
+
     fn create(&self, body: &Value) -> anyhow::Result<String> {
         Ok(text_at(&self.done("POST", "", Some(body))?, "/jobId").to_owned())
     }
@@ -128,13 +138,7 @@ fn play(client: &Client<'_>, first: &str, second: &str, reboot: &Value) -> anyho
     let (status, refused) = client.call("POST", "", Some(reboot))?;
     ensure!(status == 409 && text_at(&refused, "/errorCode") == "Primus.00010", "{status} {refused}");
     ensure!(text_at(&refused, "/errorMessage").contains(&booted), "{refused}");
-    let folder = scene.bed.folder_of(&scene.namespace)?;
-    let token = folder.join("token");
-    std::fs::write(&token, &client.token).context("cannot write the token")?;
-    let authority = scene.bed.authority().display().to_string();
-    let to_server =
-        ["--server", client.server.as_str(), "--ca-file", &authority, "--token-file", &token.display().to_string()];
-    let watched = scene.bed.oarlock(&[["ops", "watch", booted.as_str()].as_slice(), &to_server].concat())?;
+    let watched = client.oarlock(&["ops", "watch", &booted])?;
     let said = String::from_utf8_lossy(&watched.stdout).into_owned();
     ensure!(
         watched.status.success() && said.contains("Succeeded"),
@@ -168,12 +172,8 @@ fn play(client: &Client<'_>, first: &str, second: &str, reboot: &Value) -> anyho
 
 /// The value of an output of a job, as REST has it.
 fn output<'a>(job: &'a Value, name: &str) -> &'a str {
-    let outputs = job.pointer("/outputs").and_then(Value::as_array).into_iter().flatten();
-    outputs
-        .filter(|output| text_at(output, "/name") == name)
-        .map(|output| text_at(output, "/value"))
-        .next()
-        .unwrap_or("")
+    let mut outputs = job.pointer("/outputs").and_then(Value::as_array).into_iter().flatten();
+    outputs.find(|output| text_at(output, "/name") == name).map_or("", |output| text_at(output, "/value"))
 }
 
 /// The bodies of requirements/opsjob-api.md for an addon, a dumplog and an exportimage, and what is there after them: a line on the node,
@@ -240,12 +240,7 @@ fn play_others(
         jobs.push((id, job));
     }
     let [_, (logs, _), (_, export)] = jobs.as_slice() else { bail!("three jobs: {jobs:?}") };
-    let folder = scene.bed.folder_of(&scene.namespace)?;
-    let token = folder.join("token");
-    std::fs::write(&token, &client.token).context("cannot write the token")?;
-    let (authority, token) = (scene.bed.authority().display().to_string(), token.display().to_string());
-    let to_server = ["--server", client.server.as_str(), "--ca-file", &authority, "--token-file", &token];
-    let printed = scene.bed.oarlock(&[["ops", "logs", logs.as_str()].as_slice(), &to_server].concat())?;
+    let printed = client.oarlock(&["ops", "logs", logs])?;
     let said = String::from_utf8_lossy(&printed.stdout).into_owned();
     let lines: Vec<&str> = said.lines().filter_map(|line| line.rsplit_once(' ').map(|(_, text)| text)).collect();
     let wanted: Vec<String> = (1..=1_000).map(|number| number.to_string()).collect();
