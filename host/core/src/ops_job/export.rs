@@ -5,9 +5,9 @@
 use k8s_openapi::jiff::Timestamp;
 use oci_spec::distribution::Reference;
 use serde_json::{Map, Value, json};
-use sha2::{Digest as _, Sha256};
 
 use crate::child::fields::{list, text};
+use crate::cluster::scripts::sha256;
 use crate::job::bound::shown;
 
 /// The folder of exported images in their registry.
@@ -50,19 +50,14 @@ impl PodImages {
     /// Reads a stored pod.
     pub fn read(pod: &Value) -> Self {
         let statuses = list(pod, "/status/containerStatuses");
-        let digest = |container: &str| {
-            let status = statuses.iter().find(|status| text(status, "/name") == Some(container))?;
-            // `docker.io/library/busybox@sha256:...`; of an image that was not pulled, nothing that a registry knows.
-            let (_, digest) = text(status, "/imageID")?.split_once('@')?;
-            is_digest(digest).then(|| digest.to_owned())
-        };
-        let is_running = |container: &str| {
-            let status = statuses.iter().find(|status| text(status, "/name") == Some(container));
-            status.is_some_and(|status| status.pointer("/state/running").is_some())
-        };
         let containers = list(pod, "/spec/containers").iter().take(MOST).filter_map(|one| {
             let (container, image) = (text(one, "/name")?.to_owned(), text(one, "/image")?.to_owned());
-            Some(ContainerImage { digest: digest(&container), running: is_running(&container), container, image })
+            let status = statuses.iter().find(|status| text(status, "/name") == Some(&container));
+            // `docker.io/library/busybox@sha256:...`; of an image that was not pulled, nothing that a registry knows.
+            let digest = status.and_then(|status| text(status, "/imageID")?.split_once('@')).map(|(_, digest)| digest);
+            let digest = digest.filter(|digest| is_digest(digest)).map(str::to_owned);
+            let running = status.is_some_and(|status| status.pointer("/state/running").is_some());
+            Some(ContainerImage { container, image, digest, running })
         });
         let secrets = list(pod, "/spec/imagePullSecrets").iter().take(MOST);
         let secrets = secrets.filter_map(|one| text(one, "/name").map(str::to_owned));
@@ -181,8 +176,9 @@ impl ExportedImage {
             }
             Export::Commit => {
                 // Two containers have one image, and what they have written differs.
-                let digits: String = Sha256::digest(uid).iter().take(4).map(|byte| format!("{byte:02x}")).collect();
-                json!({"mode": COMMIT, "container": self.container, "target": target(&format!("{otherwise}-{digits}"))})
+                let digits = sha256(uid);
+                let tag = format!("{otherwise}-{}", digits.get(..8).unwrap_or_default());
+                json!({"mode": COMMIT, "container": self.container, "target": target(&tag)})
             }
         };
         Ok(parameters.as_object().cloned().unwrap_or_default())
