@@ -19,6 +19,13 @@ pub(crate) fn keys_at(object: &Value, pointer: &str) -> Vec<String> {
     object.pointer(pointer).and_then(Value::as_object).into_iter().flatten().map(|(key, _)| key.clone()).collect()
 }
 
+/// The outputs of an OpsJob, of the resource or as REST has it.
+pub(crate) fn outputs_of(job: &Value) -> BTreeMap<String, String> {
+    let outputs = job.pointer("/status/outputs").or_else(|| job.get("outputs")).and_then(Value::as_array);
+    let pair = |output: &Value| (text_at(output, "/name").to_owned(), text_at(output, "/value").to_owned());
+    outputs.into_iter().flatten().map(pair).collect()
+}
+
 /// The targets of a job: of each its progress and the reason of its error.
 pub(crate) fn targets_of(job: &Value) -> BTreeMap<String, String> {
     let details = job.pointer("/status/targetDetails").and_then(Value::as_array);

@@ -12,7 +12,7 @@ use oarlock_nodes::layout::{EXPORTS, IMAGES, PASSWORD};
 use serde_json::{Value, json};
 
 use crate::bed::pull_secret;
-use crate::documents::text_at;
+use crate::documents::{outputs_of, text_at};
 use crate::scene::Scene;
 
 /// What the container has written after its start.
@@ -32,11 +32,8 @@ fn make(scene: &Scene, name: &str, mode: &str) -> anyhow::Result<()> {
 fn exported(scene: &Scene, name: &str) -> anyhow::Result<(String, String)> {
     let job = scene.until_is("opsjobs", name, "/status/phase", &["Succeeded", "Failed"])?;
     ensure!(text_at(&job, "/status/phase") == "Succeeded", "{job:#}");
-    let outputs = job.pointer("/status/outputs").and_then(Value::as_array).cloned().unwrap_or_default();
-    let output = |name: &str| {
-        let found = outputs.iter().find(|output| text_at(output, "/name") == name);
-        found.map(|output| text_at(output, "/value").to_owned()).with_context(|| format!("no {name}: {job:#}"))
-    };
+    let mut outputs = outputs_of(&job);
+    let mut output = |name: &str| outputs.remove(name).with_context(|| format!("no {name}: {job:#}"));
     Ok((output("target")?, output("digest")?))
 }
 

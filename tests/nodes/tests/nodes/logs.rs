@@ -5,17 +5,12 @@ use std::collections::BTreeMap;
 use anyhow::{Context as _, bail, ensure};
 use serde_json::{Value, json};
 
-use crate::documents::{is_ready, text_at};
+use crate::documents::{is_ready, outputs_of, text_at};
 use crate::scene::Scene;
 
 /// Ends once, and then says much: a line of a million bytes, and a tick a second.
 const MAIN: &str = "if [ ! -e /state/ran ]; then touch /state/ran; echo first; exit 3; fi; echo second; \
                     head -c 1000000 /dev/zero | tr '\\0' x; echo; while true; do echo tick; sleep 1; done";
-
-fn outputs(job: &Value) -> BTreeMap<String, String> {
-    let all = job.pointer("/status/outputs").and_then(Value::as_array).cloned().unwrap_or_default();
-    all.iter().map(|output| (text_at(output, "/name").to_owned(), text_at(output, "/value").to_owned())).collect()
-}
 
 /// Collects the logs of the workload. Yields the job's outputs and the lines of its file.
 fn collect(scene: &Scene, name: &str) -> anyhow::Result<(BTreeMap<String, String>, Vec<String>)> {
@@ -26,7 +21,7 @@ fn collect(scene: &Scene, name: &str) -> anyhow::Result<(BTreeMap<String, String
     )?;
     let job = scene.until_is("opsjobs", name, "/status/phase", &["Succeeded", "Failed"])?;
     ensure!(text_at(&job, "/status/phase") == "Succeeded", "{job:#}");
-    let outputs = outputs(&job);
+    let outputs = outputs_of(&job);
     let text = std::fs::read_to_string(scene.bed.files().join("artefacts").join(file_of(&outputs)?))?;
     let lines: Vec<String> = text.lines().map(str::to_owned).collect();
     ensure!(outputs.get("lines") == Some(&lines.len().to_string()), "{outputs:?}");
@@ -120,7 +115,7 @@ pub(crate) fn logs_are_in_a_bucket_although_its_store_goes_down(scene: &Scene) -
     let (whole, kept) = (format!("whole-{}", scene.namespace), format!("kept-{}", scene.namespace));
     let ended = |name: &str| {
         let job = scene.until_is("opsjobs", name, "/status/phase", &["Succeeded", "Failed"])?;
-        let outputs = outputs(&job);
+        let outputs = outputs_of(&job);
         let path = scene.bed.root().join("store/files/prefix/artefacts").join(file_of(&outputs)?);
         let text = std::fs::read_to_string(&path).with_context(|| format!("no file: {job:#}"))?;
         ensure!(text.lines().count() == 100_000 && text.ends_with(" 100000\n"), "{} lines", text.lines().count());

@@ -8,7 +8,7 @@ use oarlock_nodes::layout::IMAGES;
 use serde_json::{Value, json};
 
 use crate::bed::pull_secret;
-use crate::documents::text_at;
+use crate::documents::{outputs_of, text_at};
 use crate::reboots::boots;
 use crate::scene::Scene;
 
@@ -170,12 +170,6 @@ fn play(client: &Client<'_>, first: &str, second: &str, reboot: &Value) -> anyho
     Ok(())
 }
 
-/// The value of an output of a job, as REST has it.
-fn output<'a>(job: &'a Value, name: &str) -> &'a str {
-    let mut outputs = job.pointer("/outputs").and_then(Value::as_array).into_iter().flatten();
-    outputs.find(|output| text_at(output, "/name") == name).map_or("", |output| text_at(output, "/value"))
-}
-
 /// The bodies of requirements/opsjob-api.md for an addon, a dumplog and an exportimage, and what is there after them: a line on the node,
 /// the log, and the image in the registry.
 pub(crate) fn an_addon_a_dumplog_and_an_export_are_made_by_rest(scene: &Scene) -> anyhow::Result<()> {
@@ -245,7 +239,9 @@ fn play_others(
     let lines: Vec<&str> = said.lines().filter_map(|line| line.rsplit_once(' ').map(|(_, text)| text)).collect();
     let wanted: Vec<String> = (1..=1_000).map(|number| number.to_string()).collect();
     ensure!(lines == wanted, "{} lines; {}", lines.len(), String::from_utf8_lossy(&printed.stderr));
-    ensure!(output(export, "digest") == digest && output(export, "status") == "completed", "{export:#}");
+    let outputs = outputs_of(export);
+    let is_said = |name: &str, value: &str| outputs.get(name).is_some_and(|said| said == value);
+    ensure!(is_said("digest", digest) && is_said("status", "completed"), "{export:#}");
     ensure!(export.to_string().contains(&format!("{IMAGES}/library/busybox:latest")), "{export:#}");
     for (id, _) in &jobs {
         ensure!(client.done("DELETE", &format!("/{id}"), None)?.is_null(), "delete has a body");
