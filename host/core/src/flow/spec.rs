@@ -7,6 +7,7 @@ use serde_json::Value;
 use crate::child::build::{Cause, has_containers};
 use crate::child::fields::{at, flag, list, text};
 use crate::child::settings::{Cleanup, FailurePolicyType, UnitRetry, cleanup, failure_policy, retry_policy, whole};
+use crate::cluster::own::OPS_POD_ACTIONS;
 use crate::flow::graph::{cycles, order};
 use crate::job::bound::shown;
 
@@ -232,6 +233,14 @@ fn work<'a>(step: &'a Value, name: &str) -> Result<Work<'a>, Cause> {
             Err(Cause::new("InvalidValue", format!("step {name}: overrides only change a jobTemplateRef")))
         }
         (None, Some(job), None) => Ok(Work::Job(job)),
-        (None, None, Some(operation)) => Ok(Work::Operation(operation)),
+        (None, None, Some(operation)) => {
+            // The host makes it, so who wrote the flow would not be asked for what such a job needs.
+            let action = text(operation, "/action").unwrap_or_default();
+            if OPS_POD_ACTIONS.contains(&action) {
+                let rule = format!("step {name}: {action} is done by an OpsJob alone; make one");
+                return Err(Cause::new("InvalidValue", rule));
+            }
+            Ok(Work::Operation(operation))
+        }
     }
 }

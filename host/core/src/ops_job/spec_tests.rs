@@ -3,6 +3,7 @@
 use serde_json::json;
 
 use super::*;
+use crate::cluster::own::OPS_POD_ACTIONS;
 use crate::cluster::scripts::sha256;
 
 fn read(spec: &Value) -> Result<OpsSpec, String> {
@@ -117,4 +118,10 @@ fn zero_and_null_are_as_absent() {
     let spec = read(&with(reboot(), &none)).unwrap();
     assert_eq!((spec.batch, spec.ratio, spec.timeout), (Some(1), Ratio::default(), None));
     assert_eq!(time_to_live(&json!({"ttlSecondsAfterFinished": -1}), Defaults::default()), None);
+}
+
+#[test]
+fn types_for_pods_are_what_flows_may_not_do() {
+    let of_pods = OpsType::ALL.into_iter().filter(|kind| !kind.is_for_nodes()).map(OpsType::word);
+    assert_eq!(of_pods.collect::<Vec<_>>(), OPS_POD_ACTIONS);
 }

@@ -94,6 +94,15 @@ fn bad_values_of_the_flow_are_named() {
 }
 
 #[test]
+fn a_flow_takes_no_action_of_ops_jobs_alone() {
+    for action in ["exportimage", "dumplog"] {
+        let (reason, words) = answer(json!({"flows": [{"name": "a", "operation": {"action": action}}]}));
+        assert_eq!(reason, "InvalidValue");
+        assert!(words.contains(&format!("step a: {action} is done by an OpsJob alone")), "{words}");
+    }
+}
+
+#[test]
 fn bad_values_of_a_daemon_job_are_named() {
     let bad = [
         json!({"concurrency": "150%"}),

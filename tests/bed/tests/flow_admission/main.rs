@@ -41,6 +41,7 @@ on_both![
     refused::too_much_of_anything_is_refused,
     refused::wrong_numbers_of_a_daemon_job_are_refused,
     refused::an_operation_needs_the_right_to_create_operation_jobs,
+    refused::an_operation_has_no_action_of_ops_jobs_alone,
     refused::whatever_makes_jobs_needs_the_right_to_create_jobs,
     refused::a_retry_needs_the_rights_of_the_first_start,
     accepted::objects_full_of_nulls_are_accepted_twice,

@@ -207,6 +207,18 @@ pub(crate) async fn an_operation_needs_the_right_to_create_operation_jobs(client
     assert_eq!(stored["spec"]["flows"][1]["operation"], reboot());
 }
 
+pub(crate) async fn an_operation_has_no_action_of_ops_jobs_alone(client: &Client) {
+    let operations = "{apiGroups: [apps.kusionstack.io], resources: [operationjobs], verbs: [create]}";
+    allow(client, "eve", &format!("[{FLOW_KINDS}, {JOBS}, {operations}]")).await;
+    let words = "dumplog and exportimage are done by an OpsJob alone; make one";
+    for (of, action) in [("flows", "exportimage"), ("finally", "dumplog")] {
+        let operation = json!({"action": action, "targets": [{"name": "a"}]});
+        let mut spec = json!({"flows": [step("a", &[])]});
+        spec[of] = json!([{"name": "b", "operation": operation}]);
+        refused_as(client, "eve", (Method::POST, "jobflows"), (&object("JobFlow", "exports", &spec), words)).await;
+    }
+}
+
 pub(crate) async fn whatever_makes_jobs_needs_the_right_to_create_jobs(client: &Client) {
     allow(
         client,
