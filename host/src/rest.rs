@@ -130,8 +130,9 @@ fn service(plugins: &Plugins, asked: &OpsSpec) -> Service {
         PluginLookup::Serving(plugin) => {
             let grant = &plugin.grant;
             let takes_scripts = grant.tasks.iter().any(|rule| rule.scripts >= ScriptRule::Inputs);
+            let takes_commits = grant.tasks.iter().any(|rule| rule.takes_commits());
             let shows = |path: &str| grant.shows_host_path(path);
-            Service::Plugin { ungranted: ungranted(asked, shows, takes_scripts) }
+            Service::Plugin { ungranted: ungranted(asked, shows, takes_scripts, takes_commits) }
         }
         PluginLookup::NotServing { message, .. } => Service::None(format!("no plugin serves {word}: {message}")),
         PluginLookup::Unknown { .. } => Service::None(format!("no plugin serves {word}: a cluster admin adds one")),

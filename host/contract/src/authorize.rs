@@ -16,7 +16,7 @@ use crate::names::{is_api_version, is_dns_label, is_kind, is_label_value, is_qua
 use crate::object_key::{Kind, ObjectKey, Owner};
 use crate::proposal::{MetadataChange, Mutation, ObjectRef, Proposal, TaintChange, TaskRequest};
 use crate::sighting::Sighting;
-use crate::task::MAX_TASKS;
+use crate::task::{COMMITS, MAX_TASKS, RunOnNode, Task};
 
 /// The most mutations in one proposal. Replace proposes one; a plugin that needs more is given further visits.
 pub const MAX_MUTATIONS: usize = 64;
@@ -161,6 +161,14 @@ impl Authority<'_> {
         if self.target.kind != place {
             let places = if place == Kind::pod() { "for pods" } else { "on nodes" };
             return denied(format!("task {name}: {kind} is done {places}, and the target is {}", show(self.target)));
+        }
+        if let Task::RunOnNode(RunOnNode { commit: Some(commit), .. }) = &task {
+            // Whoever may run a pod says what is in there, so it is told by its place from what a registry served.
+            let folder = format!("{COMMITS}{}/", self.target.namespace.as_deref().unwrap_or_default());
+            if !commit.target.starts_with(&folder) {
+                let target = printable(&commit.target);
+                return denied(format!("task {name}: the `target` {target} of a commit is not below {folder}"));
+            }
         }
         self.both_tasks(&name, &TaskRule::needed_by(&task, &kind))
     }

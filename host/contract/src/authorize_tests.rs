@@ -373,6 +373,28 @@ fn a_task_is_for_nodes_asked_for_granted_and_one_of_few() {
 }
 
 #[test]
+fn a_commit_goes_into_the_folder_of_its_namespace_and_a_copy_into_none_of_these() {
+    let commits = json!([{"name": "run-on-node", "builtins": ["commit"]}]);
+    let copies = json!([{"name": "copy-image", "registries": ["*"]}]);
+    let pod = ObjectKey::pod("d", "a");
+    let commit = |target: &str| {
+        let arguments = json!({"builtin": "commit", "commit": {"container": "c", "target": target}});
+        ask_tasks((&commits, &commits), &pod, &[("a", "run-on-node", arguments)])
+    };
+    let copy = |target: &str| {
+        let arguments = json!({"source": "reg/a:1", "target": target, "otherwise": "2"});
+        ask_tasks((&copies, &copies), &pod, &[("a", "copy-image", arguments)])
+    };
+    assert_eq!(commit("custom/commits/d/library/a:1"), Ok(()));
+    for target in ["custom/library/a:1", "custom/commits/other/a:1", "custom/commits/d:1", "a:1"] {
+        refused(commit(target), "is not below custom/commits/d/");
+    }
+    assert_eq!(copy("custom/library/a:1"), Ok(()));
+    refused(copy("custom/commits/d/a:1"), "is below custom/commits/");
+    refused(copy("base/a:1"), "is not below custom/");
+}
+
+#[test]
 fn who_may_reboot_nodes_may_run_no_script_there_and_who_may_run_scripts_may_not_reboot() {
     let (reboot, scripts) = (json!({"builtin": "reboot"}), json!({"script": {"text": "true"}}));
     let rule = |part: &str, value: Value| {

@@ -20,6 +20,10 @@ pub const CHECK_POD: &str = "check-pod";
 pub const COLLECT_LOGS: &str = "collect-logs";
 /// The kind of a task by which the host itself copies an image from one registry to another.
 pub const COPY_IMAGE: &str = "copy-image";
+/// The folder of copies in the registry that the host exports to.
+pub const EXPORTS: &str = "custom/";
+/// That of committed containers: each namespace has a folder below it.
+pub const COMMITS: &str = "custom/commits/";
 /// The word of [`Builtin::Commit`].
 pub(crate) const COMMIT: &str = "commit";
 /// Most tasks of one target.
@@ -347,6 +351,9 @@ impl CopyImage {
             return Err(format!("`source` {:?} is no `REGISTRY/NAME@DIGEST` and no `REGISTRY/NAME:TAG`", self.source));
         }
         check_target(&self.target)?;
+        if !self.target.starts_with(EXPORTS) || self.target.starts_with(COMMITS) {
+            return Err(format!("`target` {:?} is not below {EXPORTS}, or is below {COMMITS}", self.target));
+        }
         if !is_tag(&self.otherwise) {
             return Err(format!("`otherwise` {:?} is no tag", self.otherwise));
         }
@@ -588,7 +595,7 @@ mod tests {
         for target in ["custom/a", "Custom/a:1", "../a:1", "custom/a:.x", "custom//a:1"] {
             assert!(copy("reg/a:1", target).unwrap_err().contains("`target`"), "{target}");
         }
-        let secrets = json!({"source": "reg/a:1", "target": "a:1", "otherwise": "2", "secrets": ["../other"]});
+        let secrets = json!({"source": "reg/a:1", "target": "custom/a:1", "otherwise": "2", "secrets": ["../other"]});
         assert!(asked(COPY_IMAGE, secrets).unwrap_err().contains("names of Secrets"));
     }
 

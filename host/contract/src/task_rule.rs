@@ -99,7 +99,12 @@ impl TaskRule {
 
     /// True of one that is done for pods, if only in part.
     pub fn reaches_pods(&self) -> bool {
-        self.is_of_host() || self.builtins.iter().any(|own| covers(own, COMMIT))
+        self.is_of_host() || self.takes_commits()
+    }
+
+    /// True of one by which containers are committed.
+    pub fn takes_commits(&self) -> bool {
+        self.builtins.iter().any(|own| covers(own, COMMIT))
     }
 
     /// What `rules` together lack of this one; `None` if that is nothing.

@@ -30,9 +30,11 @@ pub(crate) struct ExportArgs {
 }
 
 pub(super) fn parse_registry(text: &str) -> Result<String, String> {
-    match is_registry(text) {
+    // Without these, `registry/name` is read as a name at docker.io, as Docker does.
+    let is_host = text.contains(['.', ':']) || text == "localhost";
+    match is_registry(text) && is_host {
         true => Ok(text.to_owned()),
-        false => Err("write HOST or HOST:PORT, such as harbor.example.com".to_owned()),
+        false => Err("write HOST or HOST:PORT, such as harbor.example.com or registry:443".to_owned()),
     }
 }
 

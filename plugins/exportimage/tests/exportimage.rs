@@ -26,14 +26,14 @@ fn the_copy_that_the_job_names_is_asked_for_until_it_is_seen() {
 
 #[test]
 fn a_container_is_committed_on_the_node_of_its_pod() {
-    let parameters = json!({"mode": "commit", "container": "app", "target": "custom/a:1"});
+    let parameters = json!({"mode": "commit", "container": "app", "target": "custom/commits/default/a:1"});
     let visit = || Visit::to(&pod("web-1")).parameters(parameters.clone());
     let first = visit().operate::<Exportimage>().unwrap();
     let [Mutation::Task(asked)] = first.mutations() else { panic!("{first:?}") };
     let arguments: Value = serde_json::from_str(&asked.arguments).unwrap();
     assert_eq!((asked.name.as_str(), asked.kind.as_str()), (TASK, "run-on-node"));
     assert_eq!(arguments["builtin"], "commit");
-    assert_eq!(arguments["commit"], json!({"container": "app", "target": "custom/a:1"}));
+    assert_eq!(arguments["commit"], json!({"container": "app", "target": "custom/commits/default/a:1"}));
     for (message, reason) in [("ToolMissing: no nerdctl", "ToolMissing"), ("lost: its pod is gone", "CommandFailed")] {
         let failed = visit().task(TASK, task("Failed", None, "", message)).progress::<Exportimage>().unwrap();
         let State::Failed(error) = failed.state().clone() else { panic!("it failed") };

@@ -6,12 +6,11 @@ use k8s_openapi::jiff::Timestamp;
 use oci_spec::distribution::Reference;
 use serde_json::{Map, Value, json};
 
-use crate::child::fields::{list, text};
+use crate::child::fields::{at, list, text};
 use crate::cluster::scripts::sha256;
 use crate::job::bound::shown;
+use crate::plugin::task::{COMMITS, EXPORTS};
 
-/// The folder of exported images in their registry.
-const FOLDER: &str = "custom";
 /// The mode in which a container is exported as it is, and not its image.
 const COMMIT: &str = "commit";
 /// The registry of an image that names none.
@@ -32,6 +31,8 @@ pub struct ContainerImage {
     pub digest: Option<String>,
     /// It runs.
     pub running: bool,
+    /// Its command line has the value of a Secret.
+    pub shows_secret: bool,
 }
 
 /// The images of a pod, and the secrets by which they are pulled.
@@ -57,7 +58,7 @@ impl PodImages {
             let digest = status.and_then(|status| text(status, "/imageID")?.split_once('@')).map(|(_, digest)| digest);
             let digest = digest.filter(|digest| is_digest(digest)).map(str::to_owned);
             let running = status.is_some_and(|status| status.pointer("/state/running").is_some());
-            Some(ContainerImage { container, image, digest, running })
+            Some(ContainerImage { container, image, digest, running, shows_secret: shows_secret(one) })
         });
         let secrets = list(pod, "/spec/imagePullSecrets").iter().take(MOST);
         let secrets = secrets.filter_map(|one| text(one, "/name").map(str::to_owned));
@@ -76,6 +77,17 @@ impl PodImages {
         let read = Image::read(image).map_err(|why| format!("runs {}, which is no image: {why}", shown(image, 256)))?;
         Ok((found, read))
     }
+}
+
+/// True of a container whose kubelet puts the value of a Secret into its command line, for `$(NAME)`.
+fn shows_secret(container: &Value) -> bool {
+    let variables = list(container, "/env").iter().filter(|one| at(one, "/valueFrom/secretKeyRef").is_some());
+    let mut signs: Vec<String> = variables.filter_map(|one| Some(format!("$({})", text(one, "/name")?))).collect();
+    if list(container, "/envFrom").iter().any(|one| at(one, "/secretRef").is_some()) {
+        signs.push("$(".to_owned());
+    }
+    let words = ["/command", "/args"].into_iter().flat_map(|field| list(container, field)).filter_map(Value::as_str);
+    words.into_iter().any(|word| signs.iter().any(|sign| word.contains(sign)))
 }
 
 fn is_digest(text: &str) -> bool {
@@ -129,9 +141,15 @@ impl ExportedImage {
     /// # Errors
     /// Why it cannot be exported, after the name of the pod.
     pub fn committed(pod: &PodImages, container: Option<&str>) -> Result<Self, String> {
-        let (ContainerImage { container, image, running, .. }, _) = pod.asked(container)?;
+        let (ContainerImage { container, image, running, shows_secret, .. }, _) = pod.asked(container)?;
         if !running {
             return Err(format!("does not run its container {container}, so it cannot be committed: take mode copy"));
+        }
+        if *shows_secret {
+            // What runs commits keeps that line in the history of the image.
+            return Err(format!(
+                "has the value of a Secret in the command line of its container {container}, which would be in the image: take mode copy"
+            ));
         }
         Ok(Self { container: container.clone(), image: image.clone(), export: Export::Commit })
     }
@@ -163,12 +181,21 @@ impl ExportedImage {
         Some(Self { container: text(stored, "/container")?.to_owned(), image: image.to_owned(), export })
     }
 
-    /// The parameters of the child of a job with this UID that was made at this time.
+    /// The parameters of the child of this job, which was made at this time, on a pod of this namespace.
     ///
     /// # Errors
     /// Why there is no name for it.
-    pub(super) fn parameters(&self, created: Timestamp, uid: &str) -> Result<Map<String, Value>, String> {
-        let ExportName { name, tag, otherwise } = ExportName::of(&self.image, created)?;
+    pub(super) fn parameters(
+        &self,
+        created: Timestamp,
+        uid: &str,
+        namespace: &str,
+    ) -> Result<Map<String, Value>, String> {
+        let folder = match self.export {
+            Export::Copy { .. } => EXPORTS.to_owned(),
+            Export::Commit => format!("{COMMITS}{namespace}/"),
+        };
+        let ExportName { name, tag, otherwise } = ExportName::of(&folder, &self.image, created)?;
         let target = |tag: &str| json!(format!("{name}:{tag}"));
         let parameters = match &self.export {
             Export::Copy { source, secrets } => {
@@ -197,19 +224,19 @@ pub struct ExportName {
 }
 
 impl ExportName {
-    /// That of an image which is exported by a job that was made at this time.
+    /// That of an image which is exported into this folder by a job that was made at this time.
     ///
     /// # Errors
     /// Why it is no image.
-    pub fn of(image: &str, created: Timestamp) -> Result<Self, String> {
+    pub fn of(folder: &str, image: &str, created: Timestamp) -> Result<Self, String> {
         let Image { registry, name, .. } = Image::read(image)?;
         let registry = if registry == DOCKER { String::new() } else { format!("{}/", registry.replace(':', "-")) };
-        let bytes = FOLDER.len() + 1 + registry.len() + name.len();
+        let bytes = folder.len() + registry.len() + name.len();
         if bytes > MOST_NAME {
             return Err(format!("its name in the registry would have {bytes} bytes, and may have {MOST_NAME}"));
         }
         let (date, time) = (created.strftime("%Y%m%d").to_string(), created.strftime("%H%M%S"));
-        Ok(Self { name: format!("{FOLDER}/{registry}{name}"), otherwise: format!("{date}-{time}"), tag: date })
+        Ok(Self { name: format!("{folder}{registry}{name}"), otherwise: format!("{date}-{time}"), tag: date })
     }
 }
 
@@ -245,7 +272,8 @@ mod tests {
     use super::*;
 
     fn name(image: &str) -> String {
-        let ExportName { name, tag, .. } = ExportName::of(image, "2025-11-13T23:05:09Z".parse().unwrap()).unwrap();
+        let ExportName { name, tag, .. } =
+            ExportName::of(EXPORTS, image, "2025-11-13T23:05:09Z".parse().unwrap()).unwrap();
         format!("{name}:{tag}")
     }
 
@@ -260,14 +288,14 @@ mod tests {
             ("localhost/app", "custom/localhost/app:20251113"),
         ] {
             if target.is_empty() {
-                assert!(ExportName::of(image, Timestamp::UNIX_EPOCH).is_err());
+                assert!(ExportName::of(EXPORTS, image, Timestamp::UNIX_EPOCH).is_err());
             } else {
                 assert_eq!(name(image), target, "{image}");
             }
         }
         let digest = "a".repeat(64);
         assert_eq!(name(&format!("Reg:5000/A/B/c@sha256:{digest}")), "custom/reg-5000/a/b/c:20251113");
-        let otherwise = ExportName::of("a", "2025-11-13T23:05:09Z".parse().unwrap()).unwrap().otherwise;
+        let otherwise = ExportName::of(EXPORTS, "a", "2025-11-13T23:05:09Z".parse().unwrap()).unwrap().otherwise;
         assert_eq!(otherwise, "20251113-230509");
     }
 
@@ -306,14 +334,32 @@ mod tests {
         let ran = images(json!([{"name": "app", "image": "a"}, {"name": "side", "image": "b"}]), running);
         let app = ExportedImage::committed(&ran, None).unwrap();
         let target = |uid: &str| {
-            let parameters = app.parameters("2025-11-13T23:05:09Z".parse().unwrap(), uid).unwrap();
+            let parameters = app.parameters("2025-11-13T23:05:09Z".parse().unwrap(), uid, "team").unwrap();
             assert_eq!((&parameters["mode"], &parameters["container"]), (&json!("commit"), &json!("app")));
             parameters["target"].as_str().unwrap().to_owned()
         };
-        assert_eq!(target("u"), "custom/library/a:20251113-230509-0bfe935e");
+        assert_eq!(target("u"), "custom/commits/team/library/a:20251113-230509-0bfe935e");
         assert_ne!(target("v"), target("u"), "of two jobs of one second each has a tag");
         let refused = ExportedImage::committed(&ran, Some("side")).unwrap_err();
         assert!(refused.contains("does not run its container side"), "{refused}");
+    }
+
+    #[test]
+    fn a_container_with_a_secret_in_its_command_line_is_not_committed() {
+        let secret = json!({"secretKeyRef": {"name": "s", "key": "k"}});
+        for (more, is_refused) in [
+            (json!({"args": ["--password=$(WORD)"], "env": [{"name": "WORD", "valueFrom": secret}]}), true),
+            (json!({"command": ["a", "$(ANY)"], "envFrom": [{"secretRef": {"name": "s"}}]}), true),
+            (json!({"args": ["$(date)"], "env": [{"name": "WORD", "valueFrom": secret}]}), false),
+            (json!({"args": ["$(WORD)"], "env": [{"name": "WORD", "value": "plain"}]}), false),
+        ] {
+            let mut container = json!({"name": "app", "image": "a"});
+            container.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            let ran = images(json!([container]), json!([{"name": "app", "state": {"running": {}}}]));
+            let committed = ExportedImage::committed(&ran, None);
+            assert_eq!(committed.is_err_and(|why| why.contains("value of a Secret")), is_refused, "{more}");
+            assert!(ExportedImage::of(&ran, None, |_| true).is_ok());
+        }
     }
 
     #[test]

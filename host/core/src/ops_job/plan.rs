@@ -462,7 +462,7 @@ impl<'a> Pass<'a> {
         }
         let exported = ExportedImage::read(&self.observed.job.status.rest).zip(self.observed.job.created);
         let (exported, created) = exported.ok_or_else(|| "its status does not say what is exported".to_owned())?;
-        exported.parameters(created, &self.observed.job.uid)
+        exported.parameters(created, &self.observed.job.uid, self.observed.job.child_namespace())
     }
 
     /// What the condition of a job that is ended by force says.

@@ -53,8 +53,16 @@ pub enum Service {
     None(String),
 }
 
-/// What of a job a grant does not cover that shows these directories, and takes scripts of jobs or not.
-pub fn ungranted(asked: &OpsSpec, shows: impl Fn(&str) -> bool, takes_scripts: bool) -> Option<String> {
+/// What of a job a grant does not cover that shows these directories, and takes scripts of jobs or commits or not.
+pub fn ungranted(
+    asked: &OpsSpec,
+    shows: impl Fn(&str) -> bool,
+    takes_scripts: bool,
+    takes_commits: bool,
+) -> Option<String> {
+    if asked.commits && !takes_commits {
+        return Some("inputs: the grant of exportimage covers mode copy alone".to_owned());
+    }
     if let Some(path) = asked.host_paths().iter().find(|path| !shows(path)) {
         return Some(format!("hostpath: {} is not among the directories that a check may see", shown(path, 256)));
     }

@@ -107,6 +107,8 @@ impl Commit {
     /// What the node runs. The runtime finds the container by the labels that it has from the kubelet; the pod goes on meanwhile.
     ///
     /// nerdctl locks a folder that the label `nerdctl/state-dir` names, and an image may have that label: such a container is refused.
+    /// So is one of another runtime than runc, whose files may be elsewhere. A file with holes takes no room in a container and all of
+    /// its size in an image, so a commit is ended before it takes half of the room that its node has left.
     pub(super) fn script(&self) -> String {
         let Self { pod_uid, container, secret, place: Destination { image, .. }, .. } = self;
         let secret = secret.as_ref().map(|folder| format!("/proc/self/fd/{}", folder.as_raw_fd()));
@@ -114,18 +116,41 @@ impl Commit {
         format!(
             r#"set -u
 failed() {{ printf '%s: %s\n' "$1" "$2"; exit 1; }}
-runtime() {{ nerdctl --namespace k8s.io --hosts-dir '{secret}/{AUTHORITIES}' --hosts-dir /etc/containerd/certs.d "$@"; }}
+options='--namespace k8s.io --hosts-dir {secret}/{AUTHORITIES} --hosts-dir /etc/containerd/certs.d'
+runtime() {{ nerdctl $options "$@"; }}
 command -v nerdctl > /dev/null || failed ToolMissing "the node has no nerdctl in $PATH: an admin installs it, or take mode copy"
 export DOCKER_CONFIG='{secret}'
-found=$(runtime ps --no-trunc --format '{{{{.ID}}}}{{{{.Label "nerdctl/state-dir"}}}}' --filter 'label=io.cri-containerd.kind=container' \
+found=$(runtime ps --no-trunc --format '{{{{.ID}}}} {{{{.Runtime}}}} {{{{.Label "nerdctl/state-dir"}}}};' --filter 'label=io.cri-containerd.kind=container' \
     --filter 'label=io.kubernetes.pod.uid={pod_uid}' --filter 'label=io.kubernetes.container.name={container}' 2> /dev/null) ||
     failed CommandFailed "$(runtime ps 2>&1)"
 [ -n "$found" ] || failed ContainerGone 'the container {container} is not running, or the runtime does not know it by its pod'
-case "$found" in *[!0-9a-f]*) failed CommandFailed 'its image has the label nerdctl/state-dir, which no committed one may have' ;; esac
+id=${{found%% *}}
+[ "$found" = "$id io.containerd.runc.v2 ;" ] ||
+    failed CommandFailed 'only a container of the runtime io.containerd.runc.v2 whose image has no label nerdctl/state-dir is committed'
+case "$id" in *[!0-9a-f]*) failed CommandFailed 'the runtime names the container by no id' ;; esac
+written=$(while read -r _ place _ words _; do case "$place:$words" in */"$id"/rootfs:*upperdir=*)
+    words=${{words#*upperdir=}} && printf '%s' "${{words%%,*}}" ;; esac; done < /proc/mounts)
+[ -n "$written" ] || failed CommandFailed 'the file system of the container is no overlay of its node'
+disk=${{written%/*/*}}
+free() {{ df -Pk "$disk" | tail -n 1 | {{ read -r _ _ _ kilobytes _ && printf '%s' "$kilobytes"; }}; }}
+least=$(($(free) / 2))
+too_much='what is in the container takes more room than the disk of its node has to spare'
+[ -z "$(find "$written" -type f -size +"$(free)"k | head -n 1)" ] || failed CommandFailed "$too_much"
+bounded() {{
+    (exec nerdctl $options "$@") 2>&1 &
+    work=$! full=
+    while kill -0 "$work" 2> /dev/null; do
+        [ "$(free)" -gt "$least" ] || {{ full=1 && kill "$work"; }}
+        sleep 1
+    done
+    wait "$work" && [ -z "$full" ] && return
+    [ -z "$full" ] || echo "$too_much"
+    return 1
+}}
 remove() {{ runtime rmi --force '{image}' '{image}-tmp-reduced-platform' > /dev/null 2>&1; }}
 trap remove EXIT
 trap 'exit 1' TERM INT HUP
-said=$(runtime commit --pause=false "$found" '{image}' 2>&1) || failed CommandFailed "$said"
+said=$(bounded commit --pause=false "$id" '{image}') || failed CommandFailed "$said"
 said=$(runtime push --quiet '{image}' 2>&1) || case "$said" in
     *'401 Unauthorized'*|*'403 Forbidden'*|*'access denied'*|*'authorization failed'*|*'to the resource is denied'*) failed Unauthorized "$said" ;;
     *) failed PushFailed "$said" ;;
@@ -150,8 +175,10 @@ esac
             Ok(Err(failed)) => failed.to_string(),
             Err(_) => format!("no answer within {} s", ANSWERS_WITHIN.as_secs()),
         };
-        let message =
-            format!("PushFailed: it was pushed, and its digest cannot be read: {}", tail(&unknown, MOST_WORDS));
+        let message = format!(
+            "PushFailed: it is in the registry as {image}, and its digest cannot be read: {}",
+            tail(&unknown, MOST_WORDS)
+        );
         NodeResult { exit_code: None, message: Some(message), ..result }
     }
 

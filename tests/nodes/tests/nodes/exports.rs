@@ -113,8 +113,8 @@ pub(crate) fn what_runs_is_exported_to_a_registry_that_goes_down_and_nobody_sees
 }
 
 fn play(scene: &Scene, digest: &str) -> anyhow::Result<()> {
-    let names = ["copy", "commit", "again"].map(|name| format!("{name}-{}", scene.namespace));
-    let [copy, commit, again] = &names;
+    let names = ["copy", "commit", "again", "holes"].map(|name| format!("{name}-{}", scene.namespace));
+    let [copy, commit, again, holes] = &names;
     scene.bed.order("stop exports")?;
     make(scene, copy, "copy")?;
     scene.until_is("opsjobs", copy, "/status/phase", &["Running"])?;
@@ -125,12 +125,19 @@ fn play(scene: &Scene, digest: &str) -> anyhow::Result<()> {
 
     make(scene, commit, "commit")?;
     let (target, committed) = exported(scene, commit)?;
-    ensure!(target.starts_with(&format!("{copied}-")), "{target} and {copied}");
+    let folder = format!("{EXPORTS}/custom/commits/{}/{}/library/busybox:", scene.namespace, IMAGES.replace(':', "-"));
+    ensure!(target.starts_with(&folder), "{target} is not below {folder}");
     ensure!(file_in(scene, &committed, "written")?.trim() == WRITTEN, "{committed}");
     scene.kubectl(&["exec", "app", "--", "sh", "-c", "echo more >> /written"])?;
     make(scene, again, "commit")?;
     let (elsewhere, other) = exported(scene, again)?;
     ensure!(elsewhere != target && other != committed, "{elsewhere} and {target}");
     ensure!(file_in(scene, &other, "written")? == format!("{WRITTEN}\nmore\n"), "{other}");
+    // Files with holes take no room until they are in an image.
+    let sparse = ["if=/dev/zero", "of=/holes", "bs=1M", "seek=10M", "count=1"];
+    scene.kubectl(&[["exec", "app", "--", "dd"].as_slice(), &sparse].concat())?;
+    make(scene, holes, "commit")?;
+    let job = scene.until_is("opsjobs", holes, "/status/phase", &["Succeeded", "Failed"])?;
+    ensure!(job.to_string().contains("more room than the disk of its node has to spare"), "{job:#}");
     names.iter().try_for_each(|name| scene.kubectl(&["delete", "opsjobs", name, "--timeout=60s"]).map(drop))
 }
