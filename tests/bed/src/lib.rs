@@ -17,6 +17,7 @@ pub mod install;
 pub mod interception;
 pub mod logged;
 pub mod orders;
+pub mod postgres;
 pub mod proxy;
 mod server_flags;
 mod workplace;

@@ -10,6 +10,7 @@ mod packages;
 
 use std::path::{Path, PathBuf};
 
+use anyhow::Context as _;
 pub use build::Progress;
 
 /// Programs that are built of one Go module.
@@ -174,6 +175,15 @@ pub fn registry(progress: Progress<'_>) -> anyhow::Result<PathBuf> {
 /// Names what is missing and what to do about it.
 pub fn s3_server(progress: Progress<'_>) -> anyhow::Result<PathBuf> {
     Ok(build::built(&STORE, progress)?.join("versitygw"))
+}
+
+/// The folder of the programs of PostgreSQL.
+///
+/// # Errors
+///
+/// Fails where it is not installed.
+pub fn postgres() -> anyhow::Result<PathBuf> {
+    packages::postgres().context("PostgreSQL is not installed: install the package postgresql")
 }
 
 #[cfg(test)]

@@ -15,6 +15,18 @@ use crate::Progress;
 const PROGRAMS: [(&str, &str, &str, bool); 2] =
     [("runc", "runc", "usr/sbin/runc", true), ("busybox", "busybox-static", "bin/busybox", false)];
 
+/// Where Debian and its kin have PostgreSQL, by version.
+const POSTGRES: &str = "/usr/lib/postgresql";
+
+/// The folder of the programs of PostgreSQL, of the newest version that is installed.
+pub(crate) fn postgres() -> Option<PathBuf> {
+    let has = |folder: &Path| ["initdb", "postgres", "psql"].iter().all(|program| folder.join(program).is_file());
+    let version = |folder: &Path| folder.parent()?.file_name()?.to_str()?.parse::<u32>().ok();
+    let of_packages = fs::read_dir(POSTGRES).into_iter().flatten().flatten().map(|entry| entry.path().join("bin"));
+    let newest = of_packages.filter(|folder| has(folder)).max_by_key(|folder| version(folder));
+    newest.or_else(|| std::env::split_paths(&std::env::var_os("PATH")?).find(|folder| has(folder)))
+}
+
 /// Puts the programs into `folder`.
 pub(crate) fn fetch(folder: &Path, progress: Progress<'_>) -> anyhow::Result<()> {
     for (name, package, place, installed_will_do) in PROGRAMS {

@@ -1,0 +1,475 @@
+//! The database: it is opened when it is first needed, and every question has its time.
+
+use std::fs::File;
+use std::str::FromStr as _;
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::jiff::Timestamp;
+use oarlock_core::ops_job::phases::{OpsStatus, Phase, Why};
+use serde_json::Value;
+use sqlx::any::{AnyConnectOptions, AnyPoolOptions, AnyRow};
+use sqlx::{AnyConnection, AnyPool, ConnectOptions as _, Executor as _, Row as _};
+use tokio::sync::OnceCell;
+use tokio::time::timeout;
+
+use crate::audit::AuditRow;
+use crate::failed::HistoryFailed;
+use crate::filter::{JobFilter, Window};
+use crate::place::HistoryPlace;
+use crate::query::{Dialect, Statement};
+use crate::row::{GoneJob, JobRow, JobSnapshot, NEVER, millis, time};
+use crate::schema::{Migrations, POSTGRES, SQLITE, migrate, take};
+
+/// Longest time for an answer.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(5);
+/// Longest time for the migrations, which may rewrite a table.
+const MIGRATES_WITHIN: Duration = Duration::from_secs(600);
+/// Questions at once.
+const READERS: u32 = 4;
+/// Rows that are read or removed at once where there may be very many.
+const BATCH: i64 = 500;
+/// The columns of a list.
+const COLUMNS: &str =
+    "uid, job_id, job_name, workspace_id, user_id, user_name, type, phase, created, started, ended, deleted, timeout";
+
+/// The history. Clones share it.
+#[derive(Clone)]
+pub struct History(Arc<Parts>);
+
+struct Parts {
+    place: HistoryPlace,
+    dialect: Dialect,
+    cluster: String,
+    migrations: &'static Migrations,
+    reads: AnyPool,
+    /// One at a time: a file has one writer.
+    writes: AnyPool,
+    ready: OnceCell<Option<File>>,
+}
+
+impl History {
+    /// The history of this cluster at this place. Nothing is opened yet.
+    ///
+    /// # Errors
+    /// Why that is no place.
+    pub fn at(place: HistoryPlace, cluster: &str) -> Result<Self, HistoryFailed> {
+        sqlx::any::install_default_drivers();
+        let dialect = match &place {
+            HistoryPlace::File(_) => Dialect::Sqlite,
+            HistoryPlace::Server(_) => Dialect::Postgres,
+        };
+        let options = AnyConnectOptions::from_str(&place.address());
+        let options = options.map_err(|error| HistoryFailed::Unusable(error.to_string()))?.disable_statement_logging();
+        let pool = |most: u32| {
+            let pool = AnyPoolOptions::new().max_connections(most).acquire_timeout(ANSWERS_WITHIN);
+            pool.after_connect(move |connection, _| Box::pin(configure(connection, dialect)))
+                .connect_lazy_with(options.clone())
+        };
+        let migrations = match dialect {
+            Dialect::Sqlite => SQLITE,
+            Dialect::Postgres => POSTGRES,
+        };
+        let (reads, writes) = (pool(READERS), pool(1));
+        let cluster = cluster.to_owned();
+        Ok(Self(Arc::new(Parts { place, dialect, cluster, migrations, reads, writes, ready: OnceCell::new() })))
+    }
+
+    /// Where it is, without its password.
+    pub fn place(&self) -> &HistoryPlace {
+        &self.0.place
+    }
+
+    /// Opens it and brings its tables to this version, unless that was done. Everything else does so as well.
+    ///
+    /// # Errors
+    /// Why it cannot be used; see [`HistoryFailed::may_pass`].
+    pub async fn prepare(&self) -> Result<(), HistoryFailed> {
+        let parts = &self.0;
+        let open = || async {
+            let lock = match &parts.place {
+                HistoryPlace::File(path) => Some(take(path)?),
+                HistoryPlace::Server(_) => None,
+            };
+            within(MIGRATES_WITHIN, migrate(&parts.writes, parts.migrations)).await?;
+            Ok(lock)
+        };
+        parts.ready.get_or_try_init(open).await.map(drop)
+    }
+
+    /// Stores jobs as they are now. A row changes to a higher revision alone, and once its job has ended nothing of it changes but the
+    /// time at which it was deleted.
+    ///
+    /// # Errors
+    /// Why it is not known to be stored.
+    pub async fn store(&self, jobs: &[JobSnapshot]) -> Result<(), HistoryFailed> {
+        self.prepare().await?;
+        within(ANSWERS_WITHIN, async {
+            let mut transaction = self.0.writes.begin().await?;
+            for job in jobs {
+                store(&mut transaction, &self.0.cluster, job).await?;
+            }
+            Ok(transaction.commit().await?)
+        })
+        .await
+    }
+
+    /// The newest job of this name.
+    ///
+    /// # Errors
+    /// Why it is not known.
+    pub async fn job(&self, job_id: &str) -> Result<Option<GoneJob>, HistoryFailed> {
+        let mut statement = Statement::new(&format!(
+            "SELECT {COLUMNS}, spec, status, request FROM ops_job JOIN ops_job_text USING (uid)"
+        ));
+        let (cluster, id) = (statement.text(&self.0.cluster), statement.text(job_id));
+        statement
+            .push(&format!(" WHERE cluster_id = {cluster} AND job_id = {id} ORDER BY created DESC, uid DESC LIMIT 1"));
+        self.prepare().await?;
+        let row = within(ANSWERS_WITHIN, async { Ok(statement.query().fetch_optional(&self.0.reads).await?) }).await?;
+        row.as_ref().map(gone_job).transpose()
+    }
+
+    /// How many rows a filter takes, and a window of these. Those with a UID of `live` do not count: the cluster says what they are.
+    ///
+    /// # Errors
+    /// Why that is not known.
+    pub async fn page(
+        &self,
+        filter: &JobFilter,
+        live: &[&str],
+        window: &Window,
+    ) -> Result<(usize, Vec<JobRow>), HistoryFailed> {
+        let Parts { dialect, cluster, reads, .. } = &*self.0;
+        let mut all = Statement::new("SELECT COUNT(*) AS total FROM ops_job");
+        all.and_filtered(cluster, filter);
+        let mut of_live = all.clone();
+        of_live.and_among(*dialect, live, true);
+        let mut rows = Statement::new(&format!("SELECT {COLUMNS} FROM ops_job"));
+        rows.and_filtered(cluster, filter);
+        rows.and_among(*dialect, live, false);
+        let order = if window.is_ascending { "ASC" } else { "DESC" };
+        let columns = window.sort.column().into_iter().chain(["created", "uid"]);
+        let by: Vec<String> = columns.map(|column| format!("{column} {order}")).collect();
+        let [limit, offset] =
+            [window.limit, window.offset].map(|number| rows.number(i64::try_from(number).unwrap_or(NEVER)));
+        rows.push(&format!(" ORDER BY {} LIMIT {limit} OFFSET {offset}", by.join(", ")));
+
+        self.prepare().await?;
+        within(ANSWERS_WITHIN, async {
+            let mut transaction = reads.begin().await?;
+            if let Some(begin) = dialect.one_state() {
+                transaction.execute(begin).await?;
+            }
+            let mut count: i64 = all.query().fetch_one(&mut *transaction).await?.try_get("total")?;
+            if !live.is_empty() {
+                count -= of_live.query().fetch_one(&mut *transaction).await?.try_get::<i64, _>("total")?;
+            }
+            let found = match window.limit {
+                0 => Vec::new(),
+                _ => rows.query().fetch_all(&mut *transaction).await?,
+            };
+            transaction.commit().await?;
+            let found = found.iter().map(job_row).collect::<Result<Vec<_>, _>>()?;
+            Ok((usize::try_from(count).unwrap_or(0), found))
+        })
+        .await
+    }
+
+    /// Closes the rows of jobs that are not in the cluster any more and were never seen to go. `live` are the UIDs of all that are there.
+    ///
+    /// # Errors
+    /// Why that is not known to be done.
+    pub async fn close_lost(&self, live: &[&str], now: Timestamp) -> Result<usize, HistoryFailed> {
+        let Parts { dialect, cluster, reads, .. } = &*self.0;
+        let mut statement = Statement::new(&format!(
+            "SELECT {COLUMNS}, revision, spec, status, request FROM ops_job JOIN ops_job_text USING (uid)"
+        ));
+        let (own, never) = (statement.text(cluster), statement.number(NEVER));
+        statement.push(&format!(" WHERE cluster_id = {own} AND deleted = {never}"));
+        statement.and_among(*dialect, live, false);
+        statement.push(&format!(" LIMIT {BATCH}"));
+        self.prepare().await?;
+        let mut closed = 0_usize;
+        loop {
+            let rows = within(ANSWERS_WITHIN, async { Ok(statement.query().fetch_all(reads).await?) }).await?;
+            let lost = rows.iter().map(|row| lost(row, now)).collect::<Result<Vec<_>, _>>()?;
+            if lost.is_empty() {
+                return Ok(closed);
+            }
+            self.store(&lost).await?;
+            closed = closed.saturating_add(lost.len());
+        }
+    }
+
+    /// Removes what ended before this time and is gone from the cluster, at most a few hundred rows. Yields how many.
+    ///
+    /// # Errors
+    /// Why that is not known to be done.
+    pub async fn purge(&self, before: Timestamp) -> Result<u64, HistoryFailed> {
+        let mut statement = Statement::new("DELETE FROM ops_job WHERE uid IN (SELECT uid FROM ops_job");
+        let (own, never) = (statement.text(&self.0.cluster), statement.number(NEVER));
+        let before = statement.number(before.as_millisecond());
+        statement
+            .push(&format!(" WHERE cluster_id = {own} AND ended < {before} AND deleted <> {never} LIMIT {BATCH})"));
+        self.change(&statement).await
+    }
+
+    /// Stores requests. One that is there already gets its answer.
+    ///
+    /// # Errors
+    /// Why they are not known to be stored.
+    pub async fn note(&self, rows: &[AuditRow]) -> Result<(), HistoryFailed> {
+        self.prepare().await?;
+        within(ANSWERS_WITHIN, async {
+            let mut transaction = self.0.writes.begin().await?;
+            for row in rows {
+                audited(&self.0.cluster, row).query().execute(&mut *transaction).await?;
+            }
+            Ok(transaction.commit().await?)
+        })
+        .await
+    }
+
+    /// Removes requests from before this time, at most a few hundred. Yields how many.
+    ///
+    /// # Errors
+    /// Why that is not known to be done.
+    pub async fn purge_audit(&self, before: Timestamp) -> Result<u64, HistoryFailed> {
+        let mut statement = Statement::new("DELETE FROM audit WHERE id IN (SELECT id FROM audit");
+        let (own, before) = (statement.text(&self.0.cluster), statement.number(before.as_millisecond()));
+        statement.push(&format!(" WHERE cluster_id = {own} AND time < {before} LIMIT {BATCH})"));
+        self.change(&statement).await
+    }
+
+    async fn change(&self, statement: &Statement) -> Result<u64, HistoryFailed> {
+        self.prepare().await?;
+        let changed = async { Ok(statement.query().execute(&self.0.writes).await?.rows_affected()) };
+        within(ANSWERS_WITHIN, changed).await
+    }
+}
+
+async fn within<T>(limit: Duration, work: impl Future<Output = Result<T, HistoryFailed>>) -> Result<T, HistoryFailed> {
+    let late = |_| HistoryFailed::Down(format!("no answer within {} s", limit.as_secs()));
+    timeout(limit, work).await.map_err(late)?
+}
+
+/// What a connection begins with. A file is written ahead, so that it is read while it is written, and each commit reaches the disk.
+async fn configure(connection: &mut AnyConnection, dialect: Dialect) -> Result<(), sqlx::Error> {
+    if dialect == Dialect::Sqlite {
+        for pragma in ["PRAGMA journal_mode = WAL", "PRAGMA synchronous = FULL"] {
+            connection.execute(pragma).await?;
+        }
+    }
+    Ok(())
+}
+
+async fn store(connection: &mut AnyConnection, cluster: &str, job: &JobSnapshot) -> Result<(), HistoryFailed> {
+    let JobSnapshot { row, revision, spec, status, request } = job;
+    let mut statement = Statement::new("");
+    let words = format!("{}\n{}", row.job_id, row.job_name).to_ascii_lowercase();
+    let texts = [
+        ("uid", &row.uid),
+        ("cluster_id", &cluster.to_owned()),
+        ("job_id", &row.job_id),
+        ("job_name", &row.job_name),
+        ("workspace_id", &row.workspace_id),
+        ("user_id", &row.user_id),
+        ("user_name", &row.user_name),
+        ("type", &row.kind),
+        ("phase", &row.phase),
+        ("job_words", &words),
+        ("user_words", &row.user_name.to_ascii_lowercase()),
+    ];
+    let numbers = [
+        ("created", millis(Some(row.created))),
+        ("started", millis(row.started)),
+        ("ended", millis(row.ended)),
+        ("deleted", millis(row.deleted)),
+        ("timeout", row.timeout),
+        ("revision", *revision),
+    ];
+    let columns: Vec<&str> = texts.iter().map(|(name, _)| *name).chain(numbers.iter().map(|(name, _)| *name)).collect();
+    let mut places: Vec<String> = texts.iter().map(|(_, text)| statement.text(*text)).collect();
+    places.extend(numbers.iter().map(|(_, number)| statement.number(*number)));
+    let never = statement.number(NEVER);
+    let (columns, places, changes) = (columns.join(", "), places.join(", "), changes(&columns));
+    statement.push(&format!(
+        "INSERT INTO ops_job ({columns}) VALUES ({places}) ON CONFLICT (uid) DO UPDATE SET {changes} \
+         WHERE excluded.revision > ops_job.revision AND ops_job.ended = {never}"
+    ));
+    if statement.query().execute(&mut *connection).await?.rows_affected() > 0 {
+        let mut statement = Statement::new("INSERT INTO ops_job_text (uid, spec, status, request) VALUES (");
+        let places =
+            [row.uid.clone(), spec.to_string(), status.to_string(), request.clone()].map(|text| statement.text(text));
+        statement.push(&places.join(", "));
+        statement.push(") ON CONFLICT (uid) DO UPDATE SET spec = excluded.spec, status = excluded.status, request = excluded.request");
+        statement.query().execute(&mut *connection).await?;
+    }
+    if let Some(deleted) = row.deleted {
+        let mut statement = Statement::new("UPDATE ops_job SET deleted = ");
+        let (deleted, uid, never) =
+            (statement.number(millis(Some(deleted))), statement.text(&row.uid), statement.number(NEVER));
+        statement.push(&format!("{deleted} WHERE uid = {uid} AND deleted = {never}"));
+        statement.query().execute(connection).await?;
+    }
+    Ok(())
+}
+
+/// Every column but the first is that of the new row.
+fn changes(columns: &[&str]) -> String {
+    let all: Vec<String> = columns.iter().skip(1).map(|column| format!("{column} = excluded.{column}")).collect();
+    all.join(", ")
+}
+
+fn audited(cluster: &str, row: &AuditRow) -> Statement {
+    let mut statement = Statement::new(
+        "INSERT INTO audit (id, cluster_id, request_id, user_name, user_id, address, verb, job_id, type, code, body, time, status) VALUES (",
+    );
+    let AuditRow { id, request_id, user_name, user_id, address, verb, job_id, kind, code, body, .. } = row;
+    let texts = [id, cluster, request_id, user_name, user_id, address, verb, job_id, kind, code, body];
+    let mut places: Vec<String> = texts.map(|text| statement.text(text)).into();
+    places.extend([row.time.as_millisecond(), i64::from(row.status)].map(|number| statement.number(number)));
+    statement.push(&places.join(", "));
+    statement.push(
+        ") ON CONFLICT (id) DO UPDATE SET job_id = excluded.job_id, type = excluded.type, code = excluded.code, \
+         body = excluded.body, status = excluded.status WHERE audit.status = 0",
+    );
+    statement
+}
+
+fn job_row(row: &AnyRow) -> Result<JobRow, HistoryFailed> {
+    let text = |column: &str| row.try_get::<String, _>(column);
+    let number = |column: &str| row.try_get::<i64, _>(column);
+    Ok(JobRow {
+        uid: text("uid")?,
+        job_id: text("job_id")?,
+        job_name: text("job_name")?,
+        workspace_id: text("workspace_id")?,
+        user_id: text("user_id")?,
+        user_name: text("user_name")?,
+        kind: text("type")?,
+        phase: text("phase")?,
+        created: time(number("created")?).unwrap_or_default(),
+        started: time(number("started")?),
+        ended: time(number("ended")?),
+        deleted: time(number("deleted")?),
+        timeout: number("timeout")?,
+    })
+}
+
+fn json_in(row: &AnyRow, column: &str) -> Result<Value, HistoryFailed> {
+    let text: String = row.try_get(column)?;
+    Ok(serde_json::from_str(&text).unwrap_or_default())
+}
+
+fn gone_job(row: &AnyRow) -> Result<GoneJob, HistoryFailed> {
+    let request: String = row.try_get("request")?;
+    Ok(GoneJob::of(job_row(row)?, json_in(row, "spec")?, json_in(row, "status")?, &request))
+}
+
+/// The last row of a job whose end nobody has seen: it was deleted by now, and if it had not ended it has failed.
+fn lost(gone: &AnyRow, now: Timestamp) -> Result<JobSnapshot, HistoryFailed> {
+    let (revision, request): (i64, String) = (gone.try_get("revision")?, gone.try_get("request")?);
+    let (mut row, spec, status) = (job_row(gone)?, json_in(gone, "spec")?, json_in(gone, "status")?);
+    row.deleted = Some(now);
+    let mut job = JobSnapshot { row, revision, spec, status, request };
+    if job.has_ended() {
+        return Ok(job);
+    }
+    (job.row.phase, job.row.ended) = (Phase::Failed.word().to_owned(), Some(now));
+    job.revision = revision.saturating_add(1);
+    let mut status = OpsStatus::read(&job.status);
+    let why = Why::new("Lost", "its OpsJob was removed while no host saw it");
+    status.enter(Phase::Failed, &why, job.row.started, now);
+    status.revision = job.revision;
+    job.status = status.write();
+    Ok(job)
+}
+
+#[cfg(test)]
+mod tests {
+    use oarlock_bed::postgres::Postgres;
+    use oarlock_core::ops_job::spec::Defaults;
+    use serde_json::json;
+
+    use super::*;
+
+    /// A history of an earlier version.
+    fn of_version(place: HistoryPlace, version: usize) -> History {
+        let history = History::at(place, "local").unwrap();
+        let parts = Arc::into_inner(history.0).unwrap();
+        History(Arc::new(Parts { migrations: parts.migrations.get(..version).unwrap(), ..parts }))
+    }
+
+    fn job() -> JobSnapshot {
+        let document = json!({"metadata": {"name": "j", "uid": "u", "creationTimestamp": "2026-01-01T00:00:00Z",
+            "deletionTimestamp": "2026-01-02T00:00:00Z"}, "spec": {"type": "reboot"},
+            "status": {"phase": "Failed", "revision": 4, "finishedAt": "2026-01-01T00:01:00Z"}});
+        JobSnapshot::of(&document, Defaults::default()).unwrap()
+    }
+
+    /// A job that an earlier version has written is read by this one, and this one's tables are refused by that one.
+    async fn is_upgraded(place: &HistoryPlace) {
+        let first = of_version(place.clone(), 1);
+        first.store(&[job()]).await.unwrap();
+        first.0.reads.close().await;
+        first.0.writes.close().await;
+        drop(first);
+        let newest = History::at(place.clone(), "local").unwrap();
+        assert_eq!(newest.job("j").await.unwrap().unwrap().row, job().row);
+        drop(newest);
+        let failed = of_version(place.clone(), 1).prepare().await.unwrap_err();
+        assert!(matches!(failed, HistoryFailed::Newer { found: 2, known: 1 }) && !failed.may_pass(), "{failed}");
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn tables_of_an_earlier_version_are_upgraded_and_those_of_a_newer_one_are_refused() {
+        let server = Postgres::start().unwrap();
+        is_upgraded(&HistoryPlace::read(&server.url()).unwrap()).await;
+        let folder = std::env::temp_dir().join(format!("oarlock-history-upgrade-{}", std::process::id()));
+        is_upgraded(&HistoryPlace::in_folder(&folder)).await;
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn two_hosts_that_begin_at_once_make_the_tables_once() {
+        let server = Postgres::start().unwrap();
+        let begin = || History::at(HistoryPlace::read(&server.url()).unwrap(), "local").unwrap();
+        let (one, other) = (begin(), begin());
+        let (one, other) = tokio::join!(one.prepare(), other.prepare());
+        assert!(one.is_ok() && other.is_ok(), "{one:?} {other:?}");
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_file_has_one_host() {
+        let folder = std::env::temp_dir().join(format!("oarlock-history-taken-{}", std::process::id()));
+        let begin = || History::at(HistoryPlace::in_folder(&folder), "local").unwrap();
+        let first = begin();
+        first.prepare().await.unwrap();
+        let failed = begin().prepare().await.unwrap_err();
+        assert!(matches!(failed, HistoryFailed::Taken(_)) && !failed.may_pass(), "{failed}");
+        drop(first);
+        begin().prepare().await.unwrap();
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_server_that_stalls_or_is_killed_is_down_and_then_answers_again() {
+        let mut server = Postgres::start().unwrap();
+        let history = History::at(HistoryPlace::read(&server.url()).unwrap(), "local").unwrap();
+        history.store(&[job()]).await.unwrap();
+        let stalls = server
+            .sql_in_background("BEGIN; LOCK TABLE ops_job IN ACCESS EXCLUSIVE MODE; SELECT pg_sleep(60)")
+            .unwrap();
+        server.until("SELECT count(*) FROM pg_locks WHERE mode = 'AccessExclusiveLock' AND granted", "1").unwrap();
+        let failed = history.job("j").await.unwrap_err();
+        assert!(failed.may_pass() && failed.to_string().contains("no answer within 5 s"), "{failed}");
+        drop(stalls);
+        server.kill();
+        let failed = history.job("j").await.unwrap_err();
+        assert!(failed.may_pass() && !failed.to_string().contains(oarlock_bed::postgres::PASSWORD), "{failed}");
+        server.run().unwrap();
+        assert_eq!(history.job("j").await.unwrap().unwrap().row, job().row);
+    }
+}

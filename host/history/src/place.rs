@@ -1,0 +1,99 @@
+//! Where the history is.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
+use url::Url;
+
+/// What means something else in the path of an address.
+const SPECIAL: &AsciiSet = &CONTROLS.add(b' ').add(b'%').add(b'?').add(b'#').add(b'"').add(b'<').add(b'>');
+
+/// Where the history is.
+#[derive(Clone, PartialEq, Eq)]
+pub enum HistoryPlace {
+    /// A file of SQLite.
+    File(PathBuf),
+    /// A database of a PostgreSQL server.
+    Server(Url),
+}
+
+impl HistoryPlace {
+    /// Reads `postgres://USER:PASSWORD@HOST/DATABASE` or `sqlite:PATH`.
+    ///
+    /// # Errors
+    /// What is to be written instead. It shows nothing of a text that may have a password.
+    pub fn read(text: &str) -> Result<Self, String> {
+        let usage = || "write postgres://USER:PASSWORD@HOST/DATABASE or sqlite:PATH".to_owned();
+        if let Some(path) = text.strip_prefix("sqlite:") {
+            return if path.is_empty() { Err(usage()) } else { Ok(Self::File(path.into())) };
+        }
+        let url = Url::parse(text).map_err(|error| format!("{}; it is no address: {error}", usage()))?;
+        let names_database = url.has_host() && url.path().len() > 1;
+        match url.scheme() {
+            "postgres" | "postgresql" if names_database => Ok(Self::Server(url)),
+            _ => Err(usage()),
+        }
+    }
+
+    /// The history of a host with this folder.
+    pub fn in_folder(folder: &Path) -> Self {
+        Self::File(folder.join("history.db"))
+    }
+
+    /// The address that the driver takes.
+    pub(crate) fn address(&self) -> String {
+        match self {
+            Self::Server(url) => url.to_string(),
+            Self::File(path) => {
+                let path = path.to_string_lossy();
+                format!("sqlite:{}?mode=rwc", utf8_percent_encode(&path, SPECIAL))
+            }
+        }
+    }
+}
+
+/// Without the password.
+impl fmt::Display for HistoryPlace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File(path) => write!(f, "{}", path.display()),
+            Self::Server(url) => {
+                let port = url.port().map(|port| format!(":{port}")).unwrap_or_default();
+                write!(f, "postgres://{}{port}{}", url.host_str().unwrap_or_default(), url.path())
+            }
+        }
+    }
+}
+
+/// Without the password.
+impl fmt::Debug for HistoryPlace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_is_a_file_or_a_database_and_shows_no_password() {
+        assert_eq!(HistoryPlace::read("sqlite:/data/a b.db").unwrap(), HistoryPlace::File("/data/a b.db".into()));
+        let server = HistoryPlace::read("postgres://u:hidden@db:5433/oarlock?sslmode=require").unwrap();
+        assert_eq!(server.to_string(), "postgres://db:5433/oarlock");
+        assert!(!format!("{server:?}").contains("hidden"));
+        for wrong in ["", "sqlite:", "mysql://a/b", "postgres://db", "postgres:///x", "db"] {
+            let refused = HistoryPlace::read(wrong).expect_err(wrong);
+            assert!(refused.contains("postgres://USER"), "{wrong}: {refused}");
+        }
+        let hidden = HistoryPlace::read("mysql://u:hidden@h/d").unwrap_err();
+        assert!(!hidden.contains("hidden"), "{hidden}");
+    }
+
+    #[test]
+    fn a_path_is_one_whatever_it_contains() {
+        let address = HistoryPlace::File("/a b/50%/c?d#e".into()).address();
+        assert_eq!(address, "sqlite:/a%20b/50%25/c%3Fd%23e?mode=rwc");
+    }
+}

@@ -1,0 +1,177 @@
+//! The row of a job.
+
+use k8s_openapi::jiff::Timestamp;
+use oarlock_core::child::fields::text;
+use oarlock_core::cluster::scripts::sha256;
+use oarlock_core::ops_job::phases::Phase;
+use oarlock_core::ops_job::spec::Defaults;
+use oarlock_core::ops_job::stored::StoredOps;
+use serde_json::{Map, Value, json};
+
+/// The annotation that says of a job which was made under a key what its request was.
+pub const REQUEST: &str = "oarlock.dev/request";
+/// Sorts as the latest.
+pub(crate) const NEVER: i64 = i64::MAX;
+
+/// What a list says of a job.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct JobRow {
+    /// UID of its OpsJob.
+    pub uid: String,
+    /// Name of its OpsJob.
+    pub job_id: String,
+    /// Its name, as it was sent.
+    pub job_name: String,
+    /// The workspace that it belongs to.
+    pub workspace_id: String,
+    /// Who asked for it, by UID or else by name.
+    pub user_id: String,
+    /// Who asked for it, by name.
+    pub user_name: String,
+    /// Its type.
+    pub kind: String,
+    /// Its phase.
+    pub phase: String,
+    /// When it was made.
+    pub created: Timestamp,
+    /// When it began.
+    pub started: Option<Timestamp>,
+    /// When it ended.
+    pub ended: Option<Timestamp>,
+    /// When it was deleted.
+    pub deleted: Option<Timestamp>,
+    /// Seconds from its creation to its end by force.
+    pub timeout: i64,
+}
+
+/// A job as it is stored.
+#[derive(Clone, Debug, PartialEq)]
+pub struct JobSnapshot {
+    /// What a list says of it.
+    pub row: JobRow,
+    /// How often its status was written.
+    pub revision: i64,
+    /// Its spec.
+    pub spec: Value,
+    /// Its status.
+    pub status: Value,
+    /// The digest of the request that it was made by, if that had a key.
+    pub request: String,
+}
+
+/// A job that is read from its row.
+#[derive(Clone, Debug, PartialEq)]
+pub struct GoneJob {
+    /// What a list says of it.
+    pub row: JobRow,
+    /// Its OpsJob, as it was at last: name, UID, times, the digest of its request, spec and status.
+    pub document: Value,
+}
+
+impl JobSnapshot {
+    /// Of the document of an OpsJob; `None` of what is none.
+    pub fn of(document: &Value, defaults: Defaults) -> Option<Self> {
+        let StoredOps { view, summary, .. } = StoredOps::read(document, defaults)?;
+        let own = |field: &str| document.get(field).filter(|value| value.is_object()).cloned();
+        let row = JobRow {
+            uid: view.uid,
+            job_id: view.name,
+            job_name: summary.job_name,
+            workspace_id: summary.workspace,
+            user_id: summary.user_id,
+            user_name: summary.user_name,
+            kind: summary.kind,
+            phase: view.status.phase.unwrap_or(Phase::Pending).word().to_owned(),
+            created: view.created.unwrap_or_default(),
+            started: view.status.started,
+            ended: view.status.finished,
+            deleted: summary.deleted,
+            timeout: summary.timeout,
+        };
+        let empty = || json!({});
+        Some(Self {
+            revision: view.status.revision,
+            spec: own("spec").unwrap_or_else(empty),
+            status: own("status").unwrap_or_else(empty),
+            request: text(document, &format!("/metadata/annotations/{}", REQUEST.replace('/', "~1")))
+                .unwrap_or_default()
+                .to_owned(),
+            row,
+        })
+    }
+
+    /// True of one that has ended.
+    pub fn has_ended(&self) -> bool {
+        [Phase::Succeeded, Phase::Failed].iter().any(|phase| phase.word() == self.row.phase)
+    }
+
+    /// True where this says more than what was stored with that revision, of one that was deleted or not.
+    pub fn is_news_to(&self, revision: i64, was_deleted: bool) -> bool {
+        self.revision > revision || self.revision == revision && self.row.deleted.is_some() && !was_deleted
+    }
+
+    /// With the digest and the length of scripts and variables in place of them.
+    #[must_use]
+    pub fn redacted(mut self) -> Self {
+        let digest = |value: &Value| {
+            let text = value.as_str().unwrap_or_default();
+            json!(format!("sha256:{} ({} bytes)", sha256(text), text.len()))
+        };
+        if let Some(script) = self.spec.get_mut("entryPoint") {
+            *script = digest(script);
+        }
+        let variables = self.spec.get_mut("env").and_then(Value::as_object_mut);
+        variables.into_iter().flat_map(Map::values_mut).for_each(|value| *value = digest(value));
+        let inputs = self.spec.get_mut("inputs").and_then(Value::as_array_mut).into_iter().flatten();
+        let is_script =
+            |input: &&mut Value| text(input, "/name").is_some_and(|name| name.trim().eq_ignore_ascii_case("script"));
+        for input in inputs.filter(is_script) {
+            input["value"] = digest(&input["value"]);
+        }
+        self
+    }
+}
+
+impl GoneJob {
+    /// Puts an OpsJob together from its row.
+    pub(crate) fn of(row: JobRow, spec: Value, status: Value, request: &str) -> Self {
+        let deleted = row.deleted.map(|time| ("deletionTimestamp".to_owned(), json!(time.to_string())));
+        let request = (!request.is_empty()).then(|| ("annotations".to_owned(), json!({REQUEST: request})));
+        let created = ("creationTimestamp".to_owned(), json!(row.created.to_string()));
+        let names = [("name", &row.job_id), ("uid", &row.uid)].map(|(field, value)| (field.to_owned(), json!(value)));
+        let metadata: Map<String, Value> = names.into_iter().chain([created]).chain(deleted).chain(request).collect();
+        Self { document: json!({"metadata": metadata, "spec": spec, "status": status}), row }
+    }
+}
+
+/// A time as a number that sorts: milliseconds of its second, since no list shows less.
+pub(crate) fn millis(time: Option<Timestamp>) -> i64 {
+    time.map_or(NEVER, |time| time.as_second().saturating_mul(1_000))
+}
+
+pub(crate) fn time(millis: i64) -> Option<Timestamp> {
+    (millis != NEVER).then(|| Timestamp::from_millisecond(millis).ok()).flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scripts_and_variables_are_kept_as_their_digests_where_that_is_asked_for() {
+        let document = json!({"metadata": {"name": "j", "uid": "u"}, "spec": {"type": "preflight", "entryPoint": "c2VjcmV0",
+            "env": {"A": "secret"}, "inputs": [{"name": "Script", "value": "secret"}, {"name": "label", "value": "l"}]}});
+        let redacted = JobSnapshot::of(&document, Defaults::default()).unwrap().redacted().spec;
+        assert!(!redacted.to_string().contains("secret") && !redacted.to_string().contains("c2VjcmV0"), "{redacted}");
+        assert_eq!(redacted["inputs"][1]["value"], "l");
+        assert!(redacted["env"]["A"].as_str().unwrap().ends_with("(6 bytes)"), "{redacted}");
+    }
+
+    #[test]
+    fn a_job_is_read_from_its_row_as_it_was() {
+        let document = json!({"metadata": {"name": "j", "uid": "u", "creationTimestamp": "2026-01-01T00:00:00Z",
+            "annotations": {"oarlock.dev/request": "r"}}, "spec": {"type": "reboot", "jobName": "J"}, "status": {"phase": "Failed", "finishedAt": "2026-01-01T00:00:09Z"}});
+        let JobSnapshot { row, spec, status, request, .. } = JobSnapshot::of(&document, Defaults::default()).unwrap();
+        assert_eq!(GoneJob::of(row, spec, status, &request).document, document);
+    }
+}

@@ -1,0 +1,195 @@
+//! A real PostgreSQL, as the machine's packages have it.
+//!
+//! Takes nothing; yields a server on the loopback interface with an empty database and a password, in a folder of its own. It ends with
+//! the value that is returned. Its programs refuse to run as root, so for root they run as the user of the package.
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail};
+use rustix::fs::{Gid, Uid, chown};
+
+use crate::children::Child;
+use crate::workplace::{Workplace, free_port};
+
+/// Its password. Tests look for it where it must not be.
+pub const PASSWORD: &str = "history-password-of-tests";
+/// How long it may take until it answers.
+const READY_WITHIN: Duration = Duration::from_secs(60);
+
+/// A running server. Dropping it ends its processes.
+#[derive(Debug)]
+pub struct Postgres {
+    process: Option<Child>,
+    programs: PathBuf,
+    port: u16,
+    place: Workplace,
+}
+
+impl Postgres {
+    /// Starts one, and waits until it answers.
+    ///
+    /// # Errors
+    /// Fails if the package is not there, or if the server does not become ready; the message then has the end of its log.
+    pub fn start() -> anyhow::Result<Self> {
+        let programs = controlplane::postgres()?;
+        let mut server = Self { process: None, programs, port: free_port()?, place: Workplace::new()? };
+        server.place.write("password", PASSWORD)?;
+        let data = server.data();
+        std::fs::create_dir(&data).with_context(|| format!("cannot create {}", data.display()))?;
+        if let Some((user, group)) = package_user() {
+            for path in [server.place.path(), &data] {
+                chown(path, Some(user), Some(group)).with_context(|| format!("cannot give {} away", path.display()))?;
+            }
+        }
+        let mut init = server.command("initdb");
+        init.arg("-D").arg(&data).args([
+            "-U",
+            "oarlock",
+            "-A",
+            "scram-sha-256",
+            "-E",
+            "UTF8",
+            "--locale=C",
+            "--no-sync",
+        ]);
+        init.arg(format!("--pwfile={}", server.place.path().join("password").display()));
+        let said = init.output().context("cannot run initdb")?;
+        if !said.status.success() {
+            bail!("initdb ended with {}: {}", said.status, String::from_utf8_lossy(&said.stderr));
+        }
+        server.run()?;
+        Ok(server)
+    }
+
+    /// The address of its first database, with the password.
+    #[must_use]
+    pub fn url(&self) -> String {
+        self.url_of("postgres")
+    }
+
+    /// The address of a new and empty database, with the password.
+    ///
+    /// # Errors
+    /// What it says instead.
+    pub fn database(&self) -> anyhow::Result<String> {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let name = format!("of_test_{}", NEXT.fetch_add(1, Ordering::Relaxed));
+        self.sql(&format!("CREATE DATABASE {name}"))?;
+        Ok(self.url_of(&name))
+    }
+
+    fn url_of(&self, database: &str) -> String {
+        format!("postgres://oarlock:{PASSWORD}@127.0.0.1:{}/{database}", self.port)
+    }
+
+    fn psql(&self, statement: &str) -> Command {
+        let mut command = Command::new(self.programs.join("psql"));
+        command.args(["-At", "-d", &self.url(), "-c", statement]);
+        command
+    }
+
+    /// Runs SQL that takes its time, until what this yields is dropped.
+    ///
+    /// # Errors
+    /// Fails if it cannot be run.
+    pub fn sql_in_background(&self, statement: &str) -> anyhow::Result<Child> {
+        Child::spawn("psql", self.psql(statement), self.place.path().join("psql.log"))
+    }
+
+    /// Waits until SQL says this.
+    ///
+    /// # Errors
+    /// What it said at last.
+    pub fn until(&self, statement: &str, wanted: &str) -> anyhow::Result<()> {
+        let began = Instant::now();
+        loop {
+            let said = self.sql(statement)?;
+            if said == wanted {
+                return Ok(());
+            }
+            if began.elapsed() > READY_WITHIN {
+                bail!("{statement}: {said}");
+            }
+            pause();
+        }
+    }
+
+    /// Runs SQL as its owner. Yields what it says.
+    ///
+    /// # Errors
+    /// What it says instead.
+    pub fn sql(&self, statement: &str) -> anyhow::Result<String> {
+        let output = self.psql(statement).output().context("cannot run psql")?;
+        if !output.status.success() {
+            bail!("{}", String::from_utf8_lossy(&output.stderr));
+        }
+        Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    }
+
+    /// Kills it, as a crash would. What it has acknowledged is on its disk.
+    pub fn kill(&mut self) {
+        self.process = None;
+    }
+
+    /// Starts it again, on the same port and data.
+    ///
+    /// # Errors
+    /// Fails if it does not become ready; the message has the end of its log.
+    pub fn run(&mut self) -> anyhow::Result<()> {
+        let began = Instant::now();
+        let mut process = self.spawn()?;
+        while began.elapsed() < READY_WITHIN {
+            if self.sql("SELECT 1").is_ok() {
+                self.process = Some(process);
+                return Ok(());
+            }
+            // After a crash, the processes of the server before may hold its memory for a moment.
+            if process.ended()?.is_some() {
+                process = self.spawn()?;
+            }
+            pause();
+        }
+        bail!("PostgreSQL was not ready within {} s:\n{}", READY_WITHIN.as_secs(), process.tail(20))
+    }
+
+    fn spawn(&self) -> anyhow::Result<Child> {
+        let mut command = self.command("postgres");
+        command.arg("-D").arg(self.data()).args(["-p", &self.port.to_string(), "-c", "listen_addresses=127.0.0.1"]);
+        command.args(["-c", "unix_socket_directories=", "-c", "max_connections=50", "-c", "shared_buffers=64MB"]);
+        Child::spawn("postgres", command, self.place.path().join("postgres.log"))
+    }
+
+    fn data(&self) -> PathBuf {
+        self.place.path().join("postgres")
+    }
+
+    /// One of its programs, as somebody who may run it.
+    fn command(&self, program: &str) -> Command {
+        let program = self.programs.join(program);
+        if package_user().is_none() {
+            return Command::new(program);
+        }
+        let mut command = Command::new("setpriv");
+        // Who changes his user is not killed with his parent any more, unless he asks for it.
+        command.args(["--reuid=postgres", "--regid=postgres", "--clear-groups", "--pdeathsig=KILL"]).arg(program);
+        command
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "another process is waited for, which tells nobody")]
+fn pause() {
+    std::thread::sleep(Duration::from_millis(50));
+}
+
+/// The user of the package, where this process is root.
+fn package_user() -> Option<(Uid, Gid)> {
+    rustix::process::getuid().is_root().then(|| {
+        let users = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
+        let line = users.lines().find_map(|line| line.strip_prefix("postgres:"))?.to_owned();
+        let mut numbers = line.split(':').skip(1).map(|field| field.parse::<u32>().ok());
+        Some((Uid::from_raw(numbers.next()??), Gid::from_raw(numbers.next()??)))
+    })?
+}
