@@ -10,6 +10,7 @@ mod demo;
 mod dev;
 mod exports;
 mod graph;
+mod history;
 mod host;
 #[cfg(feature = "dev")]
 mod in_memory;

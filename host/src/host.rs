@@ -126,9 +126,10 @@ impl Host {
             ("plugins", plugins_probe(plugins.clone())),
         ];
         let metrics = Arc::new(Metrics::new(cluster.requests()));
+        place.recorder.iter().for_each(|recorder| metrics.shows_history(recorder));
         let ports = Arc::new(Ports::new(cluster, plugins, metrics));
         let flows = Flows::watch(ports.cluster.clone());
-        let ops = Ops::watch(ports.cluster.clone(), Defaults::default());
+        let ops = Ops::watch(ports.cluster.clone(), Defaults::default(), place.tap());
         let health = Health::of(ready, ports.heart.clone());
         let health = Arc::new(health.with_optional(vec![("flows", flows_probe(flows.clone()))]));
         let controller = Controller::new(ports.clone(), events).resync_every(resync).with_flows(flows);

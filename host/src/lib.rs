@@ -8,6 +8,7 @@ pub mod commands;
 pub mod controller;
 mod flows;
 pub mod health;
+pub mod history;
 pub mod host;
 pub mod images;
 mod lead;

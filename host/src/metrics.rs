@@ -31,6 +31,7 @@ use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 use tokio::sync::watch;
 
+use crate::history::Recorder;
 use crate::metrics::at_scrape::{ApiRequests, Port, Sources, Writes};
 use crate::metrics::flows::FlowMetrics;
 use crate::metrics::ops::OpsMetrics;
@@ -334,6 +335,11 @@ impl Metrics {
     /// Shows the watches and the writes of flows at each scrape.
     pub fn shows_flows(&self, flows: &Flows) {
         let _known = self.sources.flows.set(flows.clone()).is_err();
+    }
+
+    /// Shows how far the history is behind at each scrape.
+    pub fn shows_history(&self, recorder: &Recorder) {
+        let _known = self.sources.recorder.set(recorder.clone()).is_err();
     }
 
     /// Sets the lengths of the queues: rounds that run, rounds that are due, and entries that wait to be sent.

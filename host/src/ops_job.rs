@@ -15,7 +15,9 @@ use oarlock_core::ops_job::events::events;
 use oarlock_core::ops_job::holders::Holders;
 use oarlock_core::ops_job::outcomes::{JobFile, Outcomes, StoredFile, log_file, report, report_file};
 use oarlock_core::ops_job::phases::OpsStatus;
-use oarlock_core::ops_job::plan::{Attempt, Found, OpsNeed, OpsObservation, OpsPlan, RESOLVED, plan, with_refusal};
+use oarlock_core::ops_job::plan::{
+    Attempt, Found, OpsNeed, OpsObservation, OpsPlan, RESOLVED, RowState, plan, with_refusal,
+};
 use oarlock_core::ops_job::spec::{OpsSpec, OpsType};
 use oarlock_core::ops_job::stored::StoredOps;
 use oarlock_core::ops_job::targets::Here;
@@ -23,10 +25,11 @@ use oarlock_core::ops_job::view::OpsChild;
 use oarlock_core::ops_job::workload::name_of;
 use oarlock_kube::ReadFailed;
 use oarlock_kube::lease::Fence;
-use oarlock_kube::ops::Ops;
+use oarlock_kube::ops::{Ops, OpsTap};
 use parking_lot::Mutex;
 use tokio::time::{Duration, Instant, sleep};
 
+use crate::history::{Leading, Recorder};
 use crate::images::ExportRegistry;
 use crate::logs::{LogFileOf, Logs, MadeFile};
 use crate::manifests::HOST_NAMESPACE;
@@ -40,7 +43,7 @@ use crate::status_pace::{Pace, Together};
 const READ_AGAIN: Duration = Duration::from_secs(1);
 
 /// Where a host runs.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct HostPlace {
     /// The id of its cluster.
     pub cluster: String,
@@ -50,6 +53,8 @@ pub struct HostPlace {
     pub artefacts: Option<Artefacts>,
     /// The registry to which they export images, where it was given one.
     pub exports: Option<ExportRegistry>,
+    /// What writes the history, where it was given one.
+    pub recorder: Option<Recorder>,
 }
 
 /// What all rounds of one term share.
@@ -61,6 +66,8 @@ pub(crate) struct OpsTerm {
     logs: Option<Logs>,
     holders: Mutex<Holders>,
     together: Together<ObjectKey>,
+    /// The history is written as long as it lasts.
+    _writes: Option<Leading>,
 }
 
 /// What a term remembers of a job between two rounds.
@@ -85,7 +92,17 @@ pub(crate) const SYSTEM_NAMESPACES: [&str; 3] = ["kube-system", HOST_NAMESPACE, 
 
 impl Default for HostPlace {
     fn default() -> Self {
-        Self { cluster: "local".to_owned(), node: None, artefacts: None, exports: None }
+        Self { cluster: "local".to_owned(), node: None, artefacts: None, exports: None, recorder: None }
+    }
+}
+
+impl HostPlace {
+    /// Who hears of OpsJobs.
+    pub fn tap(&self) -> Arc<dyn OpsTap> {
+        match &self.recorder {
+            Some(recorder) => Arc::new(recorder.clone()),
+            None => Arc::new(()),
+        }
     }
 }
 
@@ -93,7 +110,8 @@ impl OpsTerm {
     /// The term that `fence` stands for.
     pub(crate) fn begin(ops: Ops, place: HostPlace, fence: Fence, ports: &Ports) -> Self {
         let (metrics, logs) = (ports.metrics.clone(), ports.logs.get().cloned());
-        Self { ops, fence, place, metrics, logs, holders: Mutex::default(), together: Together::default() }
+        let _writes = place.recorder.as_ref().map(|recorder| recorder.lead(ops.clone()));
+        Self { ops, fence, place, metrics, logs, holders: Mutex::default(), together: Together::default(), _writes }
     }
 }
 
@@ -107,6 +125,7 @@ impl Reconcile for OpsTerm {
             tracing::warn!(error = failed.message, "failed to list the OpsJobs; trying again");
             sleep(READ_AGAIN).await;
         }
+        self.place.recorder.iter().for_each(Recorder::has_seen_all);
         let mut jobs = self.ops.cache().jobs();
         // Of two that say so, the older one has a target.
         jobs.sort_by_cached_key(|job| (job.view.created, job.view.name.clone()));
@@ -270,6 +289,7 @@ impl OpsTerm {
                 (Some(MadeFile::Over(Err(why))), _) => JobFile::Lost(why),
             },
             exports: self.place.exports.is_some(),
+            recorded: self.place.recorder.as_ref().map_or(RowState::NotKept, |recorder| recorder.recorded(&job.view)),
             here: Here { cluster: &self.place.cluster, node: self.place.node.as_deref() },
             now: self.now(),
         };

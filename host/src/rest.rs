@@ -103,6 +103,7 @@ impl OfHost {
                 _ => service(&plugins, asked),
             }),
             artefacts: place.artefacts,
+            history: place.recorder.map(|recorder| recorder.history().clone()),
             namespace,
             audience: args.rest_audience.clone(),
             takes_cluster_tokens: args.rest_cluster_tokens,

@@ -4,6 +4,8 @@ pub(crate) mod cache;
 mod lookups;
 mod port;
 pub(crate) mod sinks;
+mod tap;
 
 pub use cache::OpsCache;
 pub use port::Ops;
+pub use tap::OpsTap;

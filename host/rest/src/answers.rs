@@ -7,6 +7,7 @@ use oarlock_core::child::fields::{at, flag, list, number, object, text};
 use oarlock_core::ops_job::phases::Phase;
 use oarlock_core::ops_job::spec::{Defaults, OpsType};
 use oarlock_core::ops_job::stored::StoredOps;
+use oarlock_history::JobRow;
 use serde::Serialize;
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
@@ -187,6 +188,29 @@ impl Item {
             timeout_second: summary.timeout,
             created: view.created.unwrap_or_default(),
             uid: view.uid.clone(),
+        }
+    }
+}
+
+impl Item {
+    /// Of a row of the history.
+    pub(crate) fn of_row(row: JobRow, cluster: &str) -> Self {
+        Self {
+            cluster_id: cluster.to_owned(),
+            creation_time: shown(Some(row.created)),
+            start_time: shown(row.started),
+            end_time: shown(row.ended),
+            deletion_time: shown(row.deleted),
+            timeout_second: row.timeout,
+            created: row.created,
+            job_id: row.job_id,
+            job_name: row.job_name,
+            workspace_id: row.workspace_id,
+            user_id: row.user_id,
+            user_name: row.user_name,
+            kind: row.kind,
+            phase: row.phase,
+            uid: row.uid,
         }
     }
 }

@@ -1,11 +1,40 @@
-//! One line of the log for each request that would change something. Source: docs/opsjob-rest.md 8.
+//! One line of the log, and one row of the history, for each request that would change something. Source: docs/opsjob-rest.md 8.
 
+use std::sync::Arc;
+
+use k8s_openapi::jiff::Timestamp;
 use oarlock_core::cluster::scripts::sha256;
 use oarlock_core::ops_job::body::Body;
+use oarlock_history::AuditRow;
 use serde_json::{Map, Value, json};
+
+use crate::caller::Caller;
 
 /// Most bytes of a body that a line has.
 const BODY: usize = 8 * 1024;
+
+/// Who asks for what, as far as that is known before it is looked at.
+#[derive(Clone, Debug)]
+pub(crate) struct Asked {
+    /// Its own id: that of the request is its client's choice.
+    pub(crate) id: String,
+    pub(crate) time: Timestamp,
+    pub(crate) request_id: String,
+    pub(crate) caller: Arc<Caller>,
+    pub(crate) address: String,
+    pub(crate) verb: String,
+}
+
+impl Asked {
+    /// Its row while it has no answer.
+    pub(crate) fn row(&self, noted: &Noted) -> AuditRow {
+        let Self { id, time, request_id, caller, address, verb } = self.clone();
+        let Noted { job, kind, body } = noted.clone();
+        let (user_name, user_id) = (caller.name.clone(), caller.uid.clone());
+        let (status, code) = (0, String::new());
+        AuditRow { id, time, request_id, user_name, user_id, address, verb, job_id: job, kind, status, code, body }
+    }
+}
 
 /// What a handler knows of its request, for the line.
 #[derive(Clone, Debug, Default)]

@@ -3,30 +3,32 @@
 use std::collections::HashMap;
 
 use http::HeaderMap;
+use k8s_openapi::jiff::SignedDuration;
 use kube::api::{DynamicObject, PostParams};
 use oarlock_core::ops_job::body::{Body, FieldValidation};
 use oarlock_core::ops_job::child::{API_VERSION, OPS_KIND};
 use oarlock_core::ops_job::job_id::{bytes_of_key, job_id};
-use oarlock_core::ops_job::plan::Found;
+use oarlock_core::ops_job::plan::{Found, HISTORY};
 use oarlock_core::ops_job::refusal::{Code, OpsRefusal};
 use oarlock_core::ops_job::summary::OpsSummary;
 use oarlock_core::ops_job::targets::Here;
 use oarlock_core::ops_job::verdict::{Facts, NewJob, OpsVerdict, RequestNeed, verdict};
 use oarlock_core::ops_job::workload::WorkloadName;
+use oarlock_history::REQUEST;
 use ring::rand::{SecureRandom as _, SystemRandom};
 use serde_json::{Value, json};
 
 use crate::Parts;
 use crate::caller::Caller;
-use crate::errors::{of_read, of_request};
+use crate::errors::{of_history, of_read, of_request};
 use crate::query::given;
 use crate::reservations::Reservation;
 use crate::workloads::candidates;
 
-/// Says of a job that was made under a key what its request was.
-const DIGEST: &str = "oarlock.dev/request";
 /// How often an id is drawn.
 const DRAWS: usize = 5;
+/// For how long a job that is gone is the one of its key.
+const KEY_KEPT: SignedDuration = SignedDuration::from_hours(24);
 /// Longest key of a request.
 const KEY: usize = 64;
 
@@ -136,10 +138,18 @@ impl<'a> CreateRequest<'a> {
     /// True where the same request has made the job of this id before.
     async fn was_made(&self, id: &str, digest: &str) -> Result<bool, OpsRefusal> {
         let stored = self.parts.jobs().get_opt(id).await.map_err(|error| of_request(&error, "read the OpsJob"))?;
-        let Some(stored) = stored else { return Ok(false) };
-        let is_same =
-            stored.metadata.annotations.as_ref().and_then(|all| all.get(DIGEST)).is_some_and(|own| own == digest);
-        let document = serde_json::to_value(&stored).unwrap_or_default();
+        let document = match (stored, &self.parts.history) {
+            (Some(stored), _) => serde_json::to_value(&stored).unwrap_or_default(),
+            (None, None) => return Ok(false),
+            (None, Some(history)) => {
+                let gone = history.job(id).await.map_err(|failed| of_history(&failed))?;
+                let since = self.parts.now().checked_sub(KEY_KEPT).unwrap_or_default();
+                let Some(gone) = gone.filter(|gone| gone.row.created > since) else { return Ok(false) };
+                gone.document
+            }
+        };
+        let annotations = document.pointer("/metadata/annotations");
+        let is_same = annotations.and_then(|all| all.get(REQUEST)).is_some_and(|own| own == digest);
         if is_same && OpsSummary::read(&document).is_of(self.caller.id(), &self.caller.name) {
             return Ok(true);
         }
@@ -205,10 +215,12 @@ impl<'a> CreateRequest<'a> {
         spec.extend(
             job.resolved.fields(job.workspace.as_deref()).into_iter().map(|(field, value)| (field.to_owned(), value)),
         );
-        let annotations = self.how.key.as_ref().map(|_| (DIGEST.to_owned(), json!(digest)));
+        let annotations = self.how.key.as_ref().map(|_| (REQUEST.to_owned(), json!(digest)));
         let annotations: HashMap<String, Value> = annotations.into_iter().collect();
+        // From its first moment on, so that whoever has its id can read it for as long as jobs are kept.
+        let finalizers: Vec<&str> = self.parts.history.iter().map(|_| HISTORY).collect();
         let document = json!({"apiVersion": API_VERSION, "kind": OPS_KIND,
-            "metadata": {"name": id, "annotations": annotations}, "spec": spec});
+            "metadata": {"name": id, "annotations": annotations, "finalizers": finalizers}, "spec": spec});
         let document: DynamicObject = serde_json::from_value(document).map_err(kube::Error::SerdeError)?;
         let made = self.parts.jobs().create(&PostParams::default(), &document).await?;
         // The next request sees it at once.

@@ -3,6 +3,7 @@
 use axum::body::Body;
 use http::{HeaderValue, Response, header};
 use oarlock_core::ops_job::refusal::{Code, OpsRefusal};
+use oarlock_history::HistoryFailed;
 use oarlock_kube::ReadFailed;
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -61,6 +62,11 @@ pub(crate) fn with_body(response: Response<Body>) -> Response<Body> {
 pub(crate) fn of_read(failed: &ReadFailed) -> OpsRefusal {
     let refusal = OpsRefusal::new(Code::Unreachable, failed.message.clone());
     refusal.after(failed.retry_after.map_or(1, u64::from))
+}
+
+/// What is said where the history has no answer.
+pub(crate) fn of_history(failed: &HistoryFailed) -> OpsRefusal {
+    OpsRefusal::new(Code::Unreachable, failed.to_string()).after(1)
 }
 
 /// What is said where the API server refuses or does not answer a request of the host, which tried to do this.

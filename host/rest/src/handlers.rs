@@ -13,12 +13,13 @@ use oarlock_core::ops_job::access::Access;
 use oarlock_core::ops_job::body::Body;
 use oarlock_core::ops_job::refusal::{Code, OpsRefusal};
 use oarlock_core::ops_job::spec::OpsType;
+use oarlock_history::Viewer;
 use serde::Serialize;
 use serde_json::json;
 use tokio::time::timeout;
 
 use crate::answers::{Created, Item, JobAnswer, Page, Rehearsed, SkippedItem, TargetItem};
-use crate::audit::Noted;
+use crate::audit::{Asked, Noted};
 use crate::caller::Caller;
 use crate::create::{CreateRequest, How, Made};
 use crate::errors::{self, of_request};
@@ -84,6 +85,9 @@ async fn make(
     let how = How::read(head.uri.query(), &head.headers)?;
     let body = Body::read(&bytes, how.mode, parts.ops.defaults())?;
     *noted = Noted::of_body(&body);
+    if let Some((audit, asked)) = parts.audit.as_ref().zip(head.extensions.get::<Asked>()) {
+        audit.begin(asked.row(noted)).await?;
+    }
     let made = CreateRequest { parts, caller, body: &body, how: &how }.make().await?;
     let (mut answer, ignored) = match made {
         Made::Job(id, ignored) => {
@@ -99,12 +103,7 @@ async fn make(
             (json_of(&CreatedOrRehearsed::Rehearsed(rehearsed)), job.ignored)
         }
     };
-    let warnings = ignored.iter().map(|message| format!("299 - {}", json!(message)));
-    // What has no place in a header is no header.
-    let warnings = warnings.filter_map(|text| HeaderValue::try_from(text).ok());
-    for warning in warnings {
-        answer.headers_mut().append(header::WARNING, warning);
-    }
+    warn(&mut answer, ignored);
     Ok(answer)
 }
 
@@ -157,13 +156,45 @@ async fn page(parts: &Parts, caller: &Caller, uri: &Uri) -> Result<Answer, OpsRe
             types.push(kind.word());
         }
     }
+    let seen = match sees_all {
+        true => Viewer::All,
+        false => Viewer::Some {
+            kinds: types.iter().map(|kind| (*kind).to_owned()).collect(),
+            user_id: caller.id().to_owned(),
+            user_name: caller.name.clone(),
+        },
+    };
     let jobs = parts.ops.cache().jobs();
     let sees = |job: &oarlock_core::ops_job::stored::StoredOps| {
         sees_all || types.contains(&job.summary.kind.as_str()) || job.summary.is_of(caller.id(), &caller.name)
     };
-    let seen = jobs.iter().filter(|job| sees(job)).map(|job| Item::of(job, &parts.cluster));
-    let (total_count, items) = query.page(seen);
-    Ok(json_of(&Page { total_count, items }))
+    let live = query.taken(jobs.iter().filter(|job| sees(job)).map(|job| Item::of(job, &parts.cluster)));
+    let gone = parts.history.as_ref().zip(query.rows(&parts.cluster, live.len()));
+    let Some((history, window)) = gone else {
+        let (total_count, items) = (live.len(), query.page(live, Vec::new(), 0));
+        return Ok(json_of(&Page { total_count, items }));
+    };
+    // A row of a job that lives says less than the cluster.
+    let uids: Vec<&str> = jobs.iter().map(|job| job.view.uid.as_str()).collect();
+    let (rows, warning) = match history.page(&query.filter(seen), &uids, &window).await {
+        Ok((count, rows)) => ((count, rows), None),
+        Err(failed) => ((0, Vec::new()), Some(format!("jobs that are gone are missing: {failed}"))),
+    };
+    let (count, rows) = rows;
+    let rows = rows.into_iter().map(|row| Item::of_row(row, &parts.cluster)).collect();
+    let total_count = live.len().saturating_add(count);
+    let mut answer = json_of(&Page { total_count, items: query.page(live, rows, window.offset) });
+    warn(&mut answer, warning);
+    Ok(answer)
+}
+
+/// Says things beside an answer.
+fn warn(answer: &mut Answer, messages: impl IntoIterator<Item = String>) {
+    let warnings = messages.into_iter().map(|message| format!("299 - {}", json!(message)));
+    // What has no place in a header is no header.
+    for warning in warnings.filter_map(|text| HeaderValue::try_from(text).ok()) {
+        answer.headers_mut().append(header::WARNING, warning);
+    }
 }
 
 /// Reads a job.
@@ -208,7 +239,7 @@ pub(crate) async fn stop(
 
 async fn end(parts: &Parts, caller: &Caller, id: &str) -> Result<Answer, OpsRefusal> {
     let visible = parts.changeable(caller, id, "update").await?;
-    if visible.job.view.status.has_ended() {
+    if visible.is_gone || visible.job.view.status.has_ended() {
         return Ok(HttpBody::empty().into_response());
     }
     let patch = json!({"metadata": {"uid": visible.job.view.uid}, "spec": {"stop": true}});
@@ -254,6 +285,9 @@ pub(crate) async fn delete(
 
 async fn remove(parts: &Parts, caller: &Caller, id: &str) -> Result<Answer, OpsRefusal> {
     let visible = parts.changeable(caller, id, "delete").await?;
+    if visible.is_gone {
+        return Ok(HttpBody::empty().into_response());
+    }
     let uid = Some(visible.job.view.uid.clone());
     let params = DeleteParams::default().preconditions(Preconditions { uid, resource_version: None });
     match parts.jobs().delete(id, &params).await {

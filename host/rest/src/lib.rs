@@ -6,6 +6,7 @@
 mod answers;
 mod artefacts;
 mod audit;
+mod audit_log;
 mod caller;
 mod create;
 mod errors;
@@ -32,10 +33,12 @@ use oarlock_core::ops_job::child::{API_VERSION, OPS_KIND};
 use oarlock_core::ops_job::refusal::OpsRefusal;
 use oarlock_core::ops_job::spec::OpsSpec;
 use oarlock_core::ops_job::verdict::Service;
+use oarlock_history::History;
 use oarlock_kube::ops::Ops;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
+use crate::audit_log::AuditLog;
 pub use crate::caller::Caller;
 use crate::caller::Callers;
 use crate::errors::{of_read, of_request};
@@ -70,6 +73,8 @@ pub struct RestOptions {
     pub service: ServiceOf,
     /// The files that jobs leave.
     pub artefacts: Option<Artefacts>,
+    /// What is known of jobs that are gone.
+    pub history: Option<History>,
     /// The host's namespace, where the key of signatures is.
     pub namespace: String,
     /// The audience of tokens.
@@ -96,6 +101,8 @@ struct Parts {
     system: &'static [&'static str],
     service: ServiceOf,
     artefacts: Option<Artefacts>,
+    history: Option<History>,
+    audit: Option<AuditLog>,
     url_ttl: Duration,
     callers: Callers,
     rights: Rights,
@@ -107,9 +114,9 @@ struct Parts {
 }
 
 impl Rest {
-    /// An API that is ready to be served.
+    /// An API that is ready to be served. To be made where tasks can be spawned.
     pub fn new(options: RestOptions) -> Self {
-        let RestOptions { client, ops, cluster, node, system, service, artefacts, .. } = options;
+        let RestOptions { client, ops, cluster, node, system, service, artefacts, history, .. } = options;
         Self(Arc::new(Parts {
             callers: Callers::new(client.clone(), options.audience, options.takes_cluster_tokens),
             rights: Rights::new(client.clone()),
@@ -124,6 +131,8 @@ impl Rest {
             system,
             service,
             artefacts,
+            audit: history.clone().map(AuditLog::of),
+            history,
             url_ttl: options.url_ttl,
         }))
     }

@@ -9,6 +9,7 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use oarlock_core::ops_job::phases::Phase;
 use oarlock_core::ops_job::refusal::OpsRefusal;
 use oarlock_core::ops_job::spec::OpsType;
+use oarlock_history::{JobFilter, SortKey, Viewer, Window};
 
 use crate::answers::Item;
 
@@ -18,23 +19,23 @@ const MOST: usize = 10_000;
 /// How far back a list looks unless it is told.
 const BACK: SignedDuration = SignedDuration::from_hours(720);
 /// What a list may be sorted by.
-const SORTS: [&str; 16] = [
-    "jobId",
-    "jobName",
-    "clusterId",
-    "workspaceId",
-    "userId",
-    "userName",
-    "type",
-    "phase",
-    "creationTime",
-    "startTime",
-    "endTime",
-    "deletionTime",
-    "timeoutSecond",
-    "cluster",
-    "workspace",
-    "timeout",
+const SORTS: [(&str, SortKey); 16] = [
+    ("jobId", SortKey::JobId),
+    ("jobName", SortKey::JobName),
+    ("clusterId", SortKey::Cluster),
+    ("workspaceId", SortKey::Workspace),
+    ("userId", SortKey::UserId),
+    ("userName", SortKey::UserName),
+    ("type", SortKey::Kind),
+    ("phase", SortKey::Phase),
+    ("creationTime", SortKey::Created),
+    ("startTime", SortKey::Started),
+    ("endTime", SortKey::Ended),
+    ("deletionTime", SortKey::Deleted),
+    ("timeoutSecond", SortKey::Timeout),
+    ("cluster", SortKey::Cluster),
+    ("workspace", SortKey::Workspace),
+    ("timeout", SortKey::Timeout),
 ];
 
 /// What is asked for.
@@ -42,7 +43,7 @@ const SORTS: [&str; 16] = [
 pub(crate) struct ListQuery {
     offset: usize,
     limit: usize,
-    sort_by: &'static str,
+    sort_by: SortKey,
     is_ascending: bool,
     since: Timestamp,
     until: Timestamp,
@@ -102,9 +103,9 @@ impl ListQuery {
             return Err(OpsRefusal::bad("since: it is later than until"));
         }
         let sort_by = take("sortBy").unwrap_or_else(|| "creationTime".to_owned());
-        let of_sort = SORTS.iter().find(|sort| sort.eq_ignore_ascii_case(&sort_by));
-        let Some(sort_by) = of_sort else {
-            return Err(OpsRefusal::bad(format!("sortBy: one of {}", SORTS.join(", "))));
+        let of_sort = SORTS.iter().find(|(word, _)| word.eq_ignore_ascii_case(&sort_by));
+        let Some((_, sort_by)) = of_sort.copied() else {
+            return Err(OpsRefusal::bad(format!("sortBy: one of {}", SORTS.map(|(word, _)| word).join(", "))));
         };
         let limit = take("limit").map(|text| count("limit", &text, MOST)).transpose()?.unwrap_or(0);
         Ok(Self {
@@ -127,15 +128,44 @@ impl ListQuery {
         })
     }
 
-    /// The items of a page, and how many there are in all.
-    pub(crate) fn page(&self, items: impl Iterator<Item = Item>) -> (usize, Vec<Item>) {
-        let mut items: Vec<Item> = items.filter(|item| self.takes(item)).collect();
+    /// Those of these jobs that are asked for.
+    pub(crate) fn taken(&self, items: impl Iterator<Item = Item>) -> Vec<Item> {
+        items.filter(|item| self.takes(item)).collect()
+    }
+
+    /// Which rows of the history belong to a page beside so many jobs that live; `None` where none does.
+    pub(crate) fn rows(&self, cluster: &str, live: usize) -> Option<Window> {
+        let is_here = self.cluster.as_ref().is_none_or(|own| own == cluster);
+        // Before a row of the page, there are at most all jobs that live.
+        let offset = self.offset.saturating_sub(live);
+        let limit = self.offset.saturating_add(self.limit).saturating_sub(offset);
+        is_here.then_some(Window { sort: self.sort_by, is_ascending: self.is_ascending, offset, limit })
+    }
+
+    /// The rows that are asked for, of those that somebody may see.
+    pub(crate) fn filter(&self, seen: Viewer) -> JobFilter {
+        JobFilter {
+            since: self.since,
+            until: self.until,
+            workspace: self.workspace.clone(),
+            phase: self.phase.map(|phase| phase.word().to_owned()),
+            kind: self.kind.map(|kind| kind.word().to_owned()),
+            user_words: self.user_name.clone(),
+            job_words: self.job_name.clone(),
+            seen,
+        }
+    }
+
+    /// A page of the jobs that live and of the rows of those that are gone, which begin with this one of all rows.
+    pub(crate) fn page(&self, live: Vec<Item>, rows: Vec<Item>, first: usize) -> Vec<Item> {
+        let mut items = live;
+        items.extend(rows);
         items.sort_by(|one, other| {
             let order = self.order(one, other);
             if self.is_ascending { order } else { order.reverse() }
         });
-        let total = items.len();
-        (total, items.into_iter().skip(self.offset).take(self.limit).collect())
+        // A job before the first of these rows is before the page: with all rows and all that live before it, it has too low a number.
+        items.into_iter().skip(self.offset.saturating_sub(first)).take(self.limit).collect()
     }
 
     fn takes(&self, item: &Item) -> bool {
@@ -160,19 +190,18 @@ impl ListQuery {
             key(one).cmp(&key(other))
         };
         let by = match self.sort_by {
-            "jobId" => text(|item| &item.job_id),
-            "jobName" => text(|item| &item.job_name),
-            "clusterId" | "cluster" => text(|item| &item.cluster_id),
-            "workspaceId" | "workspace" => text(|item| &item.workspace_id),
-            "userId" => text(|item| &item.user_id),
-            "userName" => text(|item| &item.user_name),
-            "type" => text(|item| &item.kind),
-            "phase" => text(|item| &item.phase),
-            "startTime" => time(|item| &item.start_time),
-            "endTime" => time(|item| &item.end_time),
-            "deletionTime" => time(|item| &item.deletion_time),
-            "timeoutSecond" | "timeout" => one.timeout_second.cmp(&other.timeout_second),
-            _ => Ordering::Equal,
+            SortKey::JobId => text(|item| &item.job_id),
+            SortKey::JobName => text(|item| &item.job_name),
+            SortKey::Workspace => text(|item| &item.workspace_id),
+            SortKey::UserId => text(|item| &item.user_id),
+            SortKey::UserName => text(|item| &item.user_name),
+            SortKey::Kind => text(|item| &item.kind),
+            SortKey::Phase => text(|item| &item.phase),
+            SortKey::Started => time(|item| &item.start_time),
+            SortKey::Ended => time(|item| &item.end_time),
+            SortKey::Deleted => time(|item| &item.deletion_time),
+            SortKey::Timeout => one.timeout_second.cmp(&other.timeout_second),
+            SortKey::Cluster | SortKey::Created => Ordering::Equal,
         };
         by.then_with(|| one.created.cmp(&other.created)).then_with(|| one.uid.cmp(&other.uid))
     }
@@ -218,6 +247,8 @@ fn time(name: &str, text: &str) -> Result<Timestamp, OpsRefusal> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn now() -> Timestamp {
@@ -254,7 +285,7 @@ mod tests {
     #[test]
     fn what_is_unknown_or_empty_is_as_absent_and_times_have_any_zone() {
         let read = ListQuery::read(Some("foo=1&foo=2&limit=&phase=&sortBy=JOBNAME&order=asc"), now()).unwrap();
-        assert_eq!((read.limit, read.sort_by, read.is_ascending, read.phase), (100, "jobName", true, None));
+        assert_eq!((read.limit, read.sort_by, read.is_ascending, read.phase), (100, SortKey::JobName, true, None));
         assert_eq!(read.until.duration_since(read.since), BACK);
         let for_ever = ListQuery::read(Some("until=9999-12-31T23:59:59Z"), now()).unwrap();
         assert_eq!(for_ever.until, Timestamp::MAX);
@@ -282,15 +313,55 @@ mod tests {
     fn a_page_has_the_newest_first_and_a_time_that_is_not_there_is_the_latest() {
         let items = || [item("a", -9), item("b", -5), item("c", -5)].into_iter();
         let ids = |query: &str| {
-            let (total, items) = ListQuery::read(Some(query), now()).unwrap().page(items());
-            (total, items.into_iter().map(|item| item.job_id).collect::<String>())
+            let query = ListQuery::read(Some(query), now()).unwrap();
+            let live = query.taken(items());
+            (live.len(), query.page(live, Vec::new(), 0).into_iter().map(|item| item.job_id).collect::<String>())
         };
         assert_eq!(ids(""), (3, "cba".to_owned()));
         assert_eq!(ids("order=asc&offset=1&limit=1"), (3, "b".to_owned()));
         assert_eq!(ids("jobName=B"), (1, "b".to_owned()));
         let ended = Item { end_time: "2026-01-01T00:00:00".to_owned(), ..item("z", -1) };
-        let (_, sorted) =
-            ListQuery::read(Some("sortBy=endTime&order=asc"), now()).unwrap().page(items().chain([ended]));
+        let query = ListQuery::read(Some("sortBy=endTime&order=asc"), now()).unwrap();
+        let sorted = query.page(items().chain([ended]).collect(), Vec::new(), 0);
         assert_eq!(sorted.first().map(|item| item.job_id.as_str()), Some("z"));
+    }
+
+    proptest! {
+        /// Pages of jobs of which some live and some are gone are those of one list of all, by any key and in both directions: nothing is
+        /// lost, and nothing is there twice.
+        #[test]
+        fn pages_of_what_lives_and_what_is_gone_are_those_of_one_list(
+            jobs in proptest::collection::vec((0_i64..6, 0_u8..3, any::<bool>(), any::<bool>()), 0..40),
+            sort in 0_usize..SORTS.len(),
+            is_ascending in any::<bool>(),
+            limit in 1_usize..7,
+        ) {
+            let all = jobs.iter().enumerate().map(|(number, (second, letter, has_ended, is_gone))| {
+                let name = char::from(b'a' + letter).to_string();
+                let end_time = if *has_ended { format!("2026-01-01T00:00:0{letter}") } else { String::new() };
+                let job = item(&format!("{number:02}"), -second);
+                (Item { job_name: name.clone(), kind: name, end_time, ..job }, *is_gone)
+            });
+            let (gone, live): (Vec<_>, Vec<_>) = all.partition(|(_, is_gone)| *is_gone);
+            let [gone, live] = [gone, live].map(|part| part.into_iter().map(|(item, _)| item).collect::<Vec<Item>>());
+            let order = if is_ascending { "asc" } else { "desc" };
+            let query = |offset: usize, limit: usize| {
+                let text = format!("sortBy={}&order={order}&offset={offset}&limit={limit}", SORTS[sort].0);
+                ListQuery::read(Some(&text), now()).unwrap()
+            };
+            let ids = |items: Vec<Item>| items.into_iter().map(|item| item.uid).collect::<Vec<String>>();
+            let whole = query(0, MOST);
+            let (one_list, rows) = (ids(whole.page([live.clone(), gone.clone()].concat(), Vec::new(), 0)), whole.page(gone, Vec::new(), 0));
+            let mut paged = Vec::new();
+            for offset in (0..jobs.len()).step_by(limit) {
+                let query = query(offset, limit);
+                let window = query.rows("local", live.len()).unwrap();
+                let found: Vec<Item> = rows.iter().skip(window.offset).take(window.limit).cloned().collect();
+                let page = query.page(live.clone(), found, window.offset);
+                prop_assert_eq!(page.len(), limit.min(jobs.len() - offset));
+                paged.extend(ids(page));
+            }
+            prop_assert_eq!(paged, one_list);
+        }
     }
 }

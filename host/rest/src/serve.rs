@@ -18,13 +18,14 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
 use oarlock_core::ops_job::refusal::{Code, OpsRefusal};
+use oarlock_history::AuditRow;
 use ring::rand::{SecureRandom as _, SystemRandom};
 use rustls::ServerConfig;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use utoipa_swagger_ui::{Config, SwaggerUi};
 
-use crate::audit::Noted;
+use crate::audit::{Asked, Noted};
 use crate::handlers::{self, Base};
 use crate::{Rest, errors, openapi};
 
@@ -275,12 +276,14 @@ fn request_id(request: &Request<Body>) -> String {
         (1..=64).contains(&id.len())
             && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-'))
     };
-    given.filter(is_id).map(str::to_owned).unwrap_or_else(|| {
-        let mut bytes = [0; 12];
-        // Without chance it is the same as another's, which costs a line that is not found.
-        let _ = SystemRandom::new().fill(&mut bytes);
-        URL_SAFE_NO_PAD.encode(bytes)
-    })
+    given.filter(is_id).map_or_else(random_id, str::to_owned)
+}
+
+fn random_id() -> String {
+    let mut bytes = [0; 12];
+    // Without chance it is the same as another's, which costs a line that is not found.
+    let _ = SystemRandom::new().fill(&mut bytes);
+    URL_SAFE_NO_PAD.encode(bytes)
 }
 
 /// Lets nobody through whom the API server does not know, or who asks too often.
@@ -296,6 +299,15 @@ async fn known(State(rest): State<Rest>, mut request: Request<Body>, next: Next)
     let began = Instant::now();
     request.extensions_mut().insert(caller.clone());
     let is_write = !matches!(method, Method::GET | Method::HEAD);
+    let asked = Asked {
+        id: random_id(),
+        time: parts.now(),
+        request_id: id.clone(),
+        caller: caller.clone(),
+        address: peer.clone(),
+        verb: if path.ends_with("/stop") { "stop".to_owned() } else { method.to_string() },
+    };
+    request.extensions_mut().insert(asked.clone());
     let response = match parts.rates.take(&caller.name, &method) {
         Err(refusal) => errors::answer(&refusal),
         // What a client has begun is done and noted though it does not wait for the answer.
@@ -327,6 +339,10 @@ async fn known(State(rest): State<Rest>, mut request: Request<Body>, next: Next)
             took_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX),
             "a request that changes OpsJobs"
         );
+        if let Some(audit) = &parts.audit {
+            let row = asked.row(&noted);
+            audit.end(AuditRow { status: response.status().as_u16(), code: code.to_owned(), ..row });
+        }
     }
     response.into_response()
 }

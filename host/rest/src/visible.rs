@@ -9,12 +9,14 @@ use serde_json::Value;
 
 use crate::Parts;
 use crate::caller::Caller;
-use crate::errors::of_request;
+use crate::errors::{of_history, of_request};
 
 /// A job that somebody may see.
 pub(crate) struct Visible {
     pub(crate) job: StoredOps,
     pub(crate) document: Value,
+    /// It is not in the cluster any more: this is what the history has of it.
+    pub(crate) is_gone: bool,
     /// He asked for it himself.
     is_own: bool,
 }
@@ -38,14 +40,19 @@ impl Parts {
             return Err(not_found(id));
         }
         let stored = self.jobs().get_opt(id).await.map_err(|error| of_request(&error, "read the OpsJob"))?;
-        let document = stored.map(|stored: DynamicObject| serde_json::to_value(stored).unwrap_or_default());
+        let mut document = stored.map(|stored: DynamicObject| serde_json::to_value(stored).unwrap_or_default());
+        let is_gone = document.is_none();
+        if let Some(history) = self.history.as_ref().filter(|_| is_gone) {
+            let gone = history.job(id).await.map_err(|failed| of_history(&failed))?;
+            document = gone.map(|gone| gone.document);
+        }
         let job = document.as_ref().and_then(|document| StoredOps::read(document, self.ops.defaults()));
         let Some((job, document)) = job.zip(document) else { return Err(not_found(id)) };
         let is_own = job.summary.is_of(caller.id(), &caller.name);
         if !is_own && !self.rights.has_any(caller, &on_type("get", &job.summary.kind)).await? {
             return Err(not_found(id));
         }
-        Ok(Visible { job, document, is_own })
+        Ok(Visible { job, document, is_gone, is_own })
     }
 
     /// The same, if the caller may do this to it.

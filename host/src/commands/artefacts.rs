@@ -11,10 +11,11 @@ use oarlock_artefacts::{Artefacts, S3Options, S3Place};
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct ArtefactArgs {
     /// Folder for the files that OpsJobs leave, such as the report of a preflight and collected logs: below `artefacts` in there, for 30
-    /// days. Without it and without --artefacts no logs are collected
+    /// days. Without it and without --artefacts no logs are collected. The history of OpsJobs is there too, unless --history names another
+    /// place
     /// [default: none are left]
     #[arg(long, value_name = "DIR")]
-    data: Option<PathBuf>,
+    pub(crate) data: Option<PathBuf>,
     /// Bucket of an S3-compatible store for these files, in place of a folder: s3://BUCKET or s3://BUCKET/PREFIX
     ///
     /// Its keys are in AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY; or the usual variables of a role in a pod name them.

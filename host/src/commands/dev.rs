@@ -21,6 +21,7 @@ use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
 use super::exports::ExportArgs;
+use super::history::HistoryArgs;
 use super::host::{beside, made_up_identity, serve_rest, stop_on_signal};
 use super::in_memory::{Furnishing, InMemory, NAMESPACE, create};
 use super::scratch::Scratch;
@@ -63,9 +64,12 @@ pub(crate) struct DevArgs {
     /// Path for the kubeconfig [default: a temporary file]
     #[arg(long, value_name = "FILE")]
     kubeconfig_out: Option<PathBuf>,
-    /// Folder for the files that OpsJobs leave, such as the report of a preflight and collected logs [default: a temporary folder]
+    /// Folder for the files that OpsJobs leave, such as the report of a preflight and collected logs, and for their history
+    /// [default: a temporary folder]
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
+    #[command(flatten)]
+    history: HistoryArgs,
     /// Address that serves /livez, /readyz and /metrics
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:0", value_parser = health::parse_address)]
     listen: SocketAddr,
@@ -84,6 +88,7 @@ pub(crate) async fn run(args: DevArgs) -> anyhow::Result<ExitCode> {
     let scratch = Scratch::new()?;
     let data = args.data.clone().unwrap_or_else(|| scratch.path().to_owned());
     let artefacts = Some(Artefacts::in_folder(&data).map_err(anyhow::Error::msg)?);
+    let recorder = args.history.open(Some(&data), &HostPlace::default().cluster).await?;
     std::fs::create_dir_all(&args.plugins)
         .with_context(|| format!("cannot make the plugin directory {}", args.plugins.display()))?;
     let furnishing = Furnishing { timings: Timings::default(), foo: 4, web: 3, nodes: 3, sleep_factor: 1.0 };
@@ -123,7 +128,7 @@ pub(crate) async fn run(args: DevArgs) -> anyhow::Result<ExitCode> {
         namespace: HOST_NAMESPACE.to_owned(),
         resync: RESYNC,
         tasks: TaskSettings::default(),
-        place: HostPlace { artefacts, exports: Some(exports), ..HostPlace::default() },
+        place: HostPlace { artefacts, exports: Some(exports), recorder, ..HostPlace::default() },
         memory_limit: None,
     };
     let process = Host::start(options).await?;

@@ -16,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::artefacts::ArtefactArgs;
 use super::exports::ExportArgs;
+use super::history::HistoryArgs;
 use super::memory;
 use crate::controller::RESYNC;
 use crate::health;
@@ -82,6 +83,8 @@ pub(crate) struct HostArgs {
     #[command(flatten)]
     artefacts: ArtefactArgs,
     #[command(flatten)]
+    history: HistoryArgs,
+    #[command(flatten)]
     exports: ExportArgs,
     #[command(flatten)]
     rest: RestArgs,
@@ -135,10 +138,12 @@ pub(crate) async fn run(args: HostArgs) -> anyhow::Result<ExitCode> {
         cluster_id,
         node,
         artefacts,
+        history,
         exports,
         rest,
         listen,
     } = args;
+    let recorder = history.open(artefacts.data.as_deref(), &cluster_id).await?;
     let artefacts = artefacts.open().await?;
     let exports = exports.registry(&namespace)?;
     let stop = stop_on_signal()?;
@@ -155,7 +160,7 @@ pub(crate) async fn run(args: HostArgs) -> anyhow::Result<ExitCode> {
         namespace,
         resync: Duration::from_secs(resync),
         tasks: TaskSettings { image: task_image, ..TaskSettings::default() },
-        place: HostPlace { cluster: cluster_id, node, artefacts, exports },
+        place: HostPlace { cluster: cluster_id, node, artefacts, exports, recorder },
         memory_limit: memory_limit.or_else(memory::of_container),
     };
     tracing::info!(

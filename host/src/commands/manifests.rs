@@ -95,6 +95,10 @@ pub(crate) struct ManifestsArgs {
     /// OARLOCK_ARTEFACTS_ENDPOINT, OARLOCK_ARTEFACTS_REGION
     #[arg(long, value_name = "SECRET", requires = "data", value_parser = label)]
     data_secret: Option<String>,
+    /// Secret whose `url` is where the history of OpsJobs is, postgres://USER:PASSWORD@HOST/DATABASE [default: beside the files of
+    /// --data pvc/NAME; else what is gone is unknown]
+    #[arg(long, value_name = "SECRET", requires = "deployment", requires = "ops", value_parser = label)]
+    history_secret: Option<String>,
     /// Registry to which that Deployment copies images for OpsJobs of the type exportimage
     #[arg(long, value_name = "HOST[:PORT]", requires = "deployment", requires = "ops", value_parser = parse_registry)]
     export_registry: Option<String>,
@@ -180,6 +184,7 @@ pub(crate) fn run(args: &ManifestsArgs) -> anyhow::Result<ExitCode> {
                 plugins: args.plugins_from.as_ref(),
                 data: args.data.as_ref(),
                 data_secret: args.data_secret.as_deref(),
+                history_secret: args.history_secret.as_deref(),
                 export_registry: args.export_registry.as_deref(),
                 export_hosts: &args.export_hosts,
                 export_secret: args.export_secret.as_deref(),

@@ -17,6 +17,7 @@ const PLUGINS: &str = "/plugins";
 const DIGITS: usize = 16;
 /// The places in the text at which a volume is added.
 const MOUNTS: &str = "        volumeMounts:\n";
+const VARIABLES: &str = "        env:\n";
 const VOLUMES: &str = "      volumes:\n";
 /// After which argument another one is added.
 const PLUGINS_ARGUMENT: &str = "        - --plugins=/plugins\n";
@@ -108,6 +109,8 @@ pub struct Deployed<'a> {
     pub data: Option<&'a DataPlace>,
     /// The Secret whose keys are variables for that.
     pub data_secret: Option<&'a str>,
+    /// The Secret with the address of the history.
+    pub history_secret: Option<&'a str>,
     /// The registry to which images are exported.
     pub export_registry: Option<&'a str>,
     /// Further hosts to which it sends whoever pushes.
@@ -182,6 +185,7 @@ impl<'a> Deployed<'a> {
             plugins: None,
             data: None,
             data_secret: None,
+            history_secret: None,
             export_registry: None,
             export_hosts: &[],
             export_secret: None,
@@ -209,6 +213,11 @@ impl<'a> Deployed<'a> {
         if let Some(secret) = self.data_secret {
             let from = json!([{"secretRef": {"name": secret}}]);
             text = text.replace(MOUNTS, &format!("        envFrom: {from}\n{MOUNTS}"));
+        }
+        if let Some(secret) = self.history_secret {
+            let key = json!({"secretKeyRef": {"name": secret, "key": "url"}});
+            let variable = json!({"name": "OARLOCK_HISTORY", "valueFrom": key});
+            text = text.replace(VARIABLES, &format!("{VARIABLES}        - {variable}\n"));
         }
         if let Some(name) = self.ca {
             let mount = json!({"name": "authorities", "mountPath": AUTHORITIES, "readOnly": true});
@@ -274,6 +283,7 @@ mod tests {
         let of = Deployed {
             data: Some(&place),
             data_secret: Some("files"),
+            history_secret: Some("history"),
             export_registry: Some("harbor.example.com"),
             export_hosts: &["auth.example.com".to_owned()],
             export_secret: Some("push"),
@@ -295,6 +305,9 @@ mod tests {
         for argument in arguments {
             assert!(container["args"].as_array().unwrap().contains(&json!(argument)), "{argument}: {container}");
         }
+        let history =
+            json!({"name": "OARLOCK_HISTORY", "valueFrom": {"secretKeyRef": {"name": "history", "key": "url"}}});
+        assert!(container["env"].as_array().unwrap().contains(&history), "{container}");
         assert_eq!(container["envFrom"], json!([{"secretRef": {"name": "files"}}]));
         let role = documents.iter().find(|document| document["kind"] == "Role").unwrap();
         assert_eq!(role["rules"][0]["resourceNames"], json!(["push"]));

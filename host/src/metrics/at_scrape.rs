@@ -18,6 +18,8 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use tokio::sync::watch;
 
+use crate::history::Recorder;
+
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct CallLabels {
     resource: String,
@@ -42,6 +44,7 @@ pub(super) struct Sources {
     pub(super) cluster: OnceLock<Cluster>,
     pub(super) leadership: OnceLock<watch::Receiver<Leadership>>,
     pub(super) flows: OnceLock<Flows>,
+    pub(super) recorder: OnceLock<Recorder>,
 }
 
 impl fmt::Debug for Sources {
@@ -61,6 +64,11 @@ impl Collector for Port {
             let help = "Time since the last renewal of the lease was sent; absent where this process does not lead";
             let family = encoder.encode_descriptor("lease_age_seconds", help, None, MetricType::Gauge)?;
             ConstGauge::new(now.renewed.elapsed().as_secs_f64()).encode(family)?;
+        }
+        if let Some(recorder) = self.0.recorder.get() {
+            let help = "OpsJobs whose last state is not in the history yet";
+            let family = encoder.encode_descriptor("history_jobs_waiting", help, None, MetricType::Gauge)?;
+            ConstGauge::new(i64::try_from(recorder.waiting()).unwrap_or(i64::MAX)).encode(family)?;
         }
         let Some(cluster) = self.0.cluster.get() else { return Ok(()) };
         encode_watches(cluster, self.0.flows.get(), &mut encoder)?;

@@ -2,7 +2,10 @@
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use oarlock_core::cluster::object::Kind;
+use oarlock_core::ops_job::spec::Defaults;
+use oarlock_history::{History, HistoryPlace};
 
+use crate::history::{Keeping, Recorder};
 use crate::metrics::*;
 
 fn key(name: &str) -> JobKey {
@@ -129,6 +132,8 @@ async fn every_name_of_the_documentation_is_served() {
     let election = oarlock_kube::lease::LeaderElector::stand(&cluster, lease);
     election.leadership().wait_for(|now| now.leading).await.unwrap();
     metrics.shows_lease(election.leadership());
+    let history = History::at(HistoryPlace::File("/nowhere/history.db".into()), "local").unwrap();
+    metrics.shows_history(&Recorder::new(history, Keeping::default(), Defaults::default()));
     let pods = [(Kind::pod(), Default::default())];
     cluster.declare(oarlock_kube::watch::watches::WatchedKinds { kinds: pods.into(), ..Default::default() }).await;
     cluster.synced(&[Kind::pod()]).await;

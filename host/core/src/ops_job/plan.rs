@@ -25,6 +25,8 @@ use crate::ops_job::view::{AVAILABLE, OpsChild, OpsJobView, TargetCounts};
 
 /// The finalizer of a job that may have targets.
 pub const FINALIZER: &str = "oarlock.dev/opsjob";
+/// The finalizer of a job whose last state the history is to have.
+pub const HISTORY: &str = "oarlock.dev/history";
 /// The condition that says that the targets are known, and belong to the job.
 pub const RESOLVED: &str = "TargetsResolved";
 /// The condition of a job whose child was refused.
@@ -51,8 +53,8 @@ pub(super) const ROOM: usize = 1_056 * 1024;
 /// What is to be done for a job.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Effect {
-    /// Put [`FINALIZER`] on it.
-    AddFinalizer,
+    /// Put these finalizers on it.
+    AddFinalizers(Vec<&'static str>),
     /// Store its targets in its spec, and the workspace that they share.
     StoreTargets(Resolved, Option<String>),
     /// Store the script that its child names by its digest.
@@ -65,8 +67,8 @@ pub enum Effect {
     PauseChild,
     /// Delete its child, which releases what it holds.
     DeleteChild,
-    /// Take [`FINALIZER`] off it.
-    DropFinalizer,
+    /// Take this finalizer off it.
+    DropFinalizer(&'static str),
     /// Delete it: its time is over.
     DeleteSelf,
 }
@@ -75,21 +77,21 @@ impl Effect {
     /// What it does, after `failed to`.
     pub const fn words(&self) -> &'static str {
         match self {
-            Self::AddFinalizer => "put the finalizer on the job",
+            Self::AddFinalizers(_) => "put the finalizers on the job",
             Self::StoreTargets(..) => "store the targets",
             Self::StoreScript(_) => "store the script",
             Self::CreateChild(_) => "create the OperationJob",
             Self::UnpauseChild => "let the OperationJob begin",
             Self::PauseChild => "pause the OperationJob",
             Self::DeleteChild => "delete the OperationJob",
-            Self::DropFinalizer => "take the finalizer off the job",
+            Self::DropFinalizer(_) => "take the finalizer off the job",
             Self::DeleteSelf => "delete the job",
         }
     }
 
     /// True where it changes the job itself, and not its child.
     pub const fn is_on_job(&self) -> bool {
-        matches!(self, Self::AddFinalizer | Self::StoreTargets(..) | Self::DropFinalizer | Self::DeleteSelf)
+        matches!(self, Self::AddFinalizers(_) | Self::StoreTargets(..) | Self::DropFinalizer(_) | Self::DeleteSelf)
     }
 }
 
@@ -104,6 +106,18 @@ pub struct OpsPlan {
     pub needs: Option<OpsNeed>,
     /// When another pass is due though nothing happens.
     pub wake: Option<Timestamp>,
+}
+
+/// What the history has of a job.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RowState {
+    /// There is no history.
+    #[default]
+    NotKept,
+    /// Not all that is known.
+    InPart,
+    /// All that is known.
+    Whole,
 }
 
 /// What a pass cannot go on without.
@@ -132,6 +146,8 @@ pub struct OpsObservation<'a> {
     pub outcomes: Option<&'a Outcomes>,
     /// The file that it leaves.
     pub file: JobFile<'a>,
+    /// What the history has of it.
+    pub recorded: RowState,
     /// The host has a registry to export to.
     pub exports: bool,
     /// This cluster.
@@ -252,7 +268,9 @@ pub fn plan(observed: OpsObservation<'_>, holders: &mut Holders) -> OpsPlan {
     if pass.status.has_ended() {
         pass.settle();
     } else if !observed.job.is_kept && !observed.job.deleting {
-        pass.effects.push(Effect::AddFinalizer);
+        let with_history = observed.recorded != RowState::NotKept && !observed.job.is_recorded;
+        let names = [Some(FINALIZER), with_history.then_some(HISTORY)];
+        pass.effects.push(Effect::AddFinalizers(names.into_iter().flatten().collect()));
     } else {
         pass.status.enter(Phase::Pending, &Why::new("Created", ""), None, observed.now);
         pass.go_on(holders);
@@ -298,8 +316,12 @@ impl<'a> Pass<'a> {
             return;
         }
         if job.is_kept {
-            self.effects.push(Effect::DropFinalizer);
+            self.effects.push(Effect::DropFinalizer(FINALIZER));
             return;
+        }
+        // Until then it can be read here.
+        if job.deleting && job.is_recorded && self.observed.recorded != RowState::InPart {
+            self.effects.push(Effect::DropFinalizer(HISTORY));
         }
         let due = job.ttl.zip(self.status.finished).map(|(seconds, finished)| after_seconds(finished, seconds));
         match due.filter(|_| !job.deleting) {

@@ -36,6 +36,7 @@ struct Stage {
     document: Value,
     pods: Option<WorkloadPods>,
     file: JobFile<'static>,
+    recorded: RowState,
 }
 
 impl Stage {
@@ -57,6 +58,7 @@ impl Stage {
             document: Value::Null,
             pods,
             file,
+            recorded: RowState::NotKept,
         }
     }
 
@@ -104,6 +106,7 @@ impl Stage {
             found,
             outcomes,
             file: self.file,
+            recorded: self.recorded,
             exports: true,
             here: HERE,
             now: at(self.second),
@@ -115,8 +118,9 @@ impl Stage {
         self.job.status = plan.status.clone().unwrap_or_else(|| self.job.status.clone());
         for effect in &plan.effects {
             self.made.push(match effect {
-                Effect::AddFinalizer => {
+                Effect::AddFinalizers(names) => {
                     self.job.is_kept = true;
+                    self.job.is_recorded |= names.contains(&HISTORY);
                     "keep"
                 }
                 Effect::StoreTargets(resolved, _) => {
@@ -144,7 +148,11 @@ impl Stage {
                     self.child.as_mut().unwrap().deleting = true;
                     "delete"
                 }
-                Effect::DropFinalizer => {
+                Effect::DropFinalizer(HISTORY) => {
+                    self.job.is_recorded = false;
+                    "release"
+                }
+                Effect::DropFinalizer(_) => {
                     self.job.is_kept = false;
                     "drop"
                 }
@@ -349,6 +357,27 @@ fn a_job_that_is_invalid_goes_when_its_time_is_over_too() {
     stage.second = 60;
     stage.settle();
     assert!(stage.is_gone);
+}
+
+#[test]
+fn a_job_goes_once_the_history_has_its_last_state() {
+    let mut stage = Stage::reboot(&json!({"stop": true}));
+    stage.recorded = RowState::InPart;
+    stage.settle();
+    assert!(stage.job.is_recorded && stage.job.status.has_ended());
+    stage.second = 60;
+    stage.settle();
+    assert!(stage.is_gone, "its time is over, and it is deleted");
+    stage.job.deleting = true;
+    stage.settle();
+    assert!(stage.job.is_recorded, "its row is not whole");
+    stage.recorded = RowState::Whole;
+    stage.settle();
+    assert!(!stage.job.is_recorded);
+    // A host that is started without a history lets go of what another one has begun.
+    (stage.job.is_recorded, stage.recorded) = (true, RowState::NotKept);
+    stage.settle();
+    assert!(!stage.job.is_recorded);
 }
 
 #[test]

@@ -14,7 +14,7 @@ use crate::job::time::read_time;
 use crate::ops_job::addon::StepSource;
 use crate::ops_job::inputs::Scope;
 use crate::ops_job::phases::{OpsStatus, Phase};
-use crate::ops_job::plan::{FINALIZER, RESOLVED};
+use crate::ops_job::plan::{FINALIZER, HISTORY, RESOLVED};
 use crate::ops_job::spec::{Defaults, OpsSpec, OpsType, RuleBroken, time_to_live};
 use crate::ops_job::summary::OpsSummary;
 use crate::ops_job::targets::{Resolved, SkipReason, Skipped};
@@ -27,18 +27,42 @@ pub struct StoredOps {
     pub view: OpsJobView,
     /// What a list says of it.
     pub summary: OpsSummary,
-    /// It has a list of finalizers, and the place of its own in there.
-    pub finalizers: Option<Option<usize>>,
+    /// Its list of finalizers, if it has one.
+    pub finalizers: Option<OwnFinalizers>,
     /// Its spec, or the first field that breaks a rule.
     pub spec: Result<OpsSpec, RuleBroken>,
+}
+
+/// Where those of the host are in the list of finalizers of a job.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OwnFinalizers {
+    own: Option<usize>,
+    history: Option<usize>,
+}
+
+impl OwnFinalizers {
+    fn read(document: &Value) -> Option<Self> {
+        let all = at(document, "/metadata/finalizers").and_then(Value::as_array)?;
+        let place = |name: &str| all.iter().position(|one| one.as_str() == Some(name));
+        Some(Self { own: place(FINALIZER), history: place(HISTORY) })
+    }
+
+    /// The place of this one.
+    pub fn place(&self, name: &str) -> Option<usize> {
+        match name {
+            FINALIZER => self.own,
+            HISTORY => self.history,
+            _ => None,
+        }
+    }
 }
 
 impl StoredOps {
     /// Reads a stored object.
     pub fn read(document: &Value, defaults: Defaults) -> Option<Self> {
         let own = |pointer: &str| text(document, pointer).map(str::to_owned);
-        let finalizers = at(document, "/metadata/finalizers").and_then(Value::as_array);
-        let finalizers = finalizers.map(|all| all.iter().position(|one| one.as_str() == Some(FINALIZER)));
+        let finalizers = OwnFinalizers::read(document);
+        let is_held = |name: &str| finalizers.is_some_and(|all| all.place(name).is_some());
         let raw = document.get("spec").unwrap_or(&Value::Null);
         let (targets, status) = (resolved(document), at(document, "/status").map(OpsStatus::read).unwrap_or_default());
         let is_new = targets.is_none() && !status.has_ended();
@@ -49,7 +73,8 @@ impl StoredOps {
             version: own("/metadata/resourceVersion").unwrap_or_default(),
             created: read_time(text(document, "/metadata/creationTimestamp")),
             deleting: own("/metadata/deletionTimestamp").is_some(),
-            is_kept: finalizers.flatten().is_some(),
+            is_kept: is_held(FINALIZER),
+            is_recorded: is_held(HISTORY),
             stops: flag(raw, "/stop"),
             ttl: time_to_live(raw, defaults),
             bytes: if is_new { document.to_string().len() } else { 0 },

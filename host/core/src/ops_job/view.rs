@@ -34,6 +34,8 @@ pub struct OpsJobView {
     pub deleting: bool,
     /// It has the finalizer of a job that may have targets.
     pub is_kept: bool,
+    /// It has that of a job whose last state the history is to have.
+    pub is_recorded: bool,
     /// Its owner wants it to end.
     pub stops: bool,
     /// Seconds that it stays after its end; `None` for ever.

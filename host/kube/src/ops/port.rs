@@ -10,7 +10,7 @@ use oarlock_core::cluster::writes::{Stopped, Write};
 use oarlock_core::job::key::JobKey;
 use oarlock_core::ops_job::child::{OPS_KIND, ops_key, ops_kind};
 use oarlock_core::ops_job::outcomes::Outcomes;
-use oarlock_core::ops_job::plan::{Effect, FINALIZER};
+use oarlock_core::ops_job::plan::Effect;
 use oarlock_core::ops_job::spec::Defaults;
 use oarlock_core::ops_job::stored::StoredOps;
 use oarlock_core::ops_job::targets::Resolved;
@@ -19,6 +19,7 @@ use serde_json::{Value, json};
 
 use crate::cluster::Cluster;
 use crate::lease::Fence;
+use crate::ops::OpsTap;
 use crate::ops::cache::OpsCache;
 use crate::ops::sinks::{JobSink, read_child};
 use crate::past_cache::{Picked, ReadFailed, Selected};
@@ -30,9 +31,8 @@ use crate::watch::reflector::ItemSink as _;
 #[derive(Clone)]
 pub struct Ops {
     pub(super) cluster: Cluster,
-    cache: Arc<OpsCache>,
+    sink: JobSink,
     watches: Arc<OnDemand>,
-    defaults: Defaults,
 }
 
 /// The child of a job.
@@ -41,28 +41,33 @@ fn child_key(job: &OpsJobView) -> ObjectKey {
 }
 
 impl Ops {
-    /// Watches OpsJobs from now on, as long as it lives. To be made before the cluster is told what to watch.
-    pub fn watch(cluster: Cluster, defaults: Defaults) -> Self {
+    /// Watches OpsJobs from now on, as long as it lives, and tells of them. To be made before the cluster is told what to watch.
+    pub fn watch(cluster: Cluster, defaults: Defaults, tap: Arc<dyn OpsTap>) -> Self {
         let (cache, watches) = (Arc::new(OpsCache::within(&cluster.link.room)), Arc::new(OnDemand::begin()));
         // Another one of this cluster would see no children.
         let _only = cluster.link.parents.ops.set(cache.clone());
-        watches.watch(&cluster.link, ops_kind(), JobSink(cache.clone(), defaults));
-        Self { cluster, cache, watches, defaults }
+        let sink = JobSink { cache, defaults, tap };
+        watches.watch(&cluster.link, ops_kind(), sink.clone());
+        Self { cluster, sink, watches }
     }
 
     /// What is known.
     pub fn cache(&self) -> &Arc<OpsCache> {
-        &self.cache
+        &self.sink.cache
     }
 
     /// Takes a job as the API server has just told it.
     pub fn take(&self, job: &Value) {
-        StoredOps::read(job, self.defaults).into_iter().for_each(|job| self.cache.put_job(job));
+        self.read(job).into_iter().for_each(|job| self.cache().put_job(job));
     }
 
     /// What a host has for jobs that do not say it.
     pub fn defaults(&self) -> Defaults {
-        self.defaults
+        self.sink.defaults
+    }
+
+    fn read(&self, job: &Value) -> Option<StoredOps> {
+        StoredOps::read(job, self.defaults())
     }
 
     /// The cluster.
@@ -81,9 +86,20 @@ impl Ops {
     /// # Errors
     /// The API server's sentence.
     pub async fn read_all(&self) -> Result<(), ReadFailed> {
-        let sink = JobSink(self.cache.clone(), self.defaults);
+        let sink = &self.sink;
         let jobs = self.list(ops_kind(), Selected::default(), &sink.projection(), |item| sink.pick(item)).await?;
-        jobs.into_iter().for_each(|job| self.cache.put_job(job));
+        jobs.into_iter().for_each(|job| self.cache().put_job(job));
+        Ok(())
+    }
+
+    /// Reads a job past the cache and tells of it.
+    ///
+    /// # Errors
+    /// The API server's sentence.
+    pub async fn read_again(&self, name: &str) -> Result<(), ReadFailed> {
+        let document = self.cluster.link.stored(&ops_key(name)).await?;
+        let job = document.and_then(|document| self.sink.pick(document));
+        job.into_iter().for_each(|job| self.cache().put_job(job));
         Ok(())
     }
 
@@ -104,9 +120,9 @@ impl Ops {
     /// The API server's sentence.
     pub async fn read_job(&self, name: &str, uid: &str) -> Result<bool, ReadFailed> {
         let document = self.cluster.link.stored(&ops_key(name)).await?;
-        let job = document.and_then(|document| StoredOps::read(&document, self.defaults));
+        let job = document.and_then(|document| self.read(&document));
         let Some(job) = job.filter(|job| job.view.uid == uid) else { return Ok(false) };
-        self.cache.put_job(job);
+        self.cache().put_job(job);
         Ok(true)
     }
 
@@ -117,7 +133,7 @@ impl Ops {
     pub async fn read_child(&self, job: &StoredOps) -> Result<(), ReadFailed> {
         let stored = self.cluster.link.stored(&child_key(&job.view)).await?;
         let child = stored.as_ref().and_then(read_child).filter(|(owner, _)| *owner == job.view.uid);
-        child.into_iter().for_each(|(owner, child)| self.cache.put_child(owner, child));
+        child.into_iter().for_each(|(owner, child)| self.cache().put_child(owner, child));
         Ok(())
     }
 
@@ -129,11 +145,11 @@ impl Ops {
         let document = self.cluster.link.stored(&child_key(&job.view)).await?;
         let is_it = |document: &Value| text(document, "/metadata/uid") == Some(&child.uid);
         let Some(document) = document.filter(is_it) else {
-            self.cache.drop_child(&job.view.uid, child);
+            self.cache().drop_child(&job.view.uid, child);
             return Ok(None);
         };
         // It is newer than what a watch has shown.
-        read_child(&document).into_iter().for_each(|(owner, child)| self.cache.put_child(owner, child));
+        read_child(&document).into_iter().for_each(|(owner, child)| self.cache().put_child(owner, child));
         if number(&document, "/status/records/count").unwrap_or(0) <= 0 {
             return Ok(Some(Outcomes::read(&document, &[])));
         }
@@ -173,12 +189,12 @@ impl Ops {
         }
         let Some(write) = write_of(effect, job, child) else { return Ok(()) };
         let is_own = write.object().kind == ops_kind();
-        let gone = || child.into_iter().for_each(|child| self.cache.drop_child(&job.view.uid, child));
+        let gone = || child.into_iter().for_each(|child| self.cache().drop_child(&job.view.uid, child));
         match self.cluster.link.write(&write, fence).await {
             Ok(reply) if is_own => self.replied(&reply),
             // In reply to a deletion, a child that holds nothing is a Status, and gone.
             Ok(reply) if *effect == Effect::DeleteChild && reply.get("kind") == Some(&json!("Status")) => gone(),
-            Ok(reply) => read_child(&reply).into_iter().for_each(|(owner, child)| self.cache.put_child(owner, child)),
+            Ok(reply) => read_child(&reply).into_iter().for_each(|(owner, child)| self.cache().put_child(owner, child)),
             Err(Stopped::Gone) if !is_own => gone(),
             Err(Stopped::Gone) => {}
             Err(stopped) => {
@@ -196,18 +212,18 @@ impl Ops {
     async fn is_as_seen(&self, job: &StoredOps) -> Result<(), Stopped> {
         let unknown = |failed: ReadFailed| Stopped::Unknown { message: failed.message };
         let document = self.cluster.link.stored(&ops_key(&job.view.name)).await.map_err(unknown)?;
-        let stored = document.and_then(|document| StoredOps::read(&document, self.defaults));
+        let stored = document.and_then(|document| self.read(&document));
         let stored = stored.filter(|stored| stored.view.uid == job.view.uid).ok_or(Stopped::Gone)?;
         let is_stopped = stored.view.deleting || stored.view.stops;
-        self.cache.put_job(stored);
+        self.cache().put_job(stored);
         if is_stopped { Err(Stopped::Conflict) } else { Ok(()) }
     }
 
     fn replied(&self, reply: &Value) {
         // The reply to a deletion may be a Status.
         let is_job = reply.get("kind").and_then(Value::as_str) == Some(OPS_KIND);
-        let job = StoredOps::read(reply, self.defaults).filter(|_| is_job);
-        job.into_iter().for_each(|job| self.cache.put_job(job));
+        let job = self.read(reply).filter(|_| is_job);
+        job.into_iter().for_each(|job| self.cache().put_job(job));
     }
 }
 
@@ -219,11 +235,14 @@ fn write_of(effect: &Effect, job: &StoredOps, child: Option<&OpsChild>) -> Optio
         Some(Write::patch(&of_child, json!({"metadata": {"uid": uid}, "spec": {"paused": paused}})))
     };
     match effect {
-        Effect::AddFinalizer => Some(own_patch(
+        Effect::AddFinalizers(names) => Some(own_patch(
             job,
             &match job.finalizers {
-                None => json!([{"op": "add", "path": "/metadata/finalizers", "value": [FINALIZER]}]),
-                Some(_) => json!([{"op": "add", "path": "/metadata/finalizers/-", "value": FINALIZER}]),
+                None => json!([{"op": "add", "path": "/metadata/finalizers", "value": names}]),
+                Some(_) => {
+                    let add = |name| json!({"op": "add", "path": "/metadata/finalizers/-", "value": name});
+                    names.iter().map(add).collect()
+                }
             },
         )),
         Effect::StoreTargets(resolved, workspace) => {
@@ -240,8 +259,8 @@ fn write_of(effect: &Effect, job: &StoredOps, child: Option<&OpsChild>) -> Optio
             let OpsChild { uid, version, .. } = child?;
             Some(Write::delete(of_child.clone(), uid, Some(version.to_string())))
         }
-        Effect::DropFinalizer => {
-            let place = job.finalizers.flatten()?;
+        Effect::DropFinalizer(name) => {
+            let place = job.finalizers?.place(name)?;
             Some(own_patch(job, &json!([{"op": "remove", "path": format!("/metadata/finalizers/{place}")}])))
         }
         Effect::DeleteSelf => {

@@ -10,11 +10,17 @@ use oarlock_core::ops_job::view::OpsChild;
 use serde_json::Value;
 
 use crate::ops::cache::OpsCache;
+use crate::ops::tap::OpsTap;
 use crate::watch::projection::Projection;
 use crate::watch::reflector::ItemSink;
 
 /// OpsJobs.
-pub(super) struct JobSink(pub(super) Arc<OpsCache>, pub(super) Defaults);
+#[derive(Clone)]
+pub(super) struct JobSink {
+    pub(super) cache: Arc<OpsCache>,
+    pub(super) defaults: Defaults,
+    pub(super) tap: Arc<dyn OpsTap>,
+}
 
 impl ItemSink for JobSink {
     type Item = StoredOps;
@@ -24,7 +30,8 @@ impl ItemSink for JobSink {
     }
 
     fn pick(&self, document: Value) -> Option<StoredOps> {
-        StoredOps::read(&document, self.1)
+        self.tap.seen(&document);
+        StoredOps::read(&document, self.defaults)
     }
 
     fn fitting(&self, item: StoredOps, listed: &mut NamespaceShares) -> StoredOps {
@@ -39,15 +46,17 @@ impl ItemSink for JobSink {
     }
 
     fn listed(&self, items: Vec<StoredOps>, _version: u64) {
-        self.0.reset_jobs(items);
+        self.tap.listed(items.iter().map(|job| job.view.uid.clone()).collect());
+        self.cache.reset_jobs(items);
     }
 
     fn changed(&self, item: StoredOps) {
-        self.0.put_job(item);
+        self.cache.put_job(item);
     }
 
     fn deleted(&self, item: StoredOps) {
-        self.0.drop_job(&item);
+        self.tap.gone(&item.view.uid);
+        self.cache.drop_job(&item);
     }
 }
 

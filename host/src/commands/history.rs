@@ -1,0 +1,48 @@
+//! Where the history of OpsJobs is, as flags name it.
+
+use std::path::Path;
+use std::time::Duration;
+
+use clap::Args;
+use oarlock_core::ops_job::spec::Defaults;
+use oarlock_history::{History, HistoryPlace};
+
+use crate::history::{Keeping, Recorder};
+
+/// The history.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct HistoryArgs {
+    /// Where OpsJobs that are gone stay known, and who asked for what by REST: postgres://USER:PASSWORD@HOST/DATABASE or sqlite:PATH
+    ///
+    /// Its tables are made and changed by the host itself. Give it by the variable: an argument is seen by whoever sees processes.
+    /// [default: history.db in the folder of --data; without one, what is gone is unknown]
+    #[arg(long, value_name = "URL", env = "OARLOCK_HISTORY", hide_env_values = true, value_parser = HistoryPlace::read)]
+    history: Option<HistoryPlace>,
+    /// Days from its end on which a job that is gone stays known; 0 is for ever
+    #[arg(long, value_name = "DAYS", default_value_t = 365)]
+    history_days: u32,
+    /// Days for which it is known who asked for what; 0 is for ever
+    #[arg(long, value_name = "DAYS", default_value_t = 365)]
+    audit_days: u32,
+    /// Keep the digest and the length of scripts and variables of a job that has ended, in place of them
+    #[arg(long)]
+    history_redacts: bool,
+}
+
+impl HistoryArgs {
+    /// What writes the history of this cluster, where there is one. A server that does not answer is waited for later.
+    pub(crate) async fn open(self, data: Option<&Path>, cluster: &str) -> anyhow::Result<Option<Recorder>> {
+        let Self { history, history_days, audit_days, history_redacts } = self;
+        let Some(place) = history.or_else(|| data.map(HistoryPlace::in_folder)) else { return Ok(None) };
+        let history = History::at(place, cluster)?;
+        match history.prepare().await {
+            Err(failed) if failed.may_pass() => {
+                tracing::warn!(error = %failed, place = %history.place(), "waiting for the history");
+            }
+            prepared => prepared?,
+        }
+        let days = |days: u32| (days > 0).then(|| Duration::from_secs(u64::from(days) * 24 * 3600));
+        let keeping = Keeping { jobs: days(history_days), requests: days(audit_days), redacts: history_redacts };
+        Ok(Some(Recorder::new(history, keeping, Defaults::default())))
+    }
+}
