@@ -10,6 +10,7 @@ use anyhow::Context as _;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::Client;
 use oarlock::controller::Controller;
+use oarlock::history::{Keeping, Recorder};
 use oarlock::host::HostPlace;
 use oarlock::images::ExportRegistry;
 use oarlock::metrics::Metrics;
@@ -20,6 +21,7 @@ use oarlock_bed::interception::Interceptor;
 use oarlock_core::job::time::after;
 use oarlock_core::ops_job::spec::Defaults;
 use oarlock_core::round::task_settings::TaskSettings;
+use oarlock_history::History;
 use oarlock_kube::flows::Flows;
 use oarlock_kube::lease::{LeaderElector, Leadership, LeaseConfig, LeaseError};
 use oarlock_kube::ops::Ops;
@@ -127,10 +129,13 @@ impl Rig {
             controller = controller.with_flows(Flows::watch(cluster.clone()));
         }
         if self.with_ops {
-            let ops = Ops::watch(cluster.clone(), Defaults::default());
             let artefacts = self.files.as_deref().map(Artefacts::in_folder).transpose().map_err(anyhow::Error::msg)?;
-            controller = controller
-                .with_ops(ops, HostPlace { artefacts, exports: self.exports.clone(), ..HostPlace::default() });
+            let place = HostPlace { artefacts, exports: self.exports.clone(), ..HostPlace::default() };
+            let rows = self.rows.clone().map(|place_of| History::at(place_of, &place.cluster)).transpose()?;
+            let recorder = rows.map(|rows| Recorder::new(rows, Keeping::default(), Defaults::default()));
+            let place = HostPlace { recorder, ..place };
+            let ops = Ops::watch(cluster.clone(), Defaults::default(), place.tap());
+            controller = controller.with_ops(ops, place);
         }
         let task = tokio::spawn(controller.run(election, stop.clone()));
         self.wires.push(wire.clone());

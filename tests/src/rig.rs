@@ -20,6 +20,7 @@ use oarlock_bed::accounts::Account;
 use oarlock_bed::control_plane::ControlPlane;
 use oarlock_bed::install::Way;
 use oarlock_bed::interception::Interceptor;
+use oarlock_history::HistoryPlace;
 use oarlock_sim::world::{self, History, Seedbed, World};
 use serde_json::{Value, json};
 
@@ -71,6 +72,8 @@ pub struct Rig {
     pub files: Option<PathBuf>,
     /// Where they export images to.
     pub exports: Option<ExportRegistry>,
+    /// Where the history is that they write. A cluster in memory, whose time is played, has none.
+    pub rows: Option<HistoryPlace>,
     history: History,
     /// What the scenario wrote itself.
     meddling: Meddling,
@@ -143,6 +146,7 @@ impl Rig {
             with_ops: false,
             files: None,
             exports: None,
+            rows: None,
             history,
             meddling: Meddling::default(),
         })

@@ -9,6 +9,8 @@ use anyhow::{Context as _, ensure};
 use oarlock_bed::accounts::Account;
 use oarlock_bed::control_plane::{self, ControlPlane};
 use oarlock_bed::faults::When;
+use oarlock_bed::postgres::Postgres;
+use oarlock_history::HistoryPlace;
 use oarlock_sim::world::{Pause, Scope};
 use oarlock_tests::crash::sweep::is_soak;
 use oarlock_tests::jobs::{Told, replace};
@@ -91,8 +93,10 @@ macro_rules! on_its_own {
 
 oarlock_tests::ops_scenarios!(on_its_own);
 
-/// A host is killed at four writes of a deed, spread over it; in soak at each.
+/// A host is killed at four writes of a deed, spread over it; in soak at each. What it did is in the history, which is a real PostgreSQL.
 async fn killed(rig: &mut Rig, deed: Deed) -> anyhow::Result<()> {
+    let database = Postgres::start()?;
+    rig.rows = Some(HistoryPlace::read(&database.url()).map_err(anyhow::Error::msg)?);
     let mut ground = CrashGround::begin(rig, deed).await?;
     let writes = ground.run((0, When::BeforeSend)).await?;
     let last = writes.saturating_sub(1);

@@ -11,6 +11,8 @@ mod buckets;
 mod calls;
 #[path = "rest/exports.rs"]
 mod exports;
+#[path = "rest/history.rs"]
+mod history;
 #[path = "rest/logs.rs"]
 mod logs;
 #[cfg(test)]

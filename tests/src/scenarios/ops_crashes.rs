@@ -8,6 +8,7 @@ use anyhow::{Context as _, ensure};
 use kube::api::DeleteParams;
 use oarlock_bed::faults::{Fault, Plan, Then, When};
 use oarlock_bed::interception::Interceptor;
+use oarlock_core::ops_job::plan::FINALIZER;
 use oarlock_sim::world::History;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
@@ -86,6 +87,8 @@ pub struct CrashGround<'a> {
     folder: Option<PathBuf>,
     /// Where they export images to.
     registry: Option<LocalRegistry>,
+    /// The rows that they write.
+    rows: Option<oarlock_history::History>,
     /// The bug of the hosts, if they have one.
     pub variant: Option<Arc<dyn Variant>>,
 }
@@ -101,7 +104,8 @@ impl<'a> CrashGround<'a> {
         let folder = (deed == Deed::Dumplog).then(|| keep_files(rig));
         let registry = (deed == Deed::Export).then(LocalRegistry::start).transpose()?;
         rig.exports = registry.as_ref().map(LocalRegistry::of_host);
-        Ok(Self { rig, deed, history, runs: 0, folder, registry, variant: None })
+        let rows = rig.rows.clone().map(|place| oarlock_history::History::at(place, "local")).transpose()?;
+        Ok(Self { rig, deed, history, runs: 0, folder, registry, rows, variant: None })
     }
 
     /// Runs the deed on new nodes with a host that is killed at `point`, and judges what came of it. Yields the number of writes.
@@ -138,7 +142,7 @@ impl<'a> CrashGround<'a> {
             if runs && !is_disturbed.swap(true, Ordering::SeqCst) {
                 disturb(rig, deed, (&name, &spec)).await?;
             }
-            Ok(job.pointer("/status/finishedAt").is_some() && !has_finalizer(rig, &name).await?)
+            Ok(job.pointer("/status/finishedAt").is_some() && !is_kept(rig, &name).await?)
         };
         let over = tokio::select! {
             () = killed.notified() => false,
@@ -216,7 +220,21 @@ impl<'a> CrashGround<'a> {
         for node in nodes {
             until_free(self.rig, node, false).await?;
         }
+        self.outlives(name, &job).await?;
         end_well(self.rig, &self.history).await
+    }
+
+    /// Deletes a job that has ended, and looks for it as it was in the history.
+    async fn outlives(&self, name: &str, job: &Value) -> anyhow::Result<()> {
+        let Some(rows) = &self.rows else { return Ok(()) };
+        self.rig.ops().delete(name, &DeleteParams::default()).await?;
+        patiently("it is gone", async || Ok(self.rig.ops().get_opt(name).await?.is_none())).await?;
+        let gone = rows.job(name).await?.context("it has no row")?;
+        ensure!(gone.row.deleted.is_some(), "{gone:#?}");
+        for part in ["spec", "status"] {
+            ensure!(gone.document.get(part) == job.get(part), "{part}: {:#} is not {job:#}", gone.document);
+        }
+        Ok(())
     }
 }
 
@@ -235,8 +253,9 @@ async fn disturb(rig: &Rig, deed: Deed, (name, spec): (&str, &Value)) -> anyhow:
     Ok(())
 }
 
-async fn has_finalizer(rig: &Rig, name: &str) -> anyhow::Result<bool> {
-    Ok(!rig.ops().get(name).await?.metadata.finalizers.unwrap_or_default().is_empty())
+async fn is_kept(rig: &Rig, name: &str) -> anyhow::Result<bool> {
+    let finalizers = rig.ops().get(name).await?.metadata.finalizers.unwrap_or_default();
+    Ok(finalizers.iter().any(|name| name == FINALIZER))
 }
 
 fn kill_at((at, when): Point, killed: Arc<Notify>) -> anyhow::Result<Plan> {

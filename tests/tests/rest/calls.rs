@@ -98,7 +98,9 @@ async fn play(served: &Served) -> anyhow::Result<()> {
     served.until(&token, &again, |job| job.text("/phase") == "Running").await?;
     let path = format!("{JOBS}/{again}");
     ensure!(served.ask(Some(&token), Method::DELETE, &path, None).await?.status == 200, "a job in work is deleted");
-    served.until(&token, &again, |job| job.status == 404).await?;
+    served.until_gone(&again).await?;
+    let gone = served.ask(Some(&token), Method::GET, &path, None).await?;
+    ensure!(gone.text("/phase") == "Failed" && !gone.text("/deletionTime").is_empty(), "{gone:?}");
     // A key.
     let keyed = json!({"name": "keyed", "type": "reboot", "inputs": [{"name": "node", "value": "node-2"}]});
     let send = async |body: &Value| {

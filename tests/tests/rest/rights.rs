@@ -140,7 +140,7 @@ async fn in_a_workspace(served: &Served) -> anyhow::Result<()> {
     ensure!(member.listed("workspaceId=team").await? == 1, "what is on its nodes");
     ensure!(member.listed("").await? == 0, "and nothing else");
     ensure!(admin.status(Method::DELETE, &format!("{JOBS}/{other}"), None).await? == 200, "the admin deletes it");
-    served.until(&admin.token, &other, |job| job.status == 404).await?;
+    served.until_gone(&other).await?;
     ensure!(member.make(&reboot(&[("cluster", "local")])).await? == Err(403), "all nodes are not of the workspace");
     ensure!(member.make(&reboot(&[("node", "node-0")])).await? == Err(403), "nor is another node");
     ensure!(member.make(&reboot(&[("node", "node-0"), ("workspace", "team")])).await? == Err(400), "nor beside it");

@@ -11,7 +11,7 @@ use http::{HeaderMap, Method, Request};
 use http_body_util::BodyExt as _;
 use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
-use kube::api::{Api, ObjectMeta, PostParams};
+use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, ObjectMeta, PostParams};
 use kube::client::Body;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
@@ -288,6 +288,13 @@ impl Served {
         let text = || if bytes.is_empty() { Value::Null } else { String::from_utf8_lossy(&bytes).into() };
         let body = serde_json::from_slice(&bytes).unwrap_or_else(|_| text());
         Ok(Answer { status: head.status.as_u16(), headers: head.headers, body })
+    }
+
+    /// Waits until the cluster has no such OpsJob any more.
+    pub(crate) async fn until_gone(&self, id: &str) -> anyhow::Result<()> {
+        let kind = ApiResource::from_gvk(&GroupVersionKind::gvk("oarlock.dev", "v1alpha1", "OpsJob"));
+        let jobs: Api<DynamicObject> = Api::all_with(self.admin.clone(), &kind);
+        patiently("the OpsJob is gone", async || Ok(jobs.get_opt(id).await?.is_none())).await
     }
 
     /// Asks until a job is as `which` wants it.
