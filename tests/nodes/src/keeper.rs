@@ -50,6 +50,9 @@ pub struct Start {
     /// The program versitygw, for a store of objects
     #[arg(long)]
     store: Option<PathBuf>,
+    /// The folder of the programs of PostgreSQL, for a database
+    #[arg(long)]
+    database: Option<PathBuf>,
     /// The folder of etcd, the API server and kubectl
     #[arg(long)]
     plane_binaries: PathBuf,
@@ -87,6 +90,7 @@ pub fn up(asked: &Start) -> anyhow::Result<()> {
         kubelet: asked.kubelet.clone(),
         nerdctl: asked.nerdctl.clone(),
         store: asked.store.clone(),
+        database: asked.database.clone(),
         plane_binaries: asked.plane_binaries.clone(),
         program: std::env::current_exe().context("cannot tell the path of this program")?,
         images: asked.images.clone(),

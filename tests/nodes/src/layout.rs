@@ -33,6 +33,11 @@ pub const STORE_KEY: &str = "AKIANODES";
 /// The secret of that.
 pub const STORE_SECRET: &str = "an0ther-secret-of-the-store";
 
+/// Where a database listens, if the cluster has one.
+pub const DATABASE: &str = "10.99.0.1";
+/// The password of its user, who is [`USER`].
+pub const DATABASE_PASSWORD: &str = "passw0rd-of-the-database";
+
 /// Most nodes of a cluster.
 pub const MOST_NODES: u8 = 9;
 
@@ -51,6 +56,8 @@ pub struct Plan {
     pub nerdctl: PathBuf,
     /// The program of a store of objects.
     pub store: Option<PathBuf>,
+    /// The folder of the programs of a database.
+    pub database: Option<PathBuf>,
     /// The folder of the control plane's binaries.
     pub plane_binaries: PathBuf,
     /// The program itself.

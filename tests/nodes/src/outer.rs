@@ -15,8 +15,8 @@ use serde_json::json;
 
 use crate::keeper::{API, join};
 use crate::layout::{
-    BUCKET, EXPORTS, IMAGES, Layout, PLANE, PORT, Plan, REGISTRY, SERVICE, STORE, STORE_KEY, STORE_SECRET, USER,
-    node_address, node_name, node_number, pod_range,
+    BUCKET, DATABASE, DATABASE_PASSWORD, EXPORTS, IMAGES, Layout, PLANE, PORT, Plan, REGISTRY, SERVICE, STORE,
+    STORE_KEY, STORE_SECRET, USER, node_address, node_name, node_number, pod_range,
 };
 use crate::run::{enter_namespaces, pause, run, start};
 use crate::states::SOCKET;
@@ -133,6 +133,10 @@ impl Servers {
             std::fs::create_dir_all(layout.at("about-store")).context("cannot create a folder of the store")?;
             self.spawn("store", layout, plan)?;
         }
+        if let Some(programs) = &plan.database {
+            make_database(programs, layout)?;
+            self.spawn("database", layout, plan)?;
+        }
         Ok(())
     }
 
@@ -225,7 +229,44 @@ fn store(program: &Path, layout: &Layout) -> Command {
     command
 }
 
+/// A program of the database, as the user of its package: none of them runs as root.
+fn of_database(program: &Path) -> Command {
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid=postgres", "--regid=postgres", "--clear-groups"]).arg(program);
+    command
+}
+
+/// Makes an empty database, which is reached from nodes and pods with the password.
+fn make_database(programs: &Path, layout: &Layout) -> anyhow::Result<()> {
+    let (folder, password) = (layout.at("database"), layout.at("plane/database-password"));
+    std::fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
+    std::fs::write(&password, DATABASE_PASSWORD).context("cannot write the password of the database")?;
+    let [folder_text, password_text] = [&folder, &password].map(|path| path.display().to_string());
+    run("chown", &["postgres", &folder_text, &password_text])?;
+    let mut init = of_database(&programs.join("initdb"));
+    init.args(["-D", &folder_text, "-U", USER, "-A", "scram-sha-256", "-E", "UTF8", "--locale=C", "--no-sync"]);
+    let made = init.arg(format!("--pwfile={password_text}")).output().context("cannot run initdb")?;
+    if !made.status.success() {
+        bail!("initdb ended with {}: {}", made.status, String::from_utf8_lossy(&made.stderr));
+    }
+    let rules = folder.join("pg_hba.conf");
+    let mut rules =
+        std::fs::File::options().append(true).open(&rules).context("cannot open the rules of the database")?;
+    writeln!(rules, "host all all 10.0.0.0/8 scram-sha-256").context("cannot write the rules of the database")
+}
+
+/// A database that waits for no disk.
+fn database(programs: &Path, layout: &Layout) -> Command {
+    let mut command = of_database(&programs.join("postgres"));
+    command.arg("-D").arg(layout.at("database")).args(["-c", &format!("listen_addresses={DATABASE}")]);
+    command.args(["-c", "unix_socket_directories=", "-c", "fsync=off", "-c", "shared_buffers=64MB"]);
+    command
+}
+
 fn server(name: &str, layout: &Layout, plan: &Plan) -> Command {
+    if let Some(programs) = plan.database.as_ref().filter(|_| name == "database") {
+        return database(programs, layout);
+    }
     if let Some(program) = plan.store.as_ref().filter(|_| name == "store") {
         return store(program, layout);
     }

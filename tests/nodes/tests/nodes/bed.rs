@@ -10,7 +10,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, ensure};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use oarlock_nodes::layout::{BUCKET, EXPORTS, Layout, PASSWORD, STORE, STORE_KEY, STORE_SECRET, USER, node_name};
+use oarlock_nodes::layout::{
+    BUCKET, DATABASE, DATABASE_PASSWORD, EXPORTS, Layout, PASSWORD, STORE, STORE_KEY, STORE_SECRET, USER, node_name,
+};
 use oarlock_nodes::states::ask;
 use serde_json::{Value, json};
 
@@ -30,6 +32,8 @@ const EXPORT_SECRET: &str = "oarlock-export";
 const AUTHORITIES: &str = "oarlock-ca";
 /// The Secret of the bucket.
 const FILES_SECRET: &str = "oarlock-files";
+/// The Secret of the history.
+const HISTORY_SECRET: &str = "oarlock-history";
 
 /// The cluster.
 pub(crate) struct Bed {
@@ -71,7 +75,9 @@ impl Bed {
         up.arg("--nerdctl")
             .arg(variable("OARLOCK_NODES_NERDCTL")?)
             .arg("--store")
-            .arg(variable("OARLOCK_NODES_STORE")?);
+            .arg(variable("OARLOCK_NODES_STORE")?)
+            .arg("--database")
+            .arg(variable("OARLOCK_NODES_DATABASE")?);
         up.arg("--kubelet").arg(variable("OARLOCK_NODES_KUBELET")?).arg("--plane-binaries").arg(&plane);
         for image in std::env::split_paths(&variable("OARLOCK_NODES_IMAGES")?) {
             up.arg("--image").arg(image);
@@ -106,7 +112,8 @@ impl Bed {
         let grants = ["manifests", "--grants", &grants.display().to_string()];
         let served = ["--flows", "--ops", "--rest", "--deployment", "oarlock"];
         let exports = ["--export-registry", EXPORTS, "--export-secret", EXPORT_SECRET, "--ca", AUTHORITIES];
-        let printed = self.oarlock(&[grants.as_slice(), &served, &exports, files].concat())?;
+        let history = ["--history-secret", HISTORY_SECRET];
+        let printed = self.oarlock(&[grants.as_slice(), &served, &exports, &history, files].concat())?;
         ensure!(printed.status.success(), "{}", String::from_utf8_lossy(&printed.stderr));
         self.apply_text(&String::from_utf8_lossy(&printed.stdout))
     }
@@ -130,6 +137,10 @@ impl Bed {
     fn deploy(&self) -> anyhow::Result<()> {
         self.apply_manifests(&["--data", "pvc/oarlock-data"])?;
         self.make_volume()?;
+        let url = format!("postgres://{USER}:{DATABASE_PASSWORD}@{DATABASE}/postgres");
+        let metadata = json!({"name": HISTORY_SECRET});
+        let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "stringData": {"url": url}});
+        self.apply_in("oarlock-system", &secret)?;
         // All nodes are this machine, so that both replicas can have it.
         self.kubectl(&["-n", "oarlock-system", "scale", "deployment/oarlock", "--replicas=2"])?;
         // Its pods wait for it.

@@ -156,7 +156,7 @@ fn play(client: &Client<'_>, first: &str, second: &str, reboot: &Value) -> anyho
     client.until(&stopped, &["Running"])?;
     ensure!(client.done("POST", &format!("/{stopped}/stop"), None)?.is_null(), "stop has a body");
     client.until(&stopped, &["Failed"])?;
-    let list = client.done("GET", "?userName=ops-bot&order=asc", None)?;
+    let list = client.done("GET", &format!("?userName={}:ops-bot&order=asc", scene.namespace), None)?;
     let items = list.pointer("/items").and_then(Value::as_array).into_iter().flatten();
     let told: Vec<_> = items.map(|item| (text_at(item, "/jobId"), text_at(item, "/phase"))).collect();
     let wanted = [(id.as_str(), "Succeeded"), (booted.as_str(), "Succeeded"), (stopped.as_str(), "Failed")];
@@ -164,8 +164,12 @@ fn play(client: &Client<'_>, first: &str, second: &str, reboot: &Value) -> anyho
     for id in [&id, &booted, &stopped] {
         ensure!(client.done("DELETE", &format!("/{id}"), None)?.is_null(), "delete has a body");
         scene.until(&format!("{id} is gone"), || {
-            Ok((client.call("GET", &format!("/{id}"), None)?.0 == 404).then_some(()))
+            let found = scene.bed.kubectl(&["get", "opsjobs", id, "--ignore-not-found", "-o", "name"])?;
+            Ok(found.is_empty().then_some(()))
         })?;
+        // The history has it, whichever replica answers.
+        let gone = client.done("GET", &format!("/{id}"), None)?;
+        ensure!(!text_at(&gone, "/deletionTime").is_empty() && !text_at(&gone, "/endTime").is_empty(), "{gone:#}");
     }
     Ok(())
 }
