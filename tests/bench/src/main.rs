@@ -22,6 +22,7 @@ mod deadline;
 mod flows;
 mod goals;
 mod ground;
+mod history;
 mod ideal;
 mod idle;
 mod job_watch;

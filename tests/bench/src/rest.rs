@@ -32,9 +32,11 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 use crate::arguments::Common;
 use crate::children::binary;
 use crate::goals::Goal;
+use crate::history::{Filled, Store};
 use crate::ops_objects::resource;
 use crate::scene::shown_beside;
 use crate::spread::{quantile, round};
+use crate::usage::rss_kib;
 
 /// Creates in flight.
 const IN_FLIGHT: usize = 8;
@@ -50,7 +52,7 @@ const JUNK: usize = 20;
 const BEGUN_WITHIN: Duration = Duration::from_secs(120);
 const AT_REST_WITHIN: Duration = Duration::from_secs(300);
 
-const GOALS: [Goal; 8] = [
+const GOALS: [Goal; 14] = [
     Goal {
         figure: "/create/aboveApiServerP99Ms",
         name: "create at 50 a second, above the API server's own time, p99, ms",
@@ -70,6 +72,16 @@ const GOALS: [Goal; 8] = [
         name: "reads beside slow, flooding and idle connections, p99 of calm ones",
         goal: "at most 1.4",
     },
+    Goal {
+        figure: "/gone/listP99Ms",
+        name: "lists of 100 by an exact filter, of all rows, p99, ms",
+        goal: "at most 50",
+    },
+    Goal { figure: "/gone/ofBareHandler", name: "the same, of a handler that answers the same bytes", goal: "told" },
+    Goal { figure: "/gone/partP99Ms", name: "lists by a part of a name, p99, ms", goal: "at most 300" },
+    Goal { figure: "/gone/readP99Ms", name: "reads of a job that is gone, p99, ms", goal: "at most 10" },
+    Goal { figure: "/process/readyMs", name: "from its start until it is ready, ms", goal: "at most 5,000" },
+    Goal { figure: "/process/memoryMib", name: "its memory with rows and live jobs, MiB", goal: "at most 150" },
     Goal { figure: "/junk/p99Ms", name: "reads beside a flood of tokens that are none, p99, ms", goal: "at most 200" },
 ];
 
@@ -77,6 +89,7 @@ const NOTES: &str = "\
 A process of `oarlock dev` on this machine, and clients in this one. create: each for a node of its own, 50 a second, whose times count
 from when a request was due; aboveApiServer: the difference to the same objects created at the API server itself at the same rate;
 inFlight: as many as go, 8 in flight. get: an open load as well, when all jobs wait for their nodes. troubled: beside 1,000 idle connections, 100 that send a byte of their body a second, and 20 that send headers without end.
+gone: beside one another, 18 lists of 100 a second by type and phase, 3 by a part of a name, and 9 reads of a job, of a history of --rows jobs that are gone.
 junk: beside 20 clients that send well-formed tokens that nobody signed, one after the other.";
 
 /// What to measure.
@@ -91,6 +104,12 @@ pub(crate) struct RestBench {
     /// How often
     #[arg(long, default_value = "3", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) rounds: u32,
+    /// How many jobs that are gone its history has
+    #[arg(long, default_value = "100000", value_parser = clap::value_parser!(u32).range(100..=1_000_000))]
+    pub(crate) rows: u32,
+    /// What that is kept in
+    #[arg(long, value_enum, default_value = "sqlite")]
+    pub(crate) history: Store,
     #[command(flatten)]
     pub(crate) common: Common,
 }
@@ -102,7 +121,7 @@ pub(crate) struct RestBench {
 pub(crate) async fn run(asked: &RestBench, components: &Path) -> anyhow::Result<Value> {
     let mut rounds = Vec::new();
     for number in 1..=asked.rounds {
-        let served = Served::start(components).await?;
+        let served = Served::start(components, asked).await?;
         let figures = served.measure(asked).await?;
         println!("round {number}: {figures}");
         rounds.push(figures);
@@ -112,8 +131,10 @@ pub(crate) async fn run(asked: &RestBench, components: &Path) -> anyhow::Result<
 
 /// A process that serves the API, and clients of it.
 struct Served {
-    _child: Child,
+    child: Child,
     folder: PathBuf,
+    filled: Filled,
+    ready: Duration,
     address: SocketAddr,
     token: String,
     admin: Client,
@@ -127,13 +148,14 @@ impl Drop for Served {
 }
 
 impl Served {
-    async fn start(components: &Path) -> anyhow::Result<Self> {
+    async fn start(components: &Path, asked: &RestBench) -> anyhow::Result<Self> {
         let folder = std::env::temp_dir().join(format!("oarlock-bench-rest-{}", std::process::id()));
         let plugins = folder.join("plugins");
         std::fs::create_dir_all(&plugins)?;
         for name in ["reboot.wasm", "preflight.wasm"] {
             std::fs::copy(components.join(name), plugins.join(name)).with_context(|| format!("there is no {name}"))?;
         }
+        let filled = Filled::of(asked.history, asked.rows as usize, &folder).await?;
         let (kubeconfig, token) = (folder.join("kubeconfig"), folder.join("token"));
         let mut command = std::process::Command::new(binary()?);
         command.args([
@@ -152,7 +174,9 @@ impl Served {
             .arg("--kubeconfig-out")
             .arg(&kubeconfig)
             .arg("--rest-token-out")
-            .arg(&token);
+            .arg(&token)
+            .env("OARLOCK_HISTORY", &filled.address);
+        let began = Instant::now();
         let mut child = Child::spawn("oarlock dev", command, folder.join("log"))?;
         let deadline = Instant::now() + BEGUN_WITHIN;
         let url = loop {
@@ -170,8 +194,15 @@ impl Served {
         let admin = Client::try_from(Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?)?;
         let mut config = Config::new(url.parse()?);
         config.default_retry = false;
-        let address = url.trim_start_matches("http://").parse()?;
-        Ok(Self { _child: child, folder, address, token, admin, rest: Client::try_from(config)? })
+        let (address, rest) = (url.trim_start_matches("http://").parse()?, Client::try_from(config)?);
+        loop {
+            let answer = rest.send(Request::get("/readyz").body(Body::empty())?).await?;
+            if answer.status() == 200 {
+                break;
+            }
+            sleep(Duration::from_millis(20)).await;
+        }
+        Ok(Self { child, folder, filled, ready: began.elapsed(), address, token, admin, rest })
     }
 
     async fn measure(&self, asked: &RestBench) -> anyhow::Result<Value> {
@@ -201,6 +232,8 @@ impl Served {
         let bare = self.bare(&path, seconds).await?;
         let troubled = self.troubled(&path, seconds).await?;
         let junk = self.beside_junk(&path, seconds).await?;
+        let gone = self.gone(seconds).await?;
+        let memory = rss_kib(self.child.id())?;
         let p99 = |times: &[f64]| quantile(times, 0.99).unwrap_or_default();
         let figures = json!({
             "create": {"p99Ms": round(p99(&paced)), "apiServerP99Ms": round(p99(&server)),
@@ -210,6 +243,8 @@ impl Served {
                 "ofBareHandler": round(p99(&calm) / p99(&bare))},
             "troubled": {"p99Ms": round(p99(&troubled)), "ofCalm": round(p99(&troubled) / p99(&calm))},
             "junk": {"p99Ms": round(p99(&junk))},
+            "gone": gone,
+            "process": {"readyMs": round(self.ready.as_secs_f64() * 1_000.0), "memoryMib": memory / 1_024},
         });
         Ok(figures)
     }
@@ -319,6 +354,24 @@ impl Served {
         let times = open_load(&Client::try_from(config)?, path, &self.token, seconds).await;
         serving.abort();
         times
+    }
+
+    /// Reads of what is gone: lists by an exact filter and by a part of a name, and jobs, beside one another.
+    async fn gone(&self, seconds: u64) -> anyhow::Result<Value> {
+        const JOBS: &str = "/api/v1/opsjobs";
+        let list = format!("{JOBS}?type=addon&phase=Failed&limit=100");
+        let (part, read) = (format!("{JOBS}?jobName=12345"), format!("{JOBS}/{}", self.filled.middle));
+        let (list_bare, times) = (self.bare(&list, seconds).await?, async {
+            let load = async |path: &str, rate: u64| {
+                let read = |()| async { self.get(path).await.map(drop) };
+                paced(rate, &vec![(); (rate * seconds) as usize], read).await
+            };
+            tokio::try_join!(load(&list, 18), load(&part, 3), load(&read, 9))
+        });
+        let (lists, parts, reads) = times.await?;
+        let p99 = |times: &[f64]| quantile(times, 0.99).unwrap_or_default();
+        Ok(json!({"listP99Ms": round(p99(&lists)), "partP99Ms": round(p99(&parts)), "readP99Ms": round(p99(&reads)),
+            "ofBareHandler": round(p99(&lists) / p99(&list_bare))}))
     }
 
     /// Reads beside connections that mean no good.
