@@ -12,8 +12,8 @@ use anyhow::{Context as _, bail};
 use serde_json::Value;
 
 use crate::workspace::{
-    COMPONENTS_VARIABLE, HOST_VARIABLE, SOAK_VARIABLE, binary, cargo_on_all, components_folder, root, succeed,
-    target_folder,
+    COMPONENTS_VARIABLE, HOST_VARIABLE, SOAK_VARIABLE, WASM_ONLY, binary, cargo, cargo_on_all, components_folder, root,
+    succeed, target_folder,
 };
 
 /// Tests whose figures are shown although they pass.
@@ -29,9 +29,22 @@ pub(crate) struct Binary {
     executable: PathBuf,
 }
 
+/// How cargo says what it has built.
+const TOLD: &str = "--message-format=json-render-diagnostics";
+
 /// Builds all of them.
 pub(crate) fn build() -> anyhow::Result<Vec<Binary>> {
-    let mut command = cargo_on_all("test", &["--no-run", "--message-format=json-render-diagnostics"]);
+    built(cargo_on_all("test", &["--no-run", TOLD]))
+}
+
+/// Builds the tests of what the crate that is nothing but a component knows of itself: what it does must not run natively. With the
+/// whole workspace selected, its dependencies are those that were compiled for all others.
+pub(crate) fn build_wasm_only() -> anyhow::Result<Binary> {
+    let all = built(cargo(&["test", "--workspace", "--lib", "--no-run", TOLD]))?;
+    all.into_iter().find(|binary| binary.name == WASM_ONLY).context("cargo named no tests of it")
+}
+
+fn built(mut command: Command) -> anyhow::Result<Vec<Binary>> {
     let output = command.stderr(Stdio::inherit()).output().context("cannot run cargo")?;
     if !output.status.success() {
         bail!("the tests cannot be built");

@@ -12,7 +12,8 @@ use crate::checks;
 use crate::nodes::NODES;
 use crate::phases::Phases;
 use crate::plugins;
-use crate::workspace::{WASM_ONLY, cargo, cargo_on_all, succeed};
+use crate::python;
+use crate::workspace::{cargo_on_all, succeed};
 
 /// Test binaries that mostly wait for servers.
 const WAITING: [&str; 7] = ["real", "crash_real", "processes", "conformance", "kubectl", "watching", "scenarios"];
@@ -65,11 +66,17 @@ fn find_control_plane() -> anyhow::Result<()> {
     controlplane::binaries(&|line| println!("control plane: {line}")).map(|_| ())
 }
 
+/// Installs it where it is missing and can be installed.
+fn find_postgres() -> anyhow::Result<()> {
+    if controlplane::postgres().is_ok() { Ok(()) } else { python::apt("postgresql") }
+}
+
 /// Builds all that tests need of Rust.
 pub(crate) fn build(phases: &Phases) -> Option<Vec<Binary>> {
     let mut found = Vec::new();
     let built = phases.run("target wasm32-wasip2", plugins::ensure_target)
         && phases.run("components", plugins::compile)
+        && phases.run("PostgreSQL", find_postgres)
         // Tests that kill the host start its binary, which no test binary contains.
         && phases.run("the host", || succeed(&mut cargo_on_all("build", &["--bins"])))
         && phases.run("test binaries", || {
@@ -104,7 +111,6 @@ fn in_two_lanes(phases: &Phases, binaries: &[Binary]) {
 /// What cargo alone can run, and the checks that read.
 fn read(phases: &Phases) {
     phases.run("documentation tests", || succeed(&mut cargo_on_all("test", &["--doc", "--quiet"])));
-    // What the component does must not run natively; what it knows of itself may.
-    phases.run("tests of the hostile plugin", || succeed(&mut cargo(&["test", "--quiet", "-p", WASM_ONLY, "--lib"])));
+    phases.run("tests of the hostile plugin", || binaries::build_wasm_only()?.run(1));
     phases.run("lint", || checks::lint().map(drop));
 }
