@@ -69,6 +69,7 @@ fn gone(number: usize, all: usize) -> anyhow::Result<JobSnapshot> {
         json!({"type": kind, "status": "True", "reason": "Started", "message": "the first target has begun",
         "lastTransitionTime": created.to_string()})
     };
+    let conditions = ["Pending", "TargetsResolved", "Running", phase].map(condition);
     let document = json!({
         "metadata": {"name": name(number), "uid": format!("{number:08}-0000-4000-8000-000000000000"),
             "creationTimestamp": created.to_string(), "deletionTimestamp": deleted.to_string()},
@@ -77,7 +78,7 @@ fn gone(number: usize, all: usize) -> anyhow::Result<JobSnapshot> {
             "inputs": [{"name": "node", "value": format!("node-{}", number % 1_000)}],
             "targets": [{"name": format!("node-{}", number % 1_000), "uid": format!("n{}", number % 1_000)}]},
         "status": {"phase": phase, "revision": 6, "startedAt": created.to_string(), "finishedAt": ended.to_string(),
-            "conditions": ["Pending", "TargetsResolved", "Running", phase].map(condition), "outputs": [{"name": "status", "value": "completed"}]},
+            "conditions": conditions, "outputs": [{"name": "status", "value": "completed"}]},
     });
     JobSnapshot::of(&document, Defaults::default()).context("it is a job")
 }
