@@ -215,7 +215,7 @@ fn committing(exports: Option<CommitRegistry>, node: Option<&str>) -> Bench {
     let spec = node.map_or(json!({}), |node| json!({"nodeName": node}));
     bench.show(json!({"metadata": {"name": "p", "namespace": "d", "uid": "u"}, "spec": spec}));
     bench.wire = 0;
-    let commit = json!({"container": "app", "target": "custom/a:1"});
+    let commit = json!({"container": "app", "target": "custom/commits/d/a:1"});
     bench.settle(&mut |visit| does(task("run-on-node", json!({"builtin": "commit", "commit": commit})), visit));
     bench
 }
@@ -234,7 +234,7 @@ fn a_commit_is_done_on_the_node_of_its_pod_with_the_secret_of_the_registry_as_a_
         ["--builtin", "commit"],
         ["--pod-uid", "u"],
         ["--container", "app"],
-        ["--image", "reg:5000/custom/a:1"],
+        ["--image", "reg:5000/custom/commits/d/a:1"],
         ["--registry-host", "auth"],
         ["--registry-secret", "/registry"],
     ] {
