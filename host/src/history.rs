@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
@@ -58,12 +59,14 @@ struct Parts {
     defaults: Defaults,
     held: Mutex<Held>,
     changed: Notify,
+    terms: AtomicU64,
 }
 
 /// What is known of the jobs of this term.
 #[derive(Default)]
 struct Held {
-    leads: bool,
+    /// The number of the term, if this process leads.
+    term: Option<u64>,
     /// The UIDs of all jobs that are there.
     alive: HashSet<String>,
     /// Jobs that wait, by UID.
@@ -73,6 +76,8 @@ struct Held {
     unread: BTreeMap<String, String>,
     /// What each row has: the revision of the job, and whether it was deleted.
     rows: HashMap<String, (i64, bool)>,
+    /// How many are written at once: fewer after a failure, so that one that is refused stands alone in the end.
+    at_once: usize,
     /// Jobs may have gone that nobody saw go.
     may_have_lost: bool,
 }
@@ -81,7 +86,7 @@ struct Held {
 enum Work {
     Rows(Vec<JobSnapshot>),
     Read { uid: String, name: String },
-    Lost(Vec<String>),
+    Lost,
 }
 
 /// About the memory of a job.
@@ -126,7 +131,7 @@ impl Held {
     fn next(&mut self) -> Option<Work> {
         let mut rows = Vec::new();
         let mut bytes = 0_usize;
-        while let Some((uid, job)) = self.waiting.first_key_value().filter(|_| rows.len() < BATCH) {
+        while let Some((uid, job)) = self.waiting.first_key_value().filter(|_| rows.len() < self.at_once.max(1)) {
             bytes = bytes.saturating_add(size(job));
             if bytes > BATCH_BYTES && !rows.is_empty() {
                 break;
@@ -140,14 +145,21 @@ impl Held {
         if let Some((uid, name)) = self.unread.pop_first() {
             return Some(Work::Read { uid, name });
         }
-        std::mem::take(&mut self.may_have_lost).then(|| Work::Lost(self.alive.iter().cloned().collect()))
+        std::mem::take(&mut self.may_have_lost).then_some(Work::Lost)
     }
 }
 
 impl Recorder {
     /// What writes this history.
     pub fn new(history: History, keeping: Keeping, defaults: Defaults) -> Self {
-        Self(Arc::new(Parts { history, keeping, defaults, held: Mutex::default(), changed: Notify::new() }))
+        Self(Arc::new(Parts {
+            history,
+            keeping,
+            defaults,
+            held: Mutex::default(),
+            changed: Notify::new(),
+            terms: AtomicU64::new(0),
+        }))
     }
 
     /// The history.
@@ -174,9 +186,10 @@ impl Recorder {
 
     /// Begins a term: from now on, what is seen is written. It ends with what this yields.
     pub(crate) fn lead(&self, ops: Ops) -> Leading {
-        *self.0.held.lock() = Held { leads: true, ..Held::default() };
+        let term = self.0.terms.fetch_add(1, Ordering::Relaxed);
+        *self.0.held.lock() = Held { term: Some(term), at_once: BATCH, ..Held::default() };
         let this = self.clone();
-        Leading { recorder: self.clone(), task: tokio::spawn(async move { this.run(&ops).await }) }
+        Leading { recorder: self.clone(), term, task: tokio::spawn(async move { this.run(&ops).await }) }
     }
 
     /// All jobs that are there have been seen.
@@ -199,70 +212,94 @@ impl Recorder {
             loop {
                 let work = self.0.held.lock().next();
                 let Some(work) = work else { break };
-                match self.write(work, ops).await {
-                    Ok(()) if is_down => {
-                        is_down = false;
-                        tracing::info!("the history is written again");
-                    }
-                    Ok(()) => {}
-                    Err(failed) => {
-                        if !is_down {
-                            tracing::warn!(
-                                error = failed,
-                                "the history is not written; jobs that have ended wait for it"
-                            );
-                        }
-                        is_down = true;
-                        sleep(AGAIN).await;
-                    }
+                let failed = self.write(work, ops).await.err();
+                if let Some(error) = &failed {
+                    tracing::warn!(error, "the history is not written; jobs that have ended wait for it");
+                    sleep(AGAIN).await;
+                } else if is_down {
+                    tracing::info!("the history is written again");
+                    self.begin_anew(ops).await;
                 }
+                is_down = failed.is_some();
             }
             sleep(PAUSE).await;
+        }
+    }
+
+    /// What answers again may be a copy of an hour ago: all jobs are written once more.
+    async fn begin_anew(&self, ops: &Ops) {
+        self.0.held.lock().rows.clear();
+        match ops.read_all().await {
+            Ok(()) => self.has_seen_all(),
+            Err(failed) => tracing::warn!(error = failed.message, "the jobs are not written once more"),
         }
     }
 
     async fn write(&self, work: Work, ops: &Ops) -> Result<(), String> {
         let Parts { history, keeping, .. } = &*self.0;
         match work {
-            Work::Rows(jobs) => {
-                let redacts = |job: &JobSnapshot| keeping.redacts && job.has_ended();
-                let rows: Vec<JobSnapshot> =
-                    jobs.iter().map(|job| if redacts(job) { job.clone().redacted() } else { job.clone() }).collect();
-                let stored = history.store(&rows).await;
-                let mut held = self.0.held.lock();
-                if let Err(failed) = stored {
-                    jobs.into_iter().for_each(|job| {
-                        let (uid, is_alive) = (job.row.uid.clone(), held.alive.contains(&job.row.uid));
-                        held.seen(job);
-                        if !is_alive {
-                            held.alive.remove(&uid);
-                        }
-                    });
-                    return Err(failed.to_string());
-                }
-                for job in &jobs {
-                    if held.alive.contains(&job.row.uid) {
-                        held.rows.insert(job.row.uid.clone(), (job.revision, job.row.deleted.is_some()));
-                    }
-                }
-                drop(held);
-                // Some wait for that.
-                jobs.iter().filter(|job| job.row.deleted.is_some()).for_each(|job| ops.cache().soil(&job.row.uid));
-                Ok(())
-            }
+            Work::Rows(jobs) => self.write_rows(jobs, ops).await,
             Work::Read { uid, name } => ops.read_again(&name).await.map_err(|failed| {
                 self.0.held.lock().unread.insert(uid, name.clone());
                 failed.message
             }),
-            Work::Lost(alive) => {
-                let alive: Vec<&str> = alive.iter().map(String::as_str).collect();
-                let closed = history.close_lost(&alive, ops.cluster().clock().now()).await;
-                closed.map(drop).map_err(|failed| {
-                    self.0.held.lock().may_have_lost = true;
-                    failed.to_string()
-                })
+            Work::Lost => {
+                // A watch may have seen an API server that did not serve this kind for a moment.
+                let stored = ops.stored_uids().await.map_err(|failed| failed.message);
+                let closed = match stored {
+                    Ok(mut uids) => {
+                        uids.extend(self.0.held.lock().alive.iter().cloned());
+                        let uids: Vec<&str> = uids.iter().map(String::as_str).collect();
+                        let now = ops.cluster().clock().now();
+                        history.close_lost(&uids, now, keeping.redacts).await.map_err(|failed| failed.to_string())
+                    }
+                    Err(failed) => Err(failed),
+                };
+                closed.map(drop).inspect_err(|_| self.0.held.lock().may_have_lost = true)
             }
         }
+    }
+
+    async fn write_rows(&self, jobs: Vec<JobSnapshot>, ops: &Ops) -> Result<(), String> {
+        let Parts { history, keeping, .. } = &*self.0;
+        let shown = |job: &JobSnapshot| match keeping.redacts && job.has_ended() {
+            true => job.clone().redacted(),
+            false => job.clone(),
+        };
+        let stored = history.store(&jobs.iter().map(shown).collect::<Vec<_>>()).await;
+        let mut held = self.0.held.lock();
+        match &stored {
+            Err(HistoryFailed::Refused(why)) if jobs.len() == 1 => {
+                let names: Vec<&str> = jobs.iter().map(|job| job.row.job_id.as_str()).collect();
+                tracing::error!(
+                    job = names.join(" "),
+                    error = why,
+                    "the history takes no row of an OpsJob, which will be unknown"
+                );
+            }
+            Err(failed) => {
+                held.at_once = (jobs.len() / 2).max(1);
+                for job in jobs {
+                    let (uid, is_alive) = (job.row.uid.clone(), held.alive.contains(&job.row.uid));
+                    held.seen(job);
+                    if !is_alive {
+                        held.alive.remove(&uid);
+                    }
+                }
+                return Err(failed.to_string());
+            }
+            Ok(()) => held.at_once = held.at_once.saturating_mul(2).clamp(1, BATCH),
+        }
+        for job in &jobs {
+            if held.alive.contains(&job.row.uid) {
+                held.rows.insert(job.row.uid.clone(), (job.revision, job.row.deleted.is_some()));
+            }
+        }
+        drop(held);
+        // Some wait for that.
+        let waits = |job: &&JobSnapshot| job.row.deleted.is_some() || job.has_ended();
+        jobs.iter().filter(waits).for_each(|job| ops.cache().soil(&job.row.uid));
+        Ok(())
     }
 
     /// Removes what is older than it is kept.
@@ -283,7 +320,7 @@ impl Recorder {
 
 impl OpsTap for Recorder {
     fn seen(&self, document: &Value) {
-        if !self.0.held.lock().leads {
+        if self.0.held.lock().term.is_none() {
             return;
         }
         if let Some(job) = JobSnapshot::of(document, self.0.defaults) {
@@ -310,13 +347,18 @@ impl OpsTap for Recorder {
 /// A term in which the history is written.
 pub(crate) struct Leading {
     recorder: Recorder,
+    term: u64,
     task: tokio::task::JoinHandle<()>,
 }
 
 impl Drop for Leading {
     fn drop(&mut self) {
         self.task.abort();
-        *self.recorder.0.held.lock() = Held::default();
+        let mut held = self.recorder.0.held.lock();
+        // Another one may have begun.
+        if held.term == Some(self.term) {
+            *held = Held::default();
+        }
     }
 }
 
@@ -345,7 +387,7 @@ mod tests {
 
     #[test]
     fn what_is_older_than_what_waits_or_is_written_is_left_out() {
-        let mut held = Held::default();
+        let mut held = Held { at_once: BATCH, ..Held::default() };
         [1, 3, 2].into_iter().for_each(|revision| held.seen(job("a", revision, false)));
         assert_eq!(rows(&mut held), [("a".to_owned(), 3)]);
         held.rows.insert("a".to_owned(), (3, false));
@@ -366,15 +408,14 @@ mod tests {
 
     #[test]
     fn a_job_that_goes_without_having_been_seen_to_be_deleted_is_closed() {
-        let mut held = Held::default();
+        let mut held = Held { at_once: BATCH, ..Held::default() };
         ["a", "b", "c"].into_iter().for_each(|uid| held.seen(job(uid, 1, false)));
         assert_eq!(rows(&mut held).len(), 3);
         held.rows.extend([("a".to_owned(), (1, true)), ("b".to_owned(), (1, false))]);
         held.gone("a");
         assert!(held.next().is_none(), "its row says so");
         held.gone("b");
-        let Some(Work::Lost(alive)) = held.next() else { panic!("nobody looks for it") };
-        assert_eq!(alive, ["c"]);
+        assert!(matches!(held.next(), Some(Work::Lost)), "nobody looks for it");
         assert!(held.next().is_none());
     }
 }

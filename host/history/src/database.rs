@@ -2,15 +2,16 @@
 
 use std::fs::File;
 use std::str::FromStr as _;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use k8s_openapi::jiff::Timestamp;
 use oarlock_core::ops_job::phases::{OpsStatus, Phase, Why};
+use parking_lot::RwLock;
 use serde_json::Value;
 use sqlx::any::{AnyConnectOptions, AnyPoolOptions, AnyRow};
 use sqlx::{AnyConnection, AnyPool, ConnectOptions as _, Executor as _, Row as _};
-use tokio::sync::OnceCell;
+use tokio::sync::Mutex;
 use tokio::time::timeout;
 
 use crate::audit::AuditRow;
@@ -27,8 +28,10 @@ const ANSWERS_WITHIN: Duration = Duration::from_secs(5);
 const MIGRATES_WITHIN: Duration = Duration::from_secs(600);
 /// Questions at once.
 const READERS: u32 = 4;
-/// Rows that are read or removed at once where there may be very many.
+/// Rows that are removed at once where there may be very many.
 const BATCH: i64 = 500;
+/// Rows that are read whole at once: each may have a megabyte.
+const LOST: i64 = 20;
 /// The columns of a list.
 const COLUMNS: &str =
     "uid, job_id, job_name, workspace_id, user_id, user_name, type, phase, created, started, ended, deleted, timeout";
@@ -42,10 +45,21 @@ struct Parts {
     dialect: Dialect,
     cluster: String,
     migrations: &'static Migrations,
-    reads: AnyPool,
+    options: AnyConnectOptions,
+    reads: RwLock<AnyPool>,
     /// One at a time: a file has one writer.
-    writes: AnyPool,
-    ready: OnceCell<Option<File>>,
+    writes: RwLock<AnyPool>,
+    /// Set once the tables are there; of a file, with its lock.
+    ready: OnceLock<Option<File>>,
+    /// Held by whoever opens it.
+    opens: Mutex<()>,
+}
+
+/// What a connection is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Use {
+    Read,
+    Write,
 }
 
 impl History {
@@ -61,18 +75,13 @@ impl History {
         };
         let options = AnyConnectOptions::from_str(&place.address());
         let options = options.map_err(|error| HistoryFailed::Unusable(error.to_string()))?.disable_statement_logging();
-        let pool = |most: u32| {
-            let pool = AnyPoolOptions::new().max_connections(most).acquire_timeout(ANSWERS_WITHIN);
-            pool.after_connect(move |connection, _| Box::pin(configure(connection, dialect)))
-                .connect_lazy_with(options.clone())
-        };
         let migrations = match dialect {
             Dialect::Sqlite => SQLITE,
             Dialect::Postgres => POSTGRES,
         };
-        let (reads, writes) = (pool(READERS), pool(1));
-        let cluster = cluster.to_owned();
-        Ok(Self(Arc::new(Parts { place, dialect, cluster, migrations, reads, writes, ready: OnceCell::new() })))
+        let [reads, writes] = [Use::Read, Use::Write].map(|way| RwLock::new(pool(&options, dialect, way)));
+        let (cluster, ready, opens) = (cluster.to_owned(), OnceLock::new(), Mutex::new(()));
+        Ok(Self(Arc::new(Parts { place, dialect, cluster, migrations, options, reads, writes, ready, opens })))
     }
 
     /// Where it is, without its password.
@@ -80,21 +89,54 @@ impl History {
         &self.0.place
     }
 
-    /// Opens it and brings its tables to this version, unless that was done. Everything else does so as well.
+    /// Opens it and brings its tables to this version, unless that was done. Everything else does so as well. Whoever comes while
+    /// somebody else does it is told so at once.
     ///
     /// # Errors
     /// Why it cannot be used; see [`HistoryFailed::may_pass`].
     pub async fn prepare(&self) -> Result<(), HistoryFailed> {
         let parts = &self.0;
-        let open = || async {
-            let lock = match &parts.place {
-                HistoryPlace::File(path) => Some(take(path)?),
-                HistoryPlace::Server(_) => None,
-            };
-            within(MIGRATES_WITHIN, migrate(&parts.writes, parts.migrations)).await?;
-            Ok(lock)
+        if parts.ready.get().is_some() {
+            return Ok(());
+        }
+        let Ok(_opens) = parts.opens.try_lock() else {
+            return Err(HistoryFailed::Down("it is not open yet".to_owned()));
         };
-        parts.ready.get_or_try_init(open).await.map(drop)
+        if parts.ready.get().is_some() {
+            return Ok(());
+        }
+        let lock = match &parts.place {
+            HistoryPlace::File(path) => Some(take(path)?),
+            HistoryPlace::Server(_) => None,
+        };
+        let pool = parts.pool(Use::Write);
+        if parts.dialect == Dialect::Postgres {
+            let encoding =
+                async { Ok(sqlx::query("SHOW server_encoding").fetch_one(&pool).await?.try_get::<String, _>(0)?) };
+            let encoding = self.within(Use::Write, encoding).await?;
+            if encoding != "UTF8" {
+                let words = format!("the database has the encoding {encoding}: make one with UTF8");
+                return Err(HistoryFailed::Unusable(words));
+            }
+        }
+        let migrated = timeout(MIGRATES_WITHIN, migrate(&pool, parts.migrations)).await;
+        migrated.map_err(|_| late(MIGRATES_WITHIN))??;
+        let _ = parts.ready.set(lock);
+        Ok(())
+    }
+
+    /// The answer, unless it takes too long. Then its connections may lead nowhere, and others are made.
+    async fn within<T>(
+        &self,
+        way: Use,
+        work: impl Future<Output = Result<T, HistoryFailed>>,
+    ) -> Result<T, HistoryFailed> {
+        if let Ok(answer) = timeout(ANSWERS_WITHIN, work).await {
+            return answer;
+        }
+        let Parts { options, dialect, .. } = &*self.0;
+        *self.0.slot(way).write() = pool(options, *dialect, way);
+        Err(late(ANSWERS_WITHIN))
     }
 
     /// Stores jobs as they are now. A row changes to a higher revision alone, and once its job has ended nothing of it changes but the
@@ -104,8 +146,8 @@ impl History {
     /// Why it is not known to be stored.
     pub async fn store(&self, jobs: &[JobSnapshot]) -> Result<(), HistoryFailed> {
         self.prepare().await?;
-        within(ANSWERS_WITHIN, async {
-            let mut transaction = self.0.writes.begin().await?;
+        self.within(Use::Write, async {
+            let mut transaction = self.0.pool(Use::Write).begin().await?;
             for job in jobs {
                 store(&mut transaction, &self.0.cluster, job).await?;
             }
@@ -126,7 +168,9 @@ impl History {
         statement
             .push(&format!(" WHERE cluster_id = {cluster} AND job_id = {id} ORDER BY created DESC, uid DESC LIMIT 1"));
         self.prepare().await?;
-        let row = within(ANSWERS_WITHIN, async { Ok(statement.query().fetch_optional(&self.0.reads).await?) }).await?;
+        let row = self
+            .within(Use::Read, async { Ok(statement.query().fetch_optional(&self.0.pool(Use::Read)).await?) })
+            .await?;
         row.as_ref().map(gone_job).transpose()
     }
 
@@ -140,7 +184,7 @@ impl History {
         live: &[&str],
         window: &Window,
     ) -> Result<(usize, Vec<JobRow>), HistoryFailed> {
-        let Parts { dialect, cluster, reads, .. } = &*self.0;
+        let Parts { dialect, cluster, .. } = &*self.0;
         let mut all = Statement::new("SELECT COUNT(*) AS total FROM ops_job");
         all.and_filtered(cluster, filter);
         let mut of_live = all.clone();
@@ -156,8 +200,8 @@ impl History {
         rows.push(&format!(" ORDER BY {} LIMIT {limit} OFFSET {offset}", by.join(", ")));
 
         self.prepare().await?;
-        within(ANSWERS_WITHIN, async {
-            let mut transaction = reads.begin().await?;
+        self.within(Use::Read, async {
+            let mut transaction = self.0.pool(Use::Read).begin().await?;
             if let Some(begin) = dialect.one_state() {
                 transaction.execute(begin).await?;
             }
@@ -177,28 +221,38 @@ impl History {
     }
 
     /// Closes the rows of jobs that are not in the cluster any more and were never seen to go. `live` are the UIDs of all that are there.
+    /// One that had not ended has failed; with `redacts`, its scripts and variables are left out.
     ///
     /// # Errors
     /// Why that is not known to be done.
-    pub async fn close_lost(&self, live: &[&str], now: Timestamp) -> Result<usize, HistoryFailed> {
-        let Parts { dialect, cluster, reads, .. } = &*self.0;
-        let mut statement = Statement::new(&format!(
+    pub async fn close_lost(&self, live: &[&str], now: Timestamp, redacts: bool) -> Result<usize, HistoryFailed> {
+        let Parts { dialect, cluster, .. } = &*self.0;
+        let of_lost = |statement: &mut Statement, has_ended: bool| {
+            let (own, never) = (statement.text(cluster), statement.number(NEVER));
+            let ended = if has_ended { "<>" } else { "=" };
+            statement.push(&format!(" WHERE cluster_id = {own} AND deleted = {never} AND ended {ended} {never}"));
+            statement.and_among(*dialect, live, false);
+        };
+        let mut ended = Statement::new("UPDATE ops_job SET deleted = ");
+        let deleted = ended.number(millis(Some(now)));
+        ended.push(&deleted);
+        of_lost(&mut ended, true);
+        let mut closed = usize::try_from(self.change(&ended).await?).unwrap_or(0);
+
+        let mut others = Statement::new(&format!(
             "SELECT {COLUMNS}, revision, spec, status, request FROM ops_job JOIN ops_job_text USING (uid)"
         ));
-        let (own, never) = (statement.text(cluster), statement.number(NEVER));
-        statement.push(&format!(" WHERE cluster_id = {own} AND deleted = {never}"));
-        statement.and_among(*dialect, live, false);
-        statement.push(&format!(" LIMIT {BATCH}"));
-        self.prepare().await?;
-        let mut closed = 0_usize;
+        of_lost(&mut others, false);
+        others.push(&format!(" LIMIT {LOST}"));
         loop {
-            let rows = within(ANSWERS_WITHIN, async { Ok(statement.query().fetch_all(reads).await?) }).await?;
+            let pool = self.0.pool(Use::Read);
+            let rows = self.within(Use::Read, async { Ok(others.query().fetch_all(&pool).await?) }).await?;
             let lost = rows.iter().map(|row| lost(row, now)).collect::<Result<Vec<_>, _>>()?;
             if lost.is_empty() {
                 return Ok(closed);
             }
-            self.store(&lost).await?;
             closed = closed.saturating_add(lost.len());
+            self.store(&if redacts { lost.into_iter().map(JobSnapshot::redacted).collect() } else { lost }).await?;
         }
     }
 
@@ -221,8 +275,8 @@ impl History {
     /// Why they are not known to be stored.
     pub async fn note(&self, rows: &[AuditRow]) -> Result<(), HistoryFailed> {
         self.prepare().await?;
-        within(ANSWERS_WITHIN, async {
-            let mut transaction = self.0.writes.begin().await?;
+        self.within(Use::Write, async {
+            let mut transaction = self.0.pool(Use::Write).begin().await?;
             for row in rows {
                 audited(&self.0.cluster, row).query().execute(&mut *transaction).await?;
             }
@@ -244,22 +298,47 @@ impl History {
 
     async fn change(&self, statement: &Statement) -> Result<u64, HistoryFailed> {
         self.prepare().await?;
-        let changed = async { Ok(statement.query().execute(&self.0.writes).await?.rows_affected()) };
-        within(ANSWERS_WITHIN, changed).await
+        let pool = self.0.pool(Use::Write);
+        let changed = async { Ok(statement.query().execute(&pool).await?.rows_affected()) };
+        self.within(Use::Write, changed).await
     }
 }
 
-async fn within<T>(limit: Duration, work: impl Future<Output = Result<T, HistoryFailed>>) -> Result<T, HistoryFailed> {
-    let late = |_| HistoryFailed::Down(format!("no answer within {} s", limit.as_secs()));
-    timeout(limit, work).await.map_err(late)?
+impl Parts {
+    fn slot(&self, way: Use) -> &RwLock<AnyPool> {
+        match way {
+            Use::Read => &self.reads,
+            Use::Write => &self.writes,
+        }
+    }
+
+    fn pool(&self, way: Use) -> AnyPool {
+        self.slot(way).read().clone()
+    }
+}
+
+fn late(limit: Duration) -> HistoryFailed {
+    HistoryFailed::Down(format!("no answer within {} s", limit.as_secs()))
+}
+
+/// Connections that are made when they are needed.
+fn pool(options: &AnyConnectOptions, dialect: Dialect, way: Use) -> AnyPool {
+    let most = if way == Use::Read { READERS } else { 1 };
+    let pool = AnyPoolOptions::new().max_connections(most).acquire_timeout(ANSWERS_WITHIN);
+    pool.after_connect(move |connection, _| Box::pin(configure(connection, dialect, way)))
+        .connect_lazy_with(options.clone())
 }
 
 /// What a connection begins with. A file is written ahead, so that it is read while it is written, and each commit reaches the disk.
-async fn configure(connection: &mut AnyConnection, dialect: Dialect) -> Result<(), sqlx::Error> {
-    if dialect == Dialect::Sqlite {
-        for pragma in ["PRAGMA journal_mode = WAL", "PRAGMA synchronous = FULL"] {
-            connection.execute(pragma).await?;
-        }
+async fn configure(connection: &mut AnyConnection, dialect: Dialect, way: Use) -> Result<(), sqlx::Error> {
+    let statements = match (dialect, way) {
+        (Dialect::Sqlite, _) => ["PRAGMA journal_mode = WAL", "PRAGMA synchronous = FULL"].as_slice(),
+        // What nobody waits for any more is not worked on.
+        (Dialect::Postgres, Use::Read) => &["SET statement_timeout = '5s'"],
+        (Dialect::Postgres, Use::Write) => &[],
+    };
+    for statement in statements {
+        connection.execute(*statement).await?;
     }
     Ok(())
 }
@@ -413,8 +492,8 @@ mod tests {
     async fn is_upgraded(place: &HistoryPlace) {
         let first = of_version(place.clone(), 1);
         first.store(&[job()]).await.unwrap();
-        first.0.reads.close().await;
-        first.0.writes.close().await;
+        first.0.pool(Use::Read).close().await;
+        first.0.pool(Use::Write).close().await;
         drop(first);
         let newest = History::at(place.clone(), "local").unwrap();
         assert_eq!(newest.job("j").await.unwrap().unwrap().row, job().row);

@@ -10,6 +10,9 @@ pub enum HistoryFailed {
     /// It may answer later.
     #[error("the history does not answer: {0}")]
     Down(String),
+    /// It takes everything but this.
+    #[error("the history refuses this: {0}")]
+    Refused(String),
     /// Its tables are those of a newer version.
     #[error(
         "the history was written by a newer version of Oarlock (its schema has version {found}, and this one knows {known}): start that version"
@@ -37,6 +40,32 @@ impl HistoryFailed {
 
 impl From<sqlx::Error> for HistoryFailed {
     fn from(error: sqlx::Error) -> Self {
-        Self::Down(error.to_string())
+        match error.as_database_error().is_some_and(|error| is_of_values(error.code().as_deref())) {
+            true => Self::Refused(error.to_string()),
+            false => Self::Down(error.to_string()),
+        }
+    }
+}
+
+/// True of the codes that say something of values: data exceptions, constraints and sizes, of PostgreSQL and of SQLite.
+fn is_of_values(code: Option<&str>) -> bool {
+    const SQLITE: [u32; 3] = [18, 19, 20];
+    let of_sqlite = |code: &str| code.parse::<u32>().is_ok_and(|code| SQLITE.contains(&(code & 0xff)));
+    code.is_some_and(|code| match code.len() {
+        5 => ["22", "23", "54"].iter().any(|class| code.starts_with(class)),
+        _ => of_sqlite(code),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_wrong_with_values_is_told_from_what_may_pass() {
+        let refused = ["22021", "23505", "54000", "18", "1555", "20"];
+        assert!(refused.iter().all(|code| is_of_values(Some(code))));
+        let may_pass = ["57P01", "40001", "53300", "25006", "5", "13", "10", ""];
+        assert!(may_pass.iter().all(|code| !is_of_values(Some(code))) && !is_of_values(None));
     }
 }

@@ -9,6 +9,10 @@ use url::Url;
 /// What means something else in the path of an address.
 const SPECIAL: &AsciiSet = &CONTROLS.add(b' ').add(b'%').add(b'?').add(b'#').add(b'"').add(b'<').add(b'>');
 
+/// The parameters of an address.
+const KEYS: [&str; 8] =
+    ["sslmode", "sslrootcert", "sslcert", "sslkey", "application_name", "options", "statement-cache-capacity", "host"];
+
 /// Where the history is.
 #[derive(Clone, PartialEq, Eq)]
 pub enum HistoryPlace {
@@ -30,6 +34,10 @@ impl HistoryPlace {
         }
         let url = Url::parse(text).map_err(|error| format!("{}; it is no address: {error}", usage()))?;
         let names_database = url.has_host() && url.path().len() > 1;
+        // The driver would show those that it does not know, with their values.
+        if let Some((key, _)) = url.query_pairs().find(|(key, _)| !KEYS.contains(&key.as_ref())) {
+            return Err(format!("the parameter {key} is none of {}", KEYS.join(", ")));
+        }
         match url.scheme() {
             "postgres" | "postgresql" if names_database => Ok(Self::Server(url)),
             _ => Err(usage()),
@@ -89,6 +97,12 @@ mod tests {
         }
         let hidden = HistoryPlace::read("mysql://u:hidden@h/d").unwrap_err();
         assert!(!hidden.contains("hidden"), "{hidden}");
+    }
+
+    #[test]
+    fn a_parameter_that_nobody_knows_is_named_without_its_value() {
+        let refused = HistoryPlace::read("postgres://u:p@h/d?sslpassword=hidden").unwrap_err();
+        assert!(refused.contains("sslpassword") && !refused.contains("hidden"), "{refused}");
     }
 
     #[test]

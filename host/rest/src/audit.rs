@@ -4,12 +4,15 @@ use std::sync::Arc;
 
 use k8s_openapi::jiff::Timestamp;
 use oarlock_core::cluster::scripts::sha256;
+use oarlock_core::job::state::cut;
 use oarlock_core::ops_job::body::Body;
 use oarlock_history::AuditRow;
 use serde_json::{Map, Value, json};
 
 use crate::caller::Caller;
 
+/// Most characters of the name of a job.
+const MOST_NAME: usize = 253;
 /// Most bytes of a body that a line has.
 const BODY: usize = 8 * 1024;
 
@@ -30,6 +33,8 @@ impl Asked {
     pub(crate) fn row(&self, noted: &Noted) -> AuditRow {
         let Self { id, time, request_id, caller, address, verb } = self.clone();
         let Noted { job, kind, body } = noted.clone();
+        // A path names what it likes.
+        let job = cut(&job, MOST_NAME);
         let (user_name, user_id) = (caller.name.clone(), caller.uid.clone());
         let (status, code) = (0, String::new());
         AuditRow { id, time, request_id, user_name, user_id, address, verb, job_id: job, kind, status, code, body }

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use oarlock_core::ops_job::refusal::{Code, OpsRefusal};
-use oarlock_history::{AuditRow, History};
+use oarlock_history::{AuditRow, History, HistoryFailed};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{sleep, timeout};
 
@@ -49,8 +49,19 @@ impl AuditLog {
 
     /// Has a row written when that can be.
     pub(crate) fn end(&self, row: AuditRow) {
-        if let Err(error) = self.0.try_send(Entry { row, written: None }) {
-            tracing::warn!(error = %error, "a request has no row in the history; its line in the log is all");
+        // Whoever makes a job has the last places.
+        let has_place = self.0.capacity() > WAITING / 4;
+        if !has_place || self.0.try_send(Entry { row, written: None }).is_err() {
+            tracing::warn!("a request has no row in the history; its line in the log is all");
+        }
+    }
+}
+
+/// One row that is refused costs no other one.
+async fn one_by_one(history: &History, rows: &[AuditRow]) {
+    for row in rows {
+        if let Err(failed) = history.note(std::slice::from_ref(row)).await {
+            tracing::warn!(error = %failed, request = row.request_id, "a request has no row in the history");
         }
     }
 }
@@ -60,6 +71,10 @@ async fn write(history: History, mut entries: mpsc::Receiver<Entry>) {
     while entries.recv_many(&mut batch, BATCH).await > 0 {
         let rows: Vec<AuditRow> = batch.iter().map(|entry| entry.row.clone()).collect();
         while let Err(failed) = history.note(&rows).await {
+            if let HistoryFailed::Refused(_) = failed {
+                one_by_one(&history, &rows).await;
+                break;
+            }
             if !is_down {
                 tracing::warn!(error = %failed, "requests are not written into the history");
             }

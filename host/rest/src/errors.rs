@@ -66,7 +66,9 @@ pub(crate) fn of_read(failed: &ReadFailed) -> OpsRefusal {
 
 /// What is said where the history has no answer.
 pub(crate) fn of_history(failed: &HistoryFailed) -> OpsRefusal {
-    OpsRefusal::new(Code::Unreachable, failed.to_string()).after(1)
+    // What a database says is for admins.
+    tracing::warn!(error = %failed, "the history has no answer");
+    OpsRefusal::new(Code::Unreachable, "the history does not answer").after(1)
 }
 
 /// What is said where the API server refuses or does not answer a request of the host, which tried to do this.

@@ -22,7 +22,7 @@ use crate::answers::{Created, Item, JobAnswer, Page, Rehearsed, SkippedItem, Tar
 use crate::audit::{Asked, Noted};
 use crate::caller::Caller;
 use crate::create::{CreateRequest, How, Made};
-use crate::errors::{self, of_request};
+use crate::errors::{self, of_history, of_request};
 use crate::openapi::CreatedOrRehearsed;
 use crate::query::ListQuery;
 use crate::{Parts, Rest};
@@ -178,7 +178,10 @@ async fn page(parts: &Parts, caller: &Caller, uri: &Uri) -> Result<Answer, OpsRe
     let uids: Vec<&str> = jobs.iter().map(|job| job.view.uid.as_str()).collect();
     let (rows, warning) = match history.page(&query.filter(seen), &uids, &window).await {
         Ok((count, rows)) => ((count, rows), None),
-        Err(failed) => ((0, Vec::new()), Some(format!("jobs that are gone are missing: {failed}"))),
+        Err(failed) => {
+            let refusal = of_history(&failed);
+            ((0, Vec::new()), Some(format!("jobs that are gone are missing: {}", refusal.message)))
+        }
     };
     let (count, rows) = rows;
     let rows = rows.into_iter().map(|row| Item::of_row(row, &parts.cluster)).collect();

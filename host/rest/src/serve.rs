@@ -339,7 +339,8 @@ async fn known(State(rest): State<Rest>, mut request: Request<Body>, next: Next)
             took_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX),
             "a request that changes OpsJobs"
         );
-        if let Some(audit) = &parts.audit {
+        // Those who ask too often are in the log: a database is no place for floods.
+        if let Some(audit) = parts.audit.as_ref().filter(|_| response.status() != StatusCode::TOO_MANY_REQUESTS) {
             let row = asked.row(&noted);
             audit.end(AuditRow { status: response.status().as_u16(), code: code.to_owned(), ..row });
         }

@@ -88,7 +88,7 @@ pub(crate) async fn run(args: DevArgs) -> anyhow::Result<ExitCode> {
     let scratch = Scratch::new()?;
     let data = args.data.clone().unwrap_or_else(|| scratch.path().to_owned());
     let artefacts = Some(Artefacts::in_folder(&data).map_err(anyhow::Error::msg)?);
-    let recorder = args.history.open(Some(&data), &HostPlace::default().cluster).await?;
+    let recorder = args.history.open(Some(&data), Some(&HostPlace::default().cluster)).await?;
     std::fs::create_dir_all(&args.plugins)
         .with_context(|| format!("cannot make the plugin directory {}", args.plugins.display()))?;
     let furnishing = Furnishing { timings: Timings::default(), foo: 4, web: 3, nodes: 3, sleep_factor: 1.0 };

@@ -3,11 +3,18 @@
 use std::path::Path;
 use std::time::Duration;
 
+use anyhow::bail;
 use clap::Args;
 use oarlock_core::ops_job::spec::Defaults;
 use oarlock_history::{History, HistoryPlace};
+use tokio::time::timeout;
 
 use crate::history::{Keeping, Recorder};
+
+/// The id of a cluster that has no other.
+pub(super) const LOCAL: &str = "local";
+/// Longest time that the start of a host waits for it.
+const OPENS_WITHIN: Duration = Duration::from_secs(10);
 
 /// The history.
 #[derive(Clone, Debug, Args)]
@@ -16,8 +23,8 @@ pub(crate) struct HistoryArgs {
     ///
     /// Its tables are made and changed by the host itself. Give it by the variable: an argument is seen by whoever sees processes.
     /// [default: history.db in the folder of --data; without one, what is gone is unknown]
-    #[arg(long, value_name = "URL", env = "OARLOCK_HISTORY", hide_env_values = true, value_parser = HistoryPlace::read)]
-    history: Option<HistoryPlace>,
+    #[arg(long, value_name = "URL", env = "OARLOCK_HISTORY", hide_env_values = true)]
+    history: Option<String>,
     /// Days from its end on which a job that is gone stays known; 0 is for ever
     #[arg(long, value_name = "DAYS", default_value_t = 365)]
     history_days: u32,
@@ -30,16 +37,24 @@ pub(crate) struct HistoryArgs {
 }
 
 impl HistoryArgs {
-    /// What writes the history of this cluster, where there is one. A server that does not answer is waited for later.
-    pub(crate) async fn open(self, data: Option<&Path>, cluster: &str) -> anyhow::Result<Option<Recorder>> {
+    /// What writes the history of this cluster, where there is one. A server that does not answer is waited for later. Without its id, a
+    /// cluster is not told from others that may share a server.
+    pub(crate) async fn open(self, data: Option<&Path>, cluster: Option<&str>) -> anyhow::Result<Option<Recorder>> {
         let Self { history, history_days, audit_days, history_redacts } = self;
-        let Some(place) = history.or_else(|| data.map(HistoryPlace::in_folder)) else { return Ok(None) };
-        let history = History::at(place, cluster)?;
-        match history.prepare().await {
-            Err(failed) if failed.may_pass() => {
-                tracing::warn!(error = %failed, place = %history.place(), "waiting for the history");
-            }
-            prepared => prepared?,
+        // Its parser would show a text that may have a password.
+        let named = history.filter(|text| !text.is_empty()).map(|text| HistoryPlace::read(&text)).transpose();
+        let named = named.map_err(|why| anyhow::anyhow!("--history or OARLOCK_HISTORY: {why}"))?;
+        let Some(place) = named.or_else(|| data.map(HistoryPlace::in_folder)) else { return Ok(None) };
+        if cluster.is_none() && matches!(place, HistoryPlace::Server(_)) {
+            bail!("give --cluster-id: two clusters that share a server are told apart by it");
+        }
+        let history = History::at(place, cluster.unwrap_or(LOCAL))?;
+        let opened = history.clone();
+        let opening = tokio::spawn(async move { opened.prepare().await });
+        match timeout(OPENS_WITHIN, opening).await {
+            Ok(Ok(Err(failed))) if !failed.may_pass() => return Err(failed.into()),
+            Ok(Ok(Ok(()))) => {}
+            _ => tracing::warn!(place = %history.place(), "waiting for the history"),
         }
         let days = |days: u32| (days > 0).then(|| Duration::from_secs(u64::from(days) * 24 * 3600));
         let keeping = Keeping { jobs: days(history_days), requests: days(audit_days), redacts: history_redacts };

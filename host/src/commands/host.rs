@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::artefacts::ArtefactArgs;
 use super::exports::ExportArgs;
-use super::history::HistoryArgs;
+use super::history::{HistoryArgs, LOCAL};
 use super::memory;
 use crate::controller::RESYNC;
 use crate::health;
@@ -74,9 +74,10 @@ pub(crate) struct HostArgs {
     /// Without it no command begins, so no node is rebooted; checks have images of their own.
     #[arg(long, value_name = "IMAGE", env = "OARLOCK_TASK_IMAGE", value_parser = NonEmptyStringValueParser::new())]
     task_image: Option<String>,
-    /// Id of this cluster, which an OpsJob names that is for all of its nodes
-    #[arg(long, value_name = "ID", default_value = "local", value_parser = NonEmptyStringValueParser::new())]
-    cluster_id: String,
+    /// Id of this cluster, which an OpsJob names that is for all of its nodes, and by which clusters that share a history are told apart
+    /// [default: local; with --history postgres://.. there is none]
+    #[arg(long, value_name = "ID", env = "OARLOCK_CLUSTER_ID", value_parser = NonEmptyStringValueParser::new())]
+    cluster_id: Option<String>,
     /// Node that the host runs on; an OpsJob works on it last
     #[arg(long, value_name = "NAME", env = "NODE_NAME", value_parser = NonEmptyStringValueParser::new())]
     node: Option<String>,
@@ -143,7 +144,7 @@ pub(crate) async fn run(args: HostArgs) -> anyhow::Result<ExitCode> {
         rest,
         listen,
     } = args;
-    let recorder = history.open(artefacts.data.as_deref(), &cluster_id).await?;
+    let recorder = history.open(artefacts.data.as_deref(), cluster_id.as_deref()).await?;
     let artefacts = artefacts.open().await?;
     let exports = exports.registry(&namespace)?;
     let stop = stop_on_signal()?;
@@ -160,7 +161,13 @@ pub(crate) async fn run(args: HostArgs) -> anyhow::Result<ExitCode> {
         namespace,
         resync: Duration::from_secs(resync),
         tasks: TaskSettings { image: task_image, ..TaskSettings::default() },
-        place: HostPlace { cluster: cluster_id, node, artefacts, exports, recorder },
+        place: HostPlace {
+            cluster: cluster_id.unwrap_or_else(|| LOCAL.to_owned()),
+            node,
+            artefacts,
+            exports,
+            recorder,
+        },
         memory_limit: memory_limit.or_else(memory::of_container),
     };
     tracing::info!(

@@ -97,8 +97,11 @@ pub(crate) struct ManifestsArgs {
     data_secret: Option<String>,
     /// Secret whose `url` is where the history of OpsJobs is, postgres://USER:PASSWORD@HOST/DATABASE [default: beside the files of
     /// --data pvc/NAME; else what is gone is unknown]
-    #[arg(long, value_name = "SECRET", requires = "deployment", requires = "ops", value_parser = label)]
+    #[arg(long, value_name = "SECRET", requires = "deployment", requires = "ops", requires = "cluster_id", value_parser = label)]
     history_secret: Option<String>,
+    /// Id of the cluster, which OpsJobs name, and by which clusters that share a history are told apart [default: local]
+    #[arg(long, value_name = "ID", requires = "deployment", requires = "ops", value_parser = label)]
+    cluster_id: Option<String>,
     /// Registry to which that Deployment copies images for OpsJobs of the type exportimage
     #[arg(long, value_name = "HOST[:PORT]", requires = "deployment", requires = "ops", value_parser = parse_registry)]
     export_registry: Option<String>,
@@ -185,6 +188,7 @@ pub(crate) fn run(args: &ManifestsArgs) -> anyhow::Result<ExitCode> {
                 data: args.data.as_ref(),
                 data_secret: args.data_secret.as_deref(),
                 history_secret: args.history_secret.as_deref(),
+                cluster_id: args.cluster_id.as_deref(),
                 export_registry: args.export_registry.as_deref(),
                 export_hosts: &args.export_hosts,
                 export_secret: args.export_secret.as_deref(),

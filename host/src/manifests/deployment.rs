@@ -111,6 +111,8 @@ pub struct Deployed<'a> {
     pub data_secret: Option<&'a str>,
     /// The Secret with the address of the history.
     pub history_secret: Option<&'a str>,
+    /// The id of the cluster.
+    pub cluster_id: Option<&'a str>,
     /// The registry to which images are exported.
     pub export_registry: Option<&'a str>,
     /// Further hosts to which it sends whoever pushes.
@@ -186,6 +188,7 @@ impl<'a> Deployed<'a> {
             data: None,
             data_secret: None,
             history_secret: None,
+            cluster_id: None,
             export_registry: None,
             export_hosts: &[],
             export_secret: None,
@@ -199,6 +202,7 @@ impl<'a> Deployed<'a> {
     fn with_stores(&self, mut text: String) -> String {
         let mut arguments = String::new();
         let mut argue = |argument: String| arguments.push_str(&format!("        - {}\n", json!(argument)));
+        self.cluster_id.iter().for_each(|id| argue(format!("--cluster-id={id}")));
         if let Some(DataPlace::Bucket(url)) = self.data {
             argue(format!("--artefacts={url}"));
             self.ca.iter().for_each(|_| argue(format!("--artefacts-ca={AUTHORITIES}/ca.crt")));
@@ -284,6 +288,7 @@ mod tests {
             data: Some(&place),
             data_secret: Some("files"),
             history_secret: Some("history"),
+            cluster_id: Some("blue"),
             export_registry: Some("harbor.example.com"),
             export_hosts: &["auth.example.com".to_owned()],
             export_secret: Some("push"),
@@ -295,6 +300,7 @@ mod tests {
         assert_eq!(spec["replicas"], 2, "every process may have a bucket");
         let container = &spec["template"]["spec"]["containers"][0];
         let arguments = [
+            "--cluster-id=blue",
             "--artefacts=s3://files/oarlock",
             "--artefacts-ca=/etc/oarlock-ca/ca.crt",
             "--export-registry=harbor.example.com",

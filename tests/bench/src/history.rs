@@ -64,7 +64,7 @@ fn gone(number: usize, all: usize) -> anyhow::Result<JobSnapshot> {
     let (ended, deleted) =
         (created.checked_add(SignedDuration::from_mins(5))?, created.checked_add(SignedDuration::from_mins(65))?);
     let kind = TYPES.get(number % TYPES.len()).copied().unwrap_or_default();
-    let phase = if number % 7 == 0 { "Failed" } else { "Succeeded" };
+    let phase = if number.is_multiple_of(7) { "Failed" } else { "Succeeded" };
     let condition = |kind: &str| {
         json!({"type": kind, "status": "True", "reason": "Started", "message": "the first target has begun",
         "lastTransitionTime": created.to_string()})

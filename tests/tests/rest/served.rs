@@ -167,7 +167,7 @@ impl Served {
         if !more.iter().any(|argument| argument.starts_with("--export-registry")) {
             command.args(["--export-registry", "127.0.0.1:9"]);
         }
-        command.args(["--identity", "rest", "--task-image", "oarlock", "--log", "info"]);
+        command.args(["--cluster-id", "local", "--identity", "rest", "--task-image", "oarlock", "--log", "info"]);
         let mut child = Child::spawn("oarlock host", command, folder.join("host.log"))?;
         let url = begun(&mut child).await?;
         Self { url, admin, child, folder, _world: Some(world), _plane: Some(Arc::new(plane)) }.furnished().await

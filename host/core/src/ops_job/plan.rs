@@ -267,9 +267,8 @@ pub fn plan(observed: OpsObservation<'_>, holders: &mut Holders) -> OpsPlan {
     let mut pass = Pass { observed, status, effects: Vec::new(), needs: None, wake: None };
     if pass.status.has_ended() {
         pass.settle();
-    } else if !observed.job.is_kept && !observed.job.deleting {
-        let with_history = observed.recorded != RowState::NotKept && !observed.job.is_recorded;
-        let names = [Some(FINALIZER), with_history.then_some(HISTORY)];
+    } else if !observed.job.deleting && (!observed.job.is_kept || lacks_history(&observed)) {
+        let names = [(!observed.job.is_kept).then_some(FINALIZER), lacks_history(&observed).then_some(HISTORY)];
         pass.effects.push(Effect::AddFinalizers(names.into_iter().flatten().collect()));
     } else {
         pass.status.enter(Phase::Pending, &Why::new("Created", ""), None, observed.now);
@@ -280,6 +279,11 @@ pub fn plan(observed: OpsObservation<'_>, holders: &mut Holders) -> OpsPlan {
     }
     let Pass { status, effects, needs, wake, .. } = pass;
     OpsPlan { status: status.changed_from(&observed.job.status), effects, needs, wake }
+}
+
+/// True where its last state would be lost.
+fn lacks_history(observed: &OpsObservation<'_>) -> bool {
+    observed.recorded != RowState::NotKept && !observed.job.is_recorded
 }
 
 struct Pass<'a> {
@@ -325,6 +329,8 @@ impl<'a> Pass<'a> {
         }
         let due = job.ttl.zip(self.status.finished).map(|(seconds, finished)| after_seconds(finished, seconds));
         match due.filter(|_| !job.deleting) {
+            // One that ended before there was a history is not held by it.
+            Some(due) if due <= now && !job.is_recorded && self.observed.recorded == RowState::InPart => {}
             Some(due) if due <= now => self.effects.push(Effect::DeleteSelf),
             Some(due) => self.wake_at(due),
             None => {}

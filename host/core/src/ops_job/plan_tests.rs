@@ -360,6 +360,16 @@ fn a_job_that_is_invalid_goes_when_its_time_is_over_too() {
 }
 
 #[test]
+fn a_job_that_lives_when_a_history_comes_is_held_by_it() {
+    let mut stage = Stage::reboot(&json!({}));
+    stage.settle();
+    assert!(stage.job.is_kept && !stage.job.is_recorded);
+    stage.recorded = RowState::InPart;
+    stage.settle();
+    assert!(stage.job.is_recorded);
+}
+
+#[test]
 fn a_job_goes_once_the_history_has_its_last_state() {
     let mut stage = Stage::reboot(&json!({"stop": true}));
     stage.recorded = RowState::InPart;
@@ -374,8 +384,15 @@ fn a_job_goes_once_the_history_has_its_last_state() {
     stage.recorded = RowState::Whole;
     stage.settle();
     assert!(!stage.job.is_recorded);
+    // One that ended before there was a history waits as well.
+    (stage.job.deleting, stage.is_gone, stage.recorded) = (false, false, RowState::InPart);
+    stage.settle();
+    assert!(!stage.is_gone);
+    stage.recorded = RowState::Whole;
+    stage.settle();
+    assert!(stage.is_gone);
     // A host that is started without a history lets go of what another one has begun.
-    (stage.job.is_recorded, stage.recorded) = (true, RowState::NotKept);
+    (stage.job.is_recorded, stage.job.deleting, stage.recorded) = (true, true, RowState::NotKept);
     stage.settle();
     assert!(!stage.job.is_recorded);
 }

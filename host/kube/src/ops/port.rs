@@ -92,6 +92,15 @@ impl Ops {
         Ok(())
     }
 
+    /// The UIDs of all jobs that are stored, past the cache.
+    ///
+    /// # Errors
+    /// The API server's sentence, also where it does not serve their kind.
+    pub async fn stored_uids(&self) -> Result<Vec<String>, ReadFailed> {
+        let uid = |document: Value| text(&document, "/metadata/uid").map(str::to_owned);
+        self.list(ops_kind(), Selected::default(), &Projection::of_parts(&[]), uid).await
+    }
+
     /// Reads a job past the cache and tells of it.
     ///
     /// # Errors

@@ -112,13 +112,13 @@ impl Bed {
         let grants = ["manifests", "--grants", &grants.display().to_string()];
         let served = ["--flows", "--ops", "--rest", "--deployment", "oarlock"];
         let exports = ["--export-registry", EXPORTS, "--export-secret", EXPORT_SECRET, "--ca", AUTHORITIES];
-        let history = ["--history-secret", HISTORY_SECRET];
-        let printed = self.oarlock(&[grants.as_slice(), &served, &exports, &history, files].concat())?;
+        let printed = self.oarlock(&[grants.as_slice(), &served, &exports, files].concat())?;
         ensure!(printed.status.success(), "{}", String::from_utf8_lossy(&printed.stderr));
         self.apply_text(&String::from_utf8_lossy(&printed.stdout))
     }
 
-    fn until_deployed(&self) -> anyhow::Result<()> {
+    /// Waits until all pods of the host are new and ready.
+    pub(crate) fn until_deployed(&self) -> anyhow::Result<()> {
         let status = ["rollout", "status", "deployment/oarlock", "--timeout=180s"];
         self.kubectl(&[["-n", "oarlock-system"].as_slice(), &status].concat()).map(drop)
     }
@@ -130,12 +130,35 @@ impl Bed {
         let secret =
             json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": FILES_SECRET}, "stringData": keys});
         self.apply_in("oarlock-system", &secret)?;
-        self.apply_manifests(&["--data", &format!("s3://{BUCKET}/prefix"), "--data-secret", FILES_SECRET])?;
+        let bucket = format!("s3://{BUCKET}/prefix");
+        self.apply_manifests(&[
+            "--data",
+            &bucket,
+            "--data-secret",
+            FILES_SECRET,
+            "--history-secret",
+            HISTORY_SECRET,
+            "--cluster-id",
+            "local",
+        ])?;
+        self.until_deployed()
+    }
+
+    /// Has one replica keep files and history on the volume from now on.
+    pub(crate) fn deploy_with_volume(&self) -> anyhow::Result<()> {
+        self.apply_manifests(&["--data", "pvc/oarlock-data"])?;
         self.until_deployed()
     }
 
     fn deploy(&self) -> anyhow::Result<()> {
-        self.apply_manifests(&["--data", "pvc/oarlock-data"])?;
+        self.apply_manifests(&[
+            "--data",
+            "pvc/oarlock-data",
+            "--history-secret",
+            HISTORY_SECRET,
+            "--cluster-id",
+            "local",
+        ])?;
         self.make_volume()?;
         let url = format!("postgres://{USER}:{DATABASE_PASSWORD}@{DATABASE}/postgres");
         let metadata = json!({"name": HISTORY_SECRET});

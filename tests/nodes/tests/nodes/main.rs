@@ -98,6 +98,8 @@ fn alone() -> Vec<Played> {
         0: logs::logs_are_in_a_bucket_although_its_store_goes_down,
         // After it both replicas of the host are on one node.
         0: readme::what_readme_says_of_nodes_is_so,
+        // After it there is one replica.
+        0: rest::a_host_with_its_history_on_a_volume_is_drained_by_its_own_job_and_forgets_nothing,
     ]
 }
 

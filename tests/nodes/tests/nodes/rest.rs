@@ -7,7 +7,7 @@ use anyhow::{Context as _, bail, ensure};
 use oarlock_nodes::layout::IMAGES;
 use serde_json::{Value, json};
 
-use crate::bed::pull_secret;
+use crate::bed::{Bed, pull_secret};
 use crate::documents::{outputs_of, text_at};
 use crate::reboots::boots;
 use crate::scene::Scene;
@@ -250,5 +250,41 @@ fn play_others(
     for (id, _) in &jobs {
         ensure!(client.done("DELETE", &format!("/{id}"), None)?.is_null(), "delete has a body");
     }
+    Ok(())
+}
+
+/// One replica, with its history on a volume, reboots both nodes that it may be on: it moves with its file, its own node is the last, and
+/// the job stays known once it is deleted.
+pub(crate) fn a_host_with_its_history_on_a_volume_is_drained_by_its_own_job_and_forgets_nothing(
+    scene: &Scene,
+) -> anyhow::Result<()> {
+    scene.bed.deploy_with_volume()?;
+    let nodes = Bed::calm();
+    let boots = || nodes.iter().map(|node| scene.bed.boots(node)).collect::<anyhow::Result<Vec<usize>>>();
+    let before = boots()?;
+    let mut inputs: Vec<Value> = nodes.iter().map(|node| json!({"name": "node", "value": node})).collect();
+    inputs.push(json!({"name": "drain", "value": "true"}));
+    let spec = json!({"type": "reboot", "inputs": inputs});
+    scene.apply(&json!({"apiVersion": "oarlock.dev/v1alpha1", "kind": "OpsJob", "metadata": {"name": "own-node"}, "spec": spec}))?;
+    let ended = scene.until_is("opsjobs", "own-node", "/status/phase", &["Succeeded", "Failed"])?;
+    ensure!(text_at(&ended, "/status/phase") == "Succeeded", "{ended:#}");
+    let after = boots()?;
+    ensure!(before.iter().zip(&after).all(|(before, after)| before + 1 == *after), "{before:?} and {after:?}");
+    scene.kubectl(&["delete", "opsjobs", "own-node", "--timeout=120s"])?;
+
+    let account = format!("{}:ops-bot", scene.namespace);
+    scene.kubectl(&["create", "serviceaccount", "ops-bot"])?;
+    let binding = format!("ops-bot-{}", scene.namespace);
+    let operator = ["--clusterrole", "oarlock-ops-operator", "--serviceaccount", account.as_str()];
+    scene.bed.kubectl(&[["create", "clusterrolebinding", binding.as_str()].as_slice(), &operator].concat())?;
+    scene.bed.until_deployed()?;
+    let client = Client::new(scene, "ops-bot")?;
+    let asked = client
+        .until("own-node", &["Succeeded"])
+        .and_then(|known| Ok((known, client.done("GET", "?jobName=own-node&type=reboot", None)?)));
+    scene.bed.kubectl(&["delete", "clusterrolebinding", &binding])?;
+    let (known, listed) = asked?;
+    ensure!(!text_at(&known, "/deletionTime").is_empty(), "{known:#}");
+    ensure!(listed.get("totalCount") == Some(&json!(1)), "{listed:#}");
     Ok(())
 }
