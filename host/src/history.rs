@@ -97,8 +97,13 @@ fn size(job: &JobSnapshot) -> usize {
 
 impl Held {
     fn seen(&mut self, job: JobSnapshot) {
+        self.alive.insert(job.row.uid.clone());
+        self.wait(job);
+    }
+
+    /// Has a job written, unless what is written or waits says as much.
+    fn wait(&mut self, job: JobSnapshot) {
         let uid = job.row.uid.clone();
-        self.alive.insert(uid.clone());
         let is_stored = self.rows.get(&uid).is_some_and(|(revision, deleted)| !job.is_news_to(*revision, *deleted));
         let waits =
             self.waiting.get(&uid).is_some_and(|other| !job.is_news_to(other.revision, other.row.deleted.is_some()));
@@ -268,27 +273,17 @@ impl Recorder {
         };
         let stored = history.store(&jobs.iter().map(shown).collect::<Vec<_>>()).await;
         let mut held = self.0.held.lock();
-        match &stored {
-            Err(HistoryFailed::Refused(why)) if jobs.len() == 1 => {
-                let names: Vec<&str> = jobs.iter().map(|job| job.row.job_id.as_str()).collect();
-                tracing::error!(
-                    job = names.join(" "),
-                    error = why,
-                    "the history takes no row of an OpsJob, which will be unknown"
-                );
+        match (&stored, jobs.as_slice()) {
+            (Err(HistoryFailed::Refused(why)), [job]) => {
+                let job = &job.row.job_id;
+                tracing::error!(job, error = why, "the history takes no row of an OpsJob, which will be unknown");
             }
-            Err(failed) => {
+            (Err(failed), _) => {
                 held.at_once = (jobs.len() / 2).max(1);
-                for job in jobs {
-                    let (uid, is_alive) = (job.row.uid.clone(), held.alive.contains(&job.row.uid));
-                    held.seen(job);
-                    if !is_alive {
-                        held.alive.remove(&uid);
-                    }
-                }
+                jobs.into_iter().for_each(|job| held.wait(job));
                 return Err(failed.to_string());
             }
-            Ok(()) => held.at_once = held.at_once.saturating_mul(2).clamp(1, BATCH),
+            (Ok(()), _) => held.at_once = held.at_once.saturating_mul(2).clamp(1, BATCH),
         }
         for job in &jobs {
             if held.alive.contains(&job.row.uid) {

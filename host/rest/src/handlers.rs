@@ -176,14 +176,13 @@ async fn page(parts: &Parts, caller: &Caller, uri: &Uri) -> Result<Answer, OpsRe
     };
     // A row of a job that lives says less than the cluster.
     let uids: Vec<&str> = jobs.iter().map(|job| job.view.uid.as_str()).collect();
-    let (rows, warning) = match history.page(&query.filter(seen), &uids, &window).await {
-        Ok((count, rows)) => ((count, rows), None),
+    let (count, rows, warning) = match history.page(&query.filter(seen), &uids, &window).await {
+        Ok((count, rows)) => (count, rows, None),
         Err(failed) => {
             let refusal = of_history(&failed);
-            ((0, Vec::new()), Some(format!("jobs that are gone are missing: {}", refusal.message)))
+            (0, Vec::new(), Some(format!("jobs that are gone are missing: {}", refusal.message)))
         }
     };
-    let (count, rows) = rows;
     let rows = rows.into_iter().map(|row| Item::of_row(row, &parts.cluster)).collect();
     let total_count = live.len().saturating_add(count);
     let mut answer = json_of(&Page { total_count, items: query.page(live, rows, window.offset) });

@@ -299,15 +299,18 @@ async fn known(State(rest): State<Rest>, mut request: Request<Body>, next: Next)
     let began = Instant::now();
     request.extensions_mut().insert(caller.clone());
     let is_write = !matches!(method, Method::GET | Method::HEAD);
-    let asked = Asked {
-        id: random_id(),
-        time: parts.now(),
-        request_id: id.clone(),
-        caller: caller.clone(),
-        address: peer.clone(),
-        verb: if path.ends_with("/stop") { "stop".to_owned() } else { method.to_string() },
-    };
-    request.extensions_mut().insert(asked.clone());
+    let noting = parts.audit.as_ref().filter(|_| is_write).map(|audit| {
+        let asked = Asked {
+            id: random_id(),
+            time: parts.now(),
+            request_id: id.clone(),
+            caller: caller.clone(),
+            address: peer.clone(),
+            verb: if path.ends_with("/stop") { "stop".to_owned() } else { method.to_string() },
+        };
+        request.extensions_mut().insert(asked.clone());
+        (audit, asked)
+    });
     let response = match parts.rates.take(&caller.name, &method) {
         Err(refusal) => errors::answer(&refusal),
         // What a client has begun is done and noted though it does not wait for the answer.
@@ -340,7 +343,7 @@ async fn known(State(rest): State<Rest>, mut request: Request<Body>, next: Next)
             "a request that changes OpsJobs"
         );
         // Those who ask too often are in the log: a database is no place for floods.
-        if let Some(audit) = parts.audit.as_ref().filter(|_| response.status() != StatusCode::TOO_MANY_REQUESTS) {
+        if let Some((audit, asked)) = noting.filter(|_| response.status() != StatusCode::TOO_MANY_REQUESTS) {
             let row = asked.row(&noted);
             audit.end(AuditRow { status: response.status().as_u16(), code: code.to_owned(), ..row });
         }
