@@ -129,7 +129,7 @@ impl Postgres {
         Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
     }
 
-    /// Kills it, as a crash would. What it has acknowledged is on its disk.
+    /// Kills it, as a crash would. What it has acknowledged is there when it runs again.
     pub fn kill(&mut self) {
         self.process = None;
     }
@@ -158,7 +158,17 @@ impl Postgres {
     fn spawn(&self) -> anyhow::Result<Child> {
         let mut command = self.command("postgres");
         command.arg("-D").arg(self.data()).args(["-p", &self.port.to_string(), "-c", "listen_addresses=127.0.0.1"]);
-        command.args(["-c", "unix_socket_directories=", "-c", "max_connections=50", "-c", "shared_buffers=64MB"]);
+        // What it has acknowledged outlives its processes, if not the machine.
+        command.args([
+            "-c",
+            "fsync=off",
+            "-c",
+            "unix_socket_directories=",
+            "-c",
+            "max_connections=50",
+            "-c",
+            "shared_buffers=64MB",
+        ]);
         Child::spawn("postgres", command, self.place.path().join("postgres.log"))
     }
 
