@@ -376,9 +376,8 @@ async fn whoever_may_view_or_edit_a_namespace_may_view_or_edit_its_jobs() -> any
 }
 
 /// A pod, patched by an account; what the server says against it.
-async fn patched(plane: &ControlPlane, account: Account, name: &str, body: Value) -> anyhow::Result<Option<String>> {
-    let pods: Api<Pod> = Api::namespaced(plane.client(account).await?, NAMESPACES[0]);
-    match pods.patch(name, &PatchParams::default(), &Patch::Merge(body)).await {
+async fn patched(pods: &Api<Pod>, options: &PatchParams, name: &str, body: Value) -> anyhow::Result<Option<String>> {
+    match pods.patch(name, options, &Patch::Merge(body)).await {
         Ok(_) => Ok(None),
         Err(kube::Error::Api(status)) => Ok(Some(status.message)),
         Err(cause) => Err(cause.into()),
@@ -409,12 +408,16 @@ async fn the_host_changes_no_more_of_a_pod_than_metadata_and_nobody_else_adds_a_
         may(&admin, Account::Visitor, words("patch /pods granted")).await
     })
     .await?;
-    let by = async |account: Account, body: Value| patched(&plane, account, "a", body).await;
+    let (real, dry) = (PatchParams::default(), PatchParams { dry_run: true, ..PatchParams::default() });
+    let pods = async |account| anyhow::Ok(Api::<Pod>::namespaced(plane.client(account).await?, NAMESPACES[0]));
+    let by = async |account: Account, body: Value| patched(&pods(account).await?, &real, "a", body).await;
+    // A dry run: what is asked before the policies are in force is not done, and so is a change when it is asked again.
+    let would = async |account: Account, body: Value| patched(&pods(account).await?, &dry, "a", body).await;
     let deadline = |seconds: i64| json!({"spec": {"activeDeadlineSeconds": seconds}});
     let label = json!({"metadata": {"labels": {"oarlock.dev/held": "true"}}});
     patiently("both policies are in force", async || {
-        let (host, visitor) = (by(Account::Host, deadline(9_000)).await?, by(Account::Visitor, labelled("[]")).await?);
-        Ok(host.is_some() && visitor.is_some())
+        let host = would(Account::Host, deadline(9_000)).await?;
+        Ok(host.is_some() && would(Account::Visitor, labelled("[]")).await?.is_some())
     })
     .await?;
     let refused = by(Account::Host, deadline(8_000)).await?.unwrap_or_default();
@@ -424,7 +427,6 @@ async fn the_host_changes_no_more_of_a_pod_than_metadata_and_nobody_else_adds_a_
     ensure!(refused.contains("only labels, annotations and finalizers of pods"), "{refused}");
     ensure!(by(Account::Visitor, deadline(8_000)).await?.is_none(), "others change what they may");
     let without = json!({"metadata": {"labels": {"oarlock.dev/held": null}, "annotations": null}});
-    ensure!(by(Account::Visitor, without.clone()).await?.is_none(), "what an early request left is removed");
     ensure!(by(Account::Visitor, hold("[\"finalizer:x\"]")).await?.is_none(), "without the label it is no hold");
     let refused = by(Account::Visitor, label.clone()).await?.unwrap_or_default();
     ensure!(refused.contains("only the host of OperationJobs adds the label oarlock.dev/held"), "{refused}");

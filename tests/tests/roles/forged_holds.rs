@@ -57,6 +57,12 @@ async fn kubelet(plane: &ControlPlane) -> anyhow::Result<Client> {
     Client::try_from(config).context("cannot make a client for the kubelet")
 }
 
+/// Of a patch that is sent until a policy refuses it: one that was done would change nothing when it is sent again, and
+/// be refused no more.
+fn dry_run() -> PatchParams {
+    PatchParams { dry_run: true, ..PatchParams::default() }
+}
+
 /// What the server says against a request; nothing where it is done.
 fn against<T>(answer: kube::Result<T>) -> anyhow::Result<String> {
     match answer {
@@ -72,9 +78,13 @@ async fn a_kubelet_adds_no_hold_to_its_node_by_its_status_either() -> anyhow::Re
     let plane = plane().await?;
     let options = PatchParams::default();
     let nodes: Api<Node> = Api::all(kubelet(&plane).await?);
+    patiently("the policy is in force", async || {
+        let said = against(nodes.patch_status("n", &dry_run(), &Patch::Merge(hold("[]"))).await)?;
+        Ok(said.contains(OF_NODES))
+    })
+    .await?;
     let by_status = async |body: Value| against(nodes.patch_status("n", &options, &Patch::Merge(body)).await);
     let directly = async |body: Value| against(nodes.patch("n", &options, &Patch::Merge(body)).await);
-    patiently("the policy is in force", async || Ok(by_status(hold("[]")).await?.contains(OF_NODES))).await?;
     let forged = hold("[\"taint:quarantine:NoExecute\",\"cordon\"]");
     for said in [by_status(forged.clone()).await?, directly(forged.clone()).await?] {
         ensure!(said.contains(OF_NODES), "{said}");
@@ -102,12 +112,13 @@ async fn nobody_makes_a_pod_held_by_its_status_or_its_binding() -> anyhow::Resul
     let plane = plane().await?;
     let options = PatchParams::default();
     let pods: Api<Pod> = Api::namespaced(plane.client(Account::Visitor).await?, NAMESPACE);
+    patiently("the policy is in force", async || {
+        let said = against(pods.patch_status("bound", &dry_run(), &Patch::Merge(labelled("[]"))).await)?;
+        Ok(said.contains(OF_PODS))
+    })
+    .await?;
     let by_status = async |body: Value| against(pods.patch_status("bound", &options, &Patch::Merge(body)).await);
-    patiently("the policy is in force", async || Ok(by_status(labelled("[]")).await?.contains(OF_PODS))).await?;
-    // What came before it was in force.
     let admin: Api<Pod> = Api::namespaced(plane.client(Account::Admin).await?, NAMESPACE);
-    let clean = json!({"metadata": {"labels": {"oarlock.dev/held": null}, "annotations": null}});
-    admin.patch("bound", &options, &Patch::Merge(clean)).await?;
     ensure!(by_status(hold("[\"finalizer:x\"]")).await?.is_empty(), "without the label it is no hold");
     let said = by_status(json!({"metadata": {"labels": {"oarlock.dev/held": "true"}}})).await?;
     ensure!(said.contains(OF_PODS), "{said}");
