@@ -176,6 +176,7 @@ async fn page(parts: &Parts, caller: &Caller, uri: &Uri) -> Result<Answer, OpsRe
     };
     // A row of a job that lives says less than the cluster.
     let uids: Vec<&str> = jobs.iter().map(|job| job.view.uid.as_str()).collect();
+    let _turn = parts.turns.take(&caller.name).await?;
     let (count, rows, warning) = match history.page(&query.filter(seen), &uids, &window).await {
         Ok((count, rows)) => (count, rows, None),
         Err(failed) => {

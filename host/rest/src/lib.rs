@@ -18,6 +18,7 @@ mod reservations;
 mod rights;
 mod serve;
 mod signatures;
+mod turns;
 mod visible;
 mod workloads;
 
@@ -47,6 +48,7 @@ use crate::reservations::Reservations;
 use crate::rights::Rights;
 pub use crate::serve::{Listening, Readiness, RestError, Tls};
 use crate::signatures::Signatures;
+use crate::turns::Turns;
 
 /// For how long it is believed that the policies are in force.
 const POLICIES_KEPT: Duration = Duration::from_secs(10);
@@ -107,6 +109,7 @@ struct Parts {
     callers: Callers,
     rights: Rights,
     rates: Rates,
+    turns: Turns,
     reservations: Reservations,
     signatures: Signatures,
     /// When all policies were last seen in force.
@@ -121,6 +124,7 @@ impl Rest {
             callers: Callers::new(client.clone(), options.audience, options.takes_cluster_tokens),
             rights: Rights::new(client.clone()),
             rates: Rates::new(options.read_rate, options.write_rate),
+            turns: Turns::default(),
             reservations: Reservations::default(),
             signatures: Signatures::new(client.clone(), options.namespace, options.url_ttl),
             policies: Mutex::default(),

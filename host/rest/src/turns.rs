@@ -1,0 +1,61 @@
+//! Whose turn it is to read a list of the history. Source: docs/opsjob-rest.md 2.
+//!
+//! A list that looks for a part of a name may look at every row. Nobody has all the connections of the history: each user has two
+//! lists at a time.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use oarlock_core::ops_job::refusal::{Code, OpsRefusal};
+use parking_lot::Mutex;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::timeout;
+
+/// Lists of one user at a time.
+const LISTS: usize = 2;
+/// Longest time that a list waits for those of the same user.
+const WAITS: Duration = Duration::from_secs(10);
+
+/// The turns of all users.
+#[derive(Default)]
+pub(crate) struct Turns(Mutex<HashMap<String, Arc<Semaphore>>>);
+
+impl Turns {
+    /// Waits for the turn of a user, which lasts until what this yields is dropped.
+    pub(crate) async fn take(&self, caller: &str) -> Result<OwnedSemaphorePermit, OpsRefusal> {
+        let turn = {
+            let mut turns = self.0.lock();
+            // Those whom nobody has or waits for.
+            turns.retain(|_, turn| Arc::strong_count(turn) > 1);
+            turns.entry(caller.to_owned()).or_insert_with(|| Arc::new(Semaphore::new(LISTS))).clone()
+        };
+        let busy = || {
+            let words = format!("lists that {caller} asked for before are still being read: try again");
+            OpsRefusal::new(Code::TooMany, words).after(1)
+        };
+        timeout(WAITS, turn.acquire_owned()).await.map_err(|_| busy())?.map_err(|_| busy())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_user_has_two_lists_at_a_time_and_waits_for_nobody_else() {
+        let turns = Turns::default();
+        let (first, other_first) = (turns.take("alice").await.unwrap(), turns.take("alice").await);
+        assert!(other_first.is_ok());
+        let other = turns.take("bob").await;
+        assert!(other.is_ok(), "nobody waits for alice");
+        assert_eq!(turns.take("alice").await.map(drop).unwrap_err().code, Code::TooMany);
+        let second = tokio::spawn(async move { (turns.take("alice").await.is_ok(), turns) });
+        drop(first);
+        let (is_taken, turns) = second.await.unwrap();
+        assert!(is_taken);
+        drop((other, other_first));
+        turns.take("carol").await.unwrap();
+        assert_eq!(turns.0.lock().len(), 1, "who asks no more is forgotten");
+    }
+}
