@@ -90,9 +90,12 @@ struct Seen {
 /// The namespaces whose pods make no node busy.
 pub(crate) const SYSTEM_NAMESPACES: [&str; 3] = ["kube-system", HOST_NAMESPACE, TASKS_NAMESPACE];
 
+/// The id of a cluster that has no other.
+pub(crate) const LOCAL_CLUSTER: &str = "local";
+
 impl Default for HostPlace {
     fn default() -> Self {
-        Self { cluster: "local".to_owned(), node: None, artefacts: None, exports: None, recorder: None }
+        Self { cluster: LOCAL_CLUSTER.to_owned(), node: None, artefacts: None, exports: None, recorder: None }
     }
 }
 

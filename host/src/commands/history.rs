@@ -10,9 +10,8 @@ use oarlock_history::{History, HistoryPlace};
 use tokio::time::timeout;
 
 use crate::history::{Keeping, Recorder};
+use crate::ops_job::LOCAL_CLUSTER;
 
-/// The id of a cluster that has no other.
-pub(super) const LOCAL: &str = "local";
 /// Longest time that the start of a host waits for it.
 const OPENS_WITHIN: Duration = Duration::from_secs(10);
 
@@ -48,7 +47,7 @@ impl HistoryArgs {
         if cluster.is_none() && matches!(place, HistoryPlace::Server(_)) {
             bail!("give --cluster-id: two clusters that share a server are told apart by it");
         }
-        let history = History::at(place, cluster.unwrap_or(LOCAL))?;
+        let history = History::at(place, cluster.unwrap_or(LOCAL_CLUSTER))?;
         let opened = history.clone();
         let opening = tokio::spawn(async move { opened.prepare().await });
         match timeout(OPENS_WITHIN, opening).await {

@@ -16,12 +16,13 @@ use tokio_util::sync::CancellationToken;
 
 use super::artefacts::ArtefactArgs;
 use super::exports::ExportArgs;
-use super::history::{HistoryArgs, LOCAL};
+use super::history::HistoryArgs;
 use super::memory;
 use crate::controller::RESYNC;
 use crate::health;
 use crate::host::{Host, HostOptions, HostPlace};
 use crate::manifests::HOST_NAMESPACE;
+use crate::ops_job::LOCAL_CLUSTER;
 use crate::rest::{RestArgs, readiness};
 
 const EXAMPLES: &str = "\
@@ -162,7 +163,7 @@ pub(crate) async fn run(args: HostArgs) -> anyhow::Result<ExitCode> {
         resync: Duration::from_secs(resync),
         tasks: TaskSettings { image: task_image, ..TaskSettings::default() },
         place: HostPlace {
-            cluster: cluster_id.unwrap_or_else(|| LOCAL.to_owned()),
+            cluster: cluster_id.unwrap_or_else(|| LOCAL_CLUSTER.to_owned()),
             node,
             artefacts,
             exports,
@@ -170,16 +171,7 @@ pub(crate) async fn run(args: HostArgs) -> anyhow::Result<ExitCode> {
         },
         memory_limit: memory_limit.or_else(memory::of_container),
     };
-    tracing::info!(
-        version = env!("CARGO_PKG_VERSION"),
-        server,
-        identity = options.identity,
-        namespace = options.namespace,
-        plugins = %options.plugins.display(),
-        grants = %options.grants.display(),
-        listen = %listener.local_addr().context("cannot read the address that serves /readyz")?,
-        "oarlock begins"
-    );
+    announce(&options, &server, listener.local_addr().context("cannot read the address that serves /readyz")?);
     let process = Host::start(options).await?;
     let serving =
         tokio::spawn(health::serve(listener, process.health(), process.metrics(), stop.clone().cancelled_owned()));
@@ -190,6 +182,20 @@ pub(crate) async fn run(args: HostArgs) -> anyhow::Result<ExitCode> {
         answering.await.context("serving the REST API panicked")?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Says in the log what begins.
+fn announce(options: &HostOptions, server: &str, listen: SocketAddr) {
+    tracing::info!(
+        version = env!("CARGO_PKG_VERSION"),
+        server,
+        identity = options.identity,
+        namespace = options.namespace,
+        plugins = %options.plugins.display(),
+        grants = %options.grants.display(),
+        %listen,
+        "oarlock begins"
+    );
 }
 
 /// Serves the REST API until `stop`. Requests under way are finished.
