@@ -177,6 +177,9 @@ pub fn s3_server(progress: Progress<'_>) -> anyhow::Result<PathBuf> {
     Ok(build::built(&STORE, progress)?.join("versitygw"))
 }
 
+/// How `initdb` makes a database for tests: reached by password, in UTF8, and waiting for no disk.
+pub const INITDB: [&str; 6] = ["-A", "scram-sha-256", "-E", "UTF8", "--locale=C", "--no-sync"];
+
 /// The folder of the programs of PostgreSQL.
 ///
 /// # Errors

@@ -244,7 +244,7 @@ fn make_database(programs: &Path, layout: &Layout) -> anyhow::Result<()> {
     let [folder_text, password_text] = [&folder, &password].map(|path| path.display().to_string());
     run("chown", &["postgres", &folder_text, &password_text])?;
     let mut init = of_database(&programs.join("initdb"));
-    init.args(["-D", &folder_text, "-U", USER, "-A", "scram-sha-256", "-E", "UTF8", "--locale=C", "--no-sync"]);
+    init.args(["-D", &folder_text, "-U", USER]).args(controlplane::INITDB);
     let made = init.arg(format!("--pwfile={password_text}")).output().context("cannot run initdb")?;
     if !made.status.success() {
         bail!("initdb ended with {}: {}", made.status, String::from_utf8_lossy(&made.stderr));
