@@ -20,4 +20,5 @@ pub mod orders;
 pub mod postgres;
 pub mod proxy;
 mod server_flags;
+pub mod small_disk;
 mod workplace;

@@ -3,12 +3,12 @@
 //! Takes nothing; yields a server on the loopback interface with an empty database and a password, in a folder of its own. It ends with
 //! the value that is returned. Its programs refuse to run as root, so for root they run as the user of the package.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, bail, ensure};
 use rustix::fs::{Gid, Uid, chown};
 
 use crate::children::Child;
@@ -45,16 +45,7 @@ impl Postgres {
             }
         }
         let mut init = server.command("initdb");
-        init.arg("-D").arg(&data).args([
-            "-U",
-            "oarlock",
-            "-A",
-            "scram-sha-256",
-            "-E",
-            "UTF8",
-            "--locale=C",
-            "--no-sync",
-        ]);
+        init.arg("-D").arg(&data).args(["-U", "oarlock"]).args(controlplane::INITDB);
         init.arg(format!("--pwfile={}", server.place.path().join("password").display()));
         let said = init.output().context("cannot run initdb")?;
         if !said.status.success() {
@@ -134,6 +125,26 @@ impl Postgres {
         self.process = None;
     }
 
+    /// Stops it for a moment and copies its data, in place of an earlier copy.
+    ///
+    /// # Errors
+    /// Fails if the files cannot be copied, or as [`Postgres::run`] does.
+    pub fn back_up(&mut self) -> anyhow::Result<()> {
+        self.kill();
+        copy(&self.data(), &self.backup())?;
+        self.run()
+    }
+
+    /// Kills it, and starts it with the data of the last copy.
+    ///
+    /// # Errors
+    /// Fails if the files cannot be copied, or as [`Postgres::run`] does.
+    pub fn restore(&mut self) -> anyhow::Result<()> {
+        self.kill();
+        copy(&self.backup(), &self.data())?;
+        self.run()
+    }
+
     /// Starts it again, on the same port and data.
     ///
     /// # Errors
@@ -176,6 +187,10 @@ impl Postgres {
         self.place.path().join("postgres")
     }
 
+    fn backup(&self) -> PathBuf {
+        self.place.path().join("backup")
+    }
+
     /// One of its programs, as somebody who may run it.
     fn command(&self, program: &str) -> Command {
         let program = self.programs.join(program);
@@ -187,6 +202,16 @@ impl Postgres {
         command.args(["--reuid=postgres", "--regid=postgres", "--clear-groups", "--pdeathsig=KILL"]).arg(program);
         command
     }
+}
+
+/// Copies a folder with the owners of its files, in place of one that is there.
+fn copy(from: &Path, to: &Path) -> anyhow::Result<()> {
+    if to.exists() {
+        std::fs::remove_dir_all(to).with_context(|| format!("cannot remove {}", to.display()))?;
+    }
+    let copied = Command::new("cp").arg("--archive").args([from, to]).status().context("cannot run cp")?;
+    ensure!(copied.success(), "cp ended with {copied}");
+    Ok(())
 }
 
 #[expect(clippy::disallowed_methods, reason = "another process is waited for, which tells nobody")]
