@@ -125,18 +125,19 @@ impl History {
         Ok(())
     }
 
-    /// The answer, unless it takes too long. Then its connections may lead nowhere, and others are made.
+    /// The answer, unless it takes too long. After a failure other connections are made: the old ones may lead nowhere, or be in a
+    /// transaction whose COMMIT was refused, of which what comes later would be a part that nobody commits.
     async fn within<T>(
         &self,
         way: Use,
         work: impl Future<Output = Result<T, HistoryFailed>>,
     ) -> Result<T, HistoryFailed> {
-        if let Ok(answer) = timeout(ANSWERS_WITHIN, work).await {
-            return answer;
+        let answer = timeout(ANSWERS_WITHIN, work).await.unwrap_or_else(|_| Err(late(ANSWERS_WITHIN)));
+        if answer.is_err() {
+            let Parts { options, dialect, .. } = &*self.0;
+            *self.0.slot(way).write() = pool(options, *dialect, way);
         }
-        let Parts { options, dialect, .. } = &*self.0;
-        *self.0.slot(way).write() = pool(options, *dialect, way);
-        Err(late(ANSWERS_WITHIN))
+        answer
     }
 
     /// Stores jobs as they are now. A row changes to a higher revision alone, and once its job has ended nothing of it changes but the
@@ -161,9 +162,7 @@ impl History {
     /// # Errors
     /// Why it is not known.
     pub async fn job(&self, job_id: &str) -> Result<Option<GoneJob>, HistoryFailed> {
-        let mut statement = Statement::new(&format!(
-            "SELECT {COLUMNS}, spec, status, request FROM ops_job JOIN ops_job_text USING (uid)"
-        ));
+        let mut statement = whole_rows();
         let (cluster, id) = (statement.text(&self.0.cluster), statement.text(job_id));
         statement
             .push(&format!(" WHERE cluster_id = {cluster} AND job_id = {id} ORDER BY created DESC, uid DESC LIMIT 1"));
@@ -239,9 +238,7 @@ impl History {
         of_lost(&mut ended, true);
         let mut closed = usize::try_from(self.change(&ended).await?).unwrap_or(0);
 
-        let mut others = Statement::new(&format!(
-            "SELECT {COLUMNS}, revision, spec, status, request FROM ops_job JOIN ops_job_text USING (uid)"
-        ));
+        let mut others = whole_rows();
         of_lost(&mut others, false);
         others.push(&format!(" LIMIT {LOST}"));
         loop {
@@ -315,6 +312,13 @@ impl Parts {
     fn pool(&self, way: Use) -> AnyPool {
         self.slot(way).read().clone()
     }
+}
+
+/// Everything of jobs; which of them is still to be said.
+fn whole_rows() -> Statement {
+    Statement::new(&format!(
+        "SELECT {COLUMNS}, revision, spec, status, request FROM ops_job JOIN ops_job_text USING (uid)"
+    ))
 }
 
 fn late(limit: Duration) -> HistoryFailed {
@@ -473,6 +477,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::filter::{SortKey, Viewer};
 
     /// A history of an earlier version.
     fn of_version(place: HistoryPlace, version: usize) -> History {
@@ -497,6 +502,12 @@ mod tests {
         drop(first);
         let newest = History::at(place.clone(), "local").unwrap();
         assert_eq!(newest.job("j").await.unwrap().unwrap().row, job().row);
+        let [since, until] = [Timestamp::UNIX_EPOCH, Timestamp::MAX];
+        let (workspace, phase, kind, user_words, job_words) = (None, None, None, None, None);
+        let seen = Viewer::All;
+        let filter = JobFilter { since, until, workspace, phase, kind, user_words, job_words, seen };
+        let window = Window { sort: SortKey::Deleted, is_ascending: true, offset: 0, limit: 9 };
+        assert_eq!(newest.page(&filter, &[], &window).await.unwrap(), (1, vec![job().row]));
         drop(newest);
         let failed = of_version(place.clone(), 1).prepare().await.unwrap_err();
         assert!(matches!(failed, HistoryFailed::Newer { found: 2, known: 1 }) && !failed.may_pass(), "{failed}");

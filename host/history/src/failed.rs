@@ -65,7 +65,7 @@ mod tests {
     fn what_is_wrong_with_values_is_told_from_what_may_pass() {
         let refused = ["22021", "23505", "54000", "18", "1555", "20"];
         assert!(refused.iter().all(|code| is_of_values(Some(code))));
-        let may_pass = ["57P01", "40001", "53300", "25006", "5", "13", "10", ""];
+        let may_pass = ["57P01", "40001", "53300", "25006", "53100", "5", "13", "10", ""];
         assert!(may_pass.iter().all(|code| !is_of_values(Some(code))) && !is_of_values(None));
     }
 }
