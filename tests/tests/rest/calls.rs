@@ -16,10 +16,6 @@ async fn create(served: &Served, token: &str, body: &Value) -> anyhow::Result<St
     Ok(answer.text("/jobId").to_owned())
 }
 
-fn has_ended(answer: &Answer) -> bool {
-    matches!(answer.text("/phase"), "Succeeded" | "Failed")
-}
-
 fn reboot(name: &str, node: &str) -> Value {
     json!({"name": name, "type": "reboot", "inputs": [{"name": "node", "value": node}], "ttlSecondsAfterFinished": 3600})
 }
@@ -46,12 +42,12 @@ async fn play(served: &Served) -> anyhow::Result<()> {
         .await?;
     ensure!(answer.status == 200, "{answer:?}");
     let checked = answer.text("/jobId").to_owned();
-    let done = served.until(&token, &checked, has_ended).await?;
+    let done = served.until(&token, &checked, Answer::has_ended).await?;
     ensure!(done.text("/phase") == "Succeeded", "{done:?}");
     ensure!(*done.at("/hostpath") == json!(["/var/log", "/var/log/x"]), "{done:?}");
     ensure!(done.text("/inputs/1/value") == "a, \"quoted\" {brace}\nline \u{1f600}", "{done:?}");
     ensure!(done.text("/outputs/0/value") == r#"{"failed_nodes":[],"healthy_nodes":["node-1"]}"#, "{done:?}");
-    let done = served.until(&token, &id, has_ended).await?;
+    let done = served.until(&token, &id, Answer::has_ended).await?;
     ensure!((done.text("/phase"), done.text("/jobName")) == ("Succeeded", "Reboot_Node 1"), "{done:?}");
     let fields: BTreeSet<&str> = done.body.as_object().context("an object")?.keys().map(String::as_str).collect();
     for field in [
@@ -92,7 +88,7 @@ async fn play(served: &Served) -> anyhow::Result<()> {
         let stopped = served.ask(Some(&token), Method::POST, &stop, None).await?;
         ensure!(stopped.status == 200 && stopped.body.is_null(), "{stopped:?}");
     }
-    let stopped = served.until(&token, &sleeping, has_ended).await?;
+    let stopped = served.until(&token, &sleeping, Answer::has_ended).await?;
     ensure!(stopped.body.to_string().contains("\"reason\":\"Stopped\""), "{stopped:?}");
     let again = create(served, &token, &sleeps).await?;
     served.until(&token, &again, |job| job.text("/phase") == "Running").await?;
@@ -155,7 +151,7 @@ async fn a_report_is_read_by_an_address_that_is_signed_and_in_parts() -> anyhow:
     let check = json!({"name": "check", "type": "preflight", "inputs": [{"name": "cluster", "value": "local"}], "image": "busybox",
         "entryPoint": "ZWNobyBvaw=="});
     let id = create(&served, &token, &check).await?;
-    let done = served.until(&token, &id, has_ended).await?;
+    let done = served.until(&token, &id, Answer::has_ended).await?;
     let outputs = done.at("/outputs").as_array().context("outputs")?;
     let report = outputs.iter().find(|output| output["name"] == "report").context("a report")?;
     let url = report["value"].as_str().unwrap_or_default();

@@ -2,7 +2,12 @@
 
 use anyhow::{Context as _, ensure};
 use http::Method;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use oarlock_bed::postgres::{PASSWORD, Postgres};
+use oarlock_bed::small_disk;
+use oarlock_core::ops_job::spec::Defaults;
+use oarlock_history::{History, HistoryPlace, JobSnapshot};
+use oarlock_tests::rig::patiently;
 use serde_json::{Value, json};
 
 use super::served::{Answer, FAST, Sent, Served};
@@ -14,14 +19,47 @@ fn reboot(node: &str, ttl: i64) -> Value {
         "inputs": [{"name": "node", "value": node}, {"name": "label", "value": "a,\"{\n\u{1F680}"}]})
 }
 
-fn has_ended(job: &Answer) -> bool {
-    matches!(job.text("/phase"), "Succeeded" | "Failed")
-}
-
 async fn make(served: &Served, token: &str, body: &Value) -> anyhow::Result<String> {
     let made = served.ask(Some(token), Method::POST, JOBS, Some(body)).await?;
     ensure!(made.status == 200, "{made:?}");
     Ok(made.text("/jobId").to_owned())
+}
+
+/// Stores a job that an earlier host has seen to its end, and that was deleted a month ago. Yields how long it has been there.
+async fn deleted_a_month_ago(address: &str) -> anyhow::Result<[Timestamp; 3]> {
+    let history = History::at(HistoryPlace::read(address).map_err(anyhow::Error::msg)?, "local")?;
+    let ago = |days: i64| Timestamp::now().checked_sub(SignedDuration::from_hours(24 * days));
+    let [created, ended, deleted] = [ago(40)?, ago(39)?, ago(31)?];
+    let document = json!({
+        "metadata": {"name": "old-bcdfgh", "uid": "0b0e7d04-31a6-4d4e-9f3a-0c4f9f3b7d01", "creationTimestamp": created.to_string(),
+            "deletionTimestamp": deleted.to_string()},
+        "spec": {"type": "reboot", "jobName": "Old", "inputs": [{"name": "node", "value": "node-9"}]},
+        "status": {"phase": "Failed", "revision": 3, "startedAt": created.to_string(), "finishedAt": ended.to_string(),
+            "outputs": [{"name": "status", "value": "failed"}]}});
+    history.store(&[JobSnapshot::of(&document, Defaults::default()).context("it is a job")?]).await?;
+    Ok([created, ended, deleted])
+}
+
+/// It is read, and listed by whoever asks for that time.
+async fn knows_it(served: &Served, admin: &str, [created, ended, deleted]: [Timestamp; 3]) -> anyhow::Result<()> {
+    let job = served.ask(Some(admin), Method::GET, &format!("{JOBS}/old-bcdfgh"), None).await?;
+    let told = |time: Timestamp| time.strftime("%Y-%m-%dT%H:%M:%S").to_string();
+    for (field, wanted) in [
+        ("/phase", "Failed".to_owned()),
+        ("/creationTime", told(created)),
+        ("/endTime", told(ended)),
+        ("/deletionTime", told(deleted)),
+    ] {
+        ensure!(job.text(field) == wanted, "{field} is not {wanted}: {job:?}");
+    }
+    ensure!(job.output("status") == "failed", "{job:?}");
+    let since = created.strftime("%Y-%m-%dT%H:%M:%S");
+    let listed =
+        served.ask(Some(admin), Method::GET, &format!("{JOBS}?since={since}&type=reboot&order=asc"), None).await?;
+    ensure!(listed.text("/items/0/jobId") == "old-bcdfgh", "{listed:?}");
+    let lately = served.ask(Some(admin), Method::GET, JOBS, None).await?;
+    ensure!(!lately.body.to_string().contains("old-bcdfgh"), "a list looks back 30 days: {lately:?}");
+    Ok(())
 }
 
 async fn play(served: &Served) -> anyhow::Result<()> {
@@ -30,7 +68,7 @@ async fn play(served: &Served) -> anyhow::Result<()> {
     // One is deleted by hand, one goes by itself.
     let (deleted, expired) =
         (make(served, &admin, &reboot("node-0", 3_600)).await?, make(served, &admin, &reboot("node-1", 2)).await?);
-    let before = served.until(&admin, &deleted, has_ended).await?;
+    let before = served.until(&admin, &deleted, Answer::has_ended).await?;
     ensure!(before.text("/phase") == "Succeeded", "{before:?}");
     let path = format!("{JOBS}/{deleted}");
     for _ in 0..2 {
@@ -94,15 +132,115 @@ async fn play(served: &Served) -> anyhow::Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn jobs_that_are_gone_stay_known_in_a_file() -> anyhow::Result<()> {
-    play(&Served::in_memory(&FAST).await?).await
+    let path = std::env::temp_dir().join(format!("oarlock-rest-history-{}.db", std::process::id()));
+    let address = format!("sqlite:{}", path.display());
+    let times = deleted_a_month_ago(&address).await?;
+    let served = Served::in_memory(&[FAST[0], FAST[1], &format!("--history={address}")]).await?;
+    play(&served).await?;
+    knows_it(&served, &served.token("admin").await?, times).await?;
+    std::fs::remove_file(path).map_err(Into::into)
+}
+
+/// Meanwhile jobs end, and are listed, stopped and deleted; none is made by REST, and none is lost.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_disk_that_is_full_costs_new_jobs_alone_until_it_has_room() -> anyhow::Result<()> {
+    let (served, disk) = Served::beside_small_disk(&FAST).await?;
+    let admin = served.token("admin").await?;
+    let ended = make(&served, &admin, &reboot("node-0", 3_600)).await?;
+    let before = served.until(&admin, &ended, Answer::has_ended).await?;
+    let gone = make(&served, &admin, &reboot("node-1", 0)).await?;
+    served.until_gone(&gone).await?;
+    let lives = make(&served, &admin, &reboot("node-2", 3_600)).await?;
+
+    small_disk::fill(&served.child, &disk)?;
+    served.until(&admin, &lives, Answer::has_ended).await?;
+    // What the files have reserved is written first.
+    let mut refused = None;
+    let full = patiently("no job is made", async || {
+        for _ in 0..50 {
+            let unknown = served.ask(Some(&admin), Method::DELETE, &format!("{JOBS}/unknown-bcdfgh"), None).await?;
+            ensure!(unknown.status == 404, "{unknown:?}");
+        }
+        let answer = served.ask(Some(&admin), Method::POST, JOBS, Some(&reboot("node-0", 1))).await?;
+        let is_refused = answer.status == 503 && answer.text("/errorMessage").contains("history");
+        refused = Some(answer);
+        Ok(is_refused)
+    });
+    full.await.with_context(|| format!("{refused:?}"))?;
+    let path = format!("{JOBS}/{ended}");
+    let deleted = served.ask(Some(&admin), Method::DELETE, &path, None).await?;
+    ensure!(deleted.status == 200, "{deleted:?}");
+    let listed = served.ask(Some(&admin), Method::GET, JOBS, None).await?;
+    for id in [&ended, &gone, &lives] {
+        ensure!(listed.body.to_string().contains(id.as_str()), "{id} is not in {listed:?}");
+    }
+    let waits = served.until(&admin, &ended, |job| !job.text("/deletionTime").is_empty()).await?;
+
+    small_disk::make_room(&served.child, &disk)?;
+    served.until_gone(&ended).await?;
+    let after = served.ask(Some(&admin), Method::GET, &path, None).await?;
+    ensure!(
+        after.body == waits.body && after.text("/endTime") == before.text("/endTime"),
+        "{after:?}\nis not\n{waits:?}"
+    );
+    make(&served, &admin, &reboot("node-0", 1)).await.map(drop)
+}
+
+/// What was deleted since the copy is unknown; whatever lives, or was there when the copy was made, is not.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_history_that_is_restored_from_a_copy_of_an_hour_ago_has_all_that_lives_once_more() -> anyhow::Result<()> {
+    let mut server = Postgres::start()?;
+    let history = format!("--history={}", server.url());
+    let served = Served::real(&[FAST[0], FAST[1], &history]).await?;
+    let admin = served.token("admin").await?;
+    let of = async |node: &str| {
+        let id = make(&served, &admin, &reboot(node, 3_600)).await?;
+        served.until(&admin, &id, Answer::has_ended).await?;
+        anyhow::Ok(id)
+    };
+    let delete = async |id: &str| {
+        let answer = served.ask(Some(&admin), Method::DELETE, &format!("{JOBS}/{id}"), None).await?;
+        ensure!(answer.status == 200, "{answer:?}");
+        Ok(())
+    };
+    let (lives, in_copy) = (of("node-0").await?, of("node-1").await?);
+    // Its end is stored: the finalizer goes by that alone.
+    let before_copy = of("node-2").await?;
+    delete(&before_copy).await?;
+    served.until_gone(&before_copy).await?;
+    server.until("SELECT count(*) FROM ops_job WHERE phase = 'Succeeded'", "3")?;
+    server.back_up()?;
+
+    let (after_copy, unknown) = (of("node-2").await?, of("node-1").await?);
+    for id in [&in_copy, &unknown] {
+        delete(id).await?;
+        served.until_gone(id).await?;
+    }
+    server.kill();
+    delete(&lives).await?;
+    patiently("the host has met it", async || Ok(std::fs::read_to_string(served.log())?.contains("is not written")))
+        .await?;
+    server.restore()?;
+    served.until_gone(&lives).await?;
+    // A job that lives has its row again, though nothing of it has changed.
+    server.until(&format!("SELECT phase FROM ops_job WHERE job_id = '{after_copy}'"), "Succeeded")?;
+    for id in [&lives, &before_copy, &in_copy] {
+        let known = served.until(&admin, id, |job| !job.text("/deletionTime").is_empty()).await?;
+        ensure!(known.text("/phase") == "Succeeded", "{known:?}");
+    }
+    let answer = served.ask(Some(&admin), Method::GET, &format!("{JOBS}/{unknown}"), None).await?;
+    ensure!(answer.status == 404, "{answer:?}");
+    Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn jobs_that_are_gone_stay_known_in_postgresql_while_it_comes_and_goes() -> anyhow::Result<()> {
     let mut server = Postgres::start()?;
+    let times = deleted_a_month_ago(&server.url()).await?;
     let history = format!("--history={}", server.url());
     let served = Served::real(&[FAST[0], FAST[1], &history]).await?;
     play(&served).await?;
+    knows_it(&served, &served.token("admin").await?, times).await?;
     // Who asked for what, refused or not, with the end of each.
     let asked = "SELECT verb, status, count(*) FROM audit WHERE user_name LIKE '%:admin' AND job_id <> '' GROUP BY 1, 2 ORDER BY 1, 2";
     server.until(asked, "DELETE|200|3\nPOST|200|5\nstop|200|1")?;
@@ -128,7 +266,7 @@ async fn jobs_that_are_gone_stay_known_in_postgresql_while_it_comes_and_goes() -
         let answer = served.ask(Some(&admin), method, &format!("{path}{verb}"), None).await?;
         ensure!(answer.status == 200, "{answer:?}");
     }
-    let stopped = served.until(&admin, &id, |job| has_ended(job) && !job.text("/deletionTime").is_empty()).await?;
+    let stopped = served.until(&admin, &id, |job| job.has_ended() && !job.text("/deletionTime").is_empty()).await?;
     ensure!(stopped.body.to_string().contains("\"reason\":\"Stopped\""), "{stopped:?}");
     server.run()?;
     served.until_gone(&id).await?;

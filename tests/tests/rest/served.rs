@@ -20,6 +20,7 @@ use oarlock_bed::accounts::Account;
 use oarlock_bed::children::Child;
 use oarlock_bed::control_plane::{self, ControlPlane};
 use oarlock_bed::install::{self, Way};
+use oarlock_bed::small_disk::on_small_disk;
 use oarlock_sim::world::{World, WorldOptions};
 use oarlock_tests::components::component;
 use oarlock_tests::crash::process::host_binary;
@@ -100,6 +101,11 @@ impl Answer {
         found.and_then(|output| output.get("value")?.as_str()).unwrap_or_default()
     }
 
+    /// True of a job that has ended.
+    pub(crate) fn has_ended(&self) -> bool {
+        matches!(self.text("/phase"), "Succeeded" | "Failed")
+    }
+
     /// The text of a field.
     pub(crate) fn text(&self, pointer: &str) -> &str {
         self.body.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
@@ -134,7 +140,23 @@ impl Served {
     /// On a cluster in memory, with these arguments.
     pub(crate) async fn in_memory(more: &[&str]) -> anyhow::Result<Self> {
         let folder = folder()?;
+        let command = command(&folder, "dev", more)?;
+        Self::dev(folder, command).await
+    }
+
+    /// The same, with its history on a disk of few megabytes. Yields where that is as well.
+    pub(crate) async fn beside_small_disk(more: &[&str]) -> anyhow::Result<(Self, PathBuf)> {
+        const MEGABYTES: u32 = 8;
+        let folder = folder()?;
+        let disk = folder.join("disk");
+        std::fs::create_dir(&disk)?;
         let mut command = command(&folder, "dev", more)?;
+        command.arg(format!("--history=sqlite:{}", disk.join("history.db").display()));
+        let command = on_small_disk(&command, &disk, MEGABYTES);
+        Ok((Self::dev(folder, command).await?, disk))
+    }
+
+    async fn dev(folder: PathBuf, mut command: Command) -> anyhow::Result<Self> {
         let kubeconfig = folder.join("kubeconfig");
         command.arg("--kubeconfig-out").arg(&kubeconfig).args(["--log", "info"]);
         let mut child = Child::spawn("oarlock dev", command, folder.join("host.log"))?;
