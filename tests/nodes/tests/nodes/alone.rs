@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
-use anyhow::ensure;
+use anyhow::{bail, ensure};
 use oarlock_nodes::run::pause;
+use serde_json::json;
 
 use crate::documents::{kill_pod, text_at};
 use crate::reboots::boots;
+use crate::rest::as_ops_bot;
 use crate::scene::Scene;
 
 /// How long a server stands still.
@@ -32,15 +34,6 @@ fn amid_reboots(scene: &Scene, disturb: impl FnOnce() -> anyhow::Result<()>) -> 
 /// The leader is killed by SIGKILL at four points of a reboot: once its node is cordoned, once its task runs, once the reboot was
 /// ordered, and once the node is there again. Another process goes on each time. A soak kills it so at each node.
 pub(crate) fn a_leader_that_is_killed_at_each_point_of_the_reboots_costs_nothing(scene: &Scene) -> anyhow::Result<()> {
-    let kill = || {
-        // The lease may be of one that was just killed, and is not there again.
-        scene.until("the leader is killed", || {
-            let Some(leader) = holder(scene)? else { return Ok(None) };
-            let path = "jsonpath={.metadata.uid}";
-            let uid = scene.bed.kubectl(&["-n", "oarlock-system", "get", "pod", &leader, "-o", path])?;
-            kill_pod(&uid).map(Some)
-        })
-    };
     let before = boots(scene)?;
     let orders =
         |scene: &Scene| scene.nodes.iter().map(|node| scene.bed.reboots_of(node).lines().count()).sum::<usize>();
@@ -69,10 +62,31 @@ pub(crate) fn a_leader_that_is_killed_at_each_point_of_the_reboots_costs_nothing
         for (node, point) in (0..rounds).flat_map(|node| (0..4).map(move |point| (node, point))) {
             scene
                 .until(&format!("point {point} of node {node}"), || reached(point, node).map(|is| is.then_some(())))?;
-            kill()?;
+            kill_leader(scene)?;
         }
         Ok(())
     })
+}
+
+/// A leader is killed while a check runs, and the next one once the job is deleted: its row has it as it ended all the same.
+pub(crate) fn an_ops_job_is_known_by_the_next_leader_although_two_were_killed(scene: &Scene) -> anyhow::Result<()> {
+    let [node] = scene.nodes.as_slice() else { bail!("one node is needed") };
+    let name = format!("killed-{}", scene.namespace);
+    let spec = json!({"type": "preflight", "image": "busybox", "isTolerateAll": true, "entryPoint": "c2xlZXAgMTAK",
+        "inputs": [{"name": "node", "value": node}]});
+    scene.apply(
+        &json!({"apiVersion": "oarlock.dev/v1alpha1", "kind": "OpsJob", "metadata": {"name": name}, "spec": spec}),
+    )?;
+    scene.until_is("opsjobs", &name, "/status/phase", &["Running"])?;
+    kill_leader(scene)?;
+    let ended = scene.until_is("opsjobs", &name, "/status/phase", &["Succeeded", "Failed"])?;
+    ensure!(text_at(&ended, "/status/phase") == "Succeeded", "{ended:#}");
+    scene.kubectl(&["delete", "opsjobs", &name, "--wait=false"])?;
+    kill_leader(scene)?;
+    scene.kubectl(&["wait", "opsjobs", &name, "--for=delete", "--timeout=120s"])?;
+    let known = as_ops_bot(scene, |client| client.until(&name, &["Succeeded"]))?;
+    ensure!(text_at(&known, "/phase") == "Succeeded" && !text_at(&known, "/deletionTime").is_empty(), "{known:#}");
+    Ok(())
 }
 
 /// The API server is killed and comes back.
@@ -109,6 +123,17 @@ pub(crate) fn a_leader_whose_node_loses_its_power_amid_reboots_costs_nothing(sce
 /// The pod that leads; a host that ends well leaves the lease to the next one.
 fn leader(scene: &Scene) -> anyhow::Result<String> {
     scene.until("a pod leads", || holder(scene))
+}
+
+/// Kills the processes of the pod that leads.
+fn kill_leader(scene: &Scene) -> anyhow::Result<()> {
+    // The lease may be of one that was just killed, and is not there again.
+    scene.until("the leader is killed", || {
+        let Some(leader) = holder(scene)? else { return Ok(None) };
+        let path = "jsonpath={.metadata.uid}";
+        let uid = scene.bed.kubectl(&["-n", "oarlock-system", "get", "pod", &leader, "-o", path])?;
+        kill_pod(&uid).map(Some)
+    })
 }
 
 fn holder(scene: &Scene) -> anyhow::Result<Option<String>> {

@@ -92,6 +92,7 @@ fn alone() -> Vec<Played> {
     scenarios![
         0: flows::readmes_flow_and_daemon_job_run_as_they_are_written,
         2: alone::a_leader_that_is_killed_at_each_point_of_the_reboots_costs_nothing,
+        1: alone::an_ops_job_is_known_by_the_next_leader_although_two_were_killed,
         2: alone::a_leader_whose_node_loses_its_power_amid_reboots_costs_nothing,
         2: alone::an_api_server_that_restarts_amid_reboots_costs_nothing,
         2: alone::servers_that_stand_still_amid_reboots_cost_nothing,

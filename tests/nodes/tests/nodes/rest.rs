@@ -13,7 +13,7 @@ use crate::reboots::boots;
 use crate::scene::Scene;
 
 /// A client of the API, which comes to the Service by a forwarded port.
-struct Client<'a> {
+pub(crate) struct Client<'a> {
     scene: &'a Scene,
     forwarded: Child,
     /// What that says: it ends where nobody takes it.
@@ -88,12 +88,24 @@ impl<'a> Client<'a> {
         Ok(text_at(&self.done("POST", "", Some(body))?, "/jobId").to_owned())
     }
 
-    fn until(&self, id: &str, phases: &[&str]) -> anyhow::Result<Value> {
+    pub(crate) fn until(&self, id: &str, phases: &[&str]) -> anyhow::Result<Value> {
         self.scene.until(&format!("{id} is {phases:?}"), || {
             let job = self.done("GET", &format!("/{id}"), None)?;
             Ok(phases.contains(&text_at(&job, "/phase")).then_some(job))
         })
     }
+}
+
+/// Asks as an account of the scene that may do everything with OpsJobs, once both replicas are there.
+pub(crate) fn as_ops_bot<T>(scene: &Scene, ask: impl FnOnce(&Client<'_>) -> anyhow::Result<T>) -> anyhow::Result<T> {
+    let account = format!("{}:ops-bot", scene.namespace);
+    scene.kubectl(&["create", "serviceaccount", "ops-bot"])?;
+    let binding = format!("ops-bot-{}", scene.namespace);
+    let operator = ["--clusterrole", "oarlock-ops-operator", "--serviceaccount", account.as_str()];
+    scene.bed.kubectl(&[["create", "clusterrolebinding", binding.as_str()].as_slice(), &operator].concat())?;
+    let asked = scene.bed.until_deployed().and_then(|()| ask(&Client::new(scene, "ops-bot")?));
+    scene.bed.kubectl(&["delete", "clusterrolebinding", &binding])?;
+    asked
 }
 
 /// The bodies of requirements/opsjob-api.md for a preflight and a reboot, and every call, as somebody who may do just that.
@@ -272,18 +284,10 @@ pub(crate) fn a_host_with_its_history_on_a_volume_is_drained_by_its_own_job_and_
     ensure!(before.iter().zip(&after).all(|(before, after)| before + 1 == *after), "{before:?} and {after:?}");
     scene.kubectl(&["delete", "opsjobs", "own-node", "--timeout=120s"])?;
 
-    let account = format!("{}:ops-bot", scene.namespace);
-    scene.kubectl(&["create", "serviceaccount", "ops-bot"])?;
-    let binding = format!("ops-bot-{}", scene.namespace);
-    let operator = ["--clusterrole", "oarlock-ops-operator", "--serviceaccount", account.as_str()];
-    scene.bed.kubectl(&[["create", "clusterrolebinding", binding.as_str()].as_slice(), &operator].concat())?;
-    scene.bed.until_deployed()?;
-    let client = Client::new(scene, "ops-bot")?;
-    let asked = client
-        .until("own-node", &["Succeeded"])
-        .and_then(|known| Ok((known, client.done("GET", "?jobName=own-node&type=reboot", None)?)));
-    scene.bed.kubectl(&["delete", "clusterrolebinding", &binding])?;
-    let (known, listed) = asked?;
+    let (known, listed) = as_ops_bot(scene, |client| {
+        let known = client.until("own-node", &["Succeeded"])?;
+        Ok((known, client.done("GET", "?jobName=own-node&type=reboot", None)?))
+    })?;
     ensure!(!text_at(&known, "/deletionTime").is_empty(), "{known:#}");
     ensure!(listed.get("totalCount") == Some(&json!(1)), "{listed:#}");
     Ok(())
