@@ -173,7 +173,8 @@ impl History {
         row.as_ref().map(gone_job).transpose()
     }
 
-    /// How many rows a filter takes, and a window of these. Those with a UID of `live` do not count: the cluster says what they are.
+    /// How many jobs that were deleted a filter takes, and a window of these. Those with a UID of `live` do not count: they are not gone yet,
+    /// and the cluster says what they are.
     ///
     /// # Errors
     /// Why that is not known.
@@ -186,11 +187,10 @@ impl History {
         let Parts { dialect, cluster, .. } = &*self.0;
         let mut all = Statement::new("SELECT COUNT(*) AS total FROM ops_job");
         all.and_filtered(cluster, filter);
-        let mut of_live = all.clone();
-        of_live.and_among(*dialect, live, true);
+        all.and_none_of(*dialect, live);
         let mut rows = Statement::new(&format!("SELECT {COLUMNS} FROM ops_job"));
         rows.and_filtered(cluster, filter);
-        rows.and_among(*dialect, live, false);
+        rows.and_none_of(*dialect, live);
         let order = if window.is_ascending { "ASC" } else { "DESC" };
         let columns = window.sort.column().into_iter().chain(["created", "uid"]);
         let by: Vec<String> = columns.map(|column| format!("{column} {order}")).collect();
@@ -204,10 +204,7 @@ impl History {
             if let Some(begin) = dialect.one_state() {
                 transaction.execute(begin).await?;
             }
-            let mut count: i64 = all.query().fetch_one(&mut *transaction).await?.try_get("total")?;
-            if !live.is_empty() {
-                count -= of_live.query().fetch_one(&mut *transaction).await?.try_get::<i64, _>("total")?;
-            }
+            let count: i64 = all.query().fetch_one(&mut *transaction).await?.try_get("total")?;
             let found = match window.limit {
                 0 => Vec::new(),
                 _ => rows.query().fetch_all(&mut *transaction).await?,
@@ -230,7 +227,7 @@ impl History {
             let (own, never) = (statement.text(cluster), statement.number(NEVER));
             let ended = if has_ended { "<>" } else { "=" };
             statement.push(&format!(" WHERE cluster_id = {own} AND deleted = {never} AND ended {ended} {never}"));
-            statement.and_among(*dialect, live, false);
+            statement.and_none_of(*dialect, live);
         };
         let mut ended = Statement::new("UPDATE ops_job SET deleted = ");
         let deleted = ended.number(millis(Some(now)));
@@ -510,7 +507,10 @@ mod tests {
         assert_eq!(newest.page(&filter, &[], &window).await.unwrap(), (1, vec![job().row]));
         drop(newest);
         let failed = of_version(place.clone(), 1).prepare().await.unwrap_err();
-        assert!(matches!(failed, HistoryFailed::Newer { found: 2, known: 1 }) && !failed.may_pass(), "{failed}");
+        assert!(
+            matches!(failed, HistoryFailed::Newer { found, known: 1 } if found > 1) && !failed.may_pass(),
+            "{failed}"
+        );
     }
 
     #[tokio::test(flavor = "multi_thread")]

@@ -5,6 +5,7 @@ use sqlx::query::Query;
 use sqlx::{Any, AssertSqlSafe};
 
 use crate::filter::{JobFilter, Viewer};
+use crate::row::NEVER;
 
 /// What the backends say in different words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,21 +84,25 @@ impl Statement {
         }
     }
 
-    /// Those of these UIDs, or all others.
-    pub(crate) fn and_among(&mut self, dialect: Dialect, uids: &[&str], is_among: bool) {
-        let all = self.text(uids.join(","));
-        let not = if is_among { "" } else { "NOT " };
-        self.push(&format!(" AND uid {not}IN {}", dialect.elements(&all)));
+    /// All but those of these UIDs.
+    pub(crate) fn and_none_of(&mut self, dialect: Dialect, uids: &[&str]) {
+        if !uids.is_empty() {
+            let all = self.text(uids.join(","));
+            self.push(&format!(" AND uid NOT IN {}", dialect.elements(&all)));
+        }
     }
 
-    /// The rows of a cluster that a filter takes.
+    /// The rows of a cluster that a filter takes, of jobs that were deleted.
     pub(crate) fn and_filtered(&mut self, cluster: &str, filter: &JobFilter) {
         let JobFilter { since, until, workspace, phase, kind, user_words, job_words, seen } = filter;
         let cluster = self.text(cluster);
         // `since` and `until` count whole seconds.
         let first = self.number(since.as_second().saturating_mul(1_000));
         let last = self.number(until.as_second().saturating_mul(1_000).saturating_add(999));
-        self.push(&format!(" WHERE cluster_id = {cluster} AND created BETWEEN {first} AND {last}"));
+        let never = self.number(NEVER);
+        self.push(&format!(
+            " WHERE cluster_id = {cluster} AND deleted <> {never} AND created BETWEEN {first} AND {last}"
+        ));
         self.and_text("workspace_id", workspace.as_ref());
         self.and_text("phase", phase.as_ref());
         self.and_text("type", kind.as_ref());

@@ -174,8 +174,8 @@ async fn page(parts: &Parts, caller: &Caller, uri: &Uri) -> Result<Answer, OpsRe
         let (total_count, items) = (live.len(), query.page(live, Vec::new(), 0));
         return Ok(json_of(&Page { total_count, items }));
     };
-    // A row of a job that lives says less than the cluster.
-    let uids: Vec<&str> = jobs.iter().map(|job| job.view.uid.as_str()).collect();
+    // Its row may say that it was deleted before it is gone.
+    let uids: Vec<&str> = jobs.iter().filter(|job| job.view.deleting).map(|job| job.view.uid.as_str()).collect();
     let _turn = parts.turns.take(&caller.name).await?;
     let (count, rows, warning) = match history.page(&query.filter(seen), &uids, &window).await {
         Ok((count, rows)) => (count, rows, None),
