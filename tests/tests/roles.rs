@@ -384,6 +384,12 @@ async fn patched(pods: &Api<Pod>, options: &PatchParams, name: &str, body: Value
     }
 }
 
+/// Of a patch that is sent until a policy refuses it: one that was done would change nothing when it is sent again, and
+/// be refused no more.
+fn dry_run() -> PatchParams {
+    PatchParams { dry_run: true, ..PatchParams::default() }
+}
+
 fn hold(list: &str) -> Value {
     json!({"metadata": {"annotations": {"hold.oarlock.dev/00000000-0000-0000-0000-000000000000": list}}})
 }
@@ -408,10 +414,9 @@ async fn the_host_changes_no_more_of_a_pod_than_metadata_and_nobody_else_adds_a_
         may(&admin, Account::Visitor, words("patch /pods granted")).await
     })
     .await?;
-    let (real, dry) = (PatchParams::default(), PatchParams { dry_run: true, ..PatchParams::default() });
+    let (real, dry) = (PatchParams::default(), dry_run());
     let pods = async |account| anyhow::Ok(Api::<Pod>::namespaced(plane.client(account).await?, NAMESPACES[0]));
     let by = async |account: Account, body: Value| patched(&pods(account).await?, &real, "a", body).await;
-    // A dry run: what is asked before the policies are in force is not done, and so is a change when it is asked again.
     let would = async |account: Account, body: Value| patched(&pods(account).await?, &dry, "a", body).await;
     let deadline = |seconds: i64| json!({"spec": {"activeDeadlineSeconds": seconds}});
     let label = json!({"metadata": {"labels": {"oarlock.dev/held": "true"}}});

@@ -12,7 +12,7 @@ use oarlock_tests::components::{GRANTS, MAINTAIN_GRANTS};
 use oarlock_tests::rig::patiently;
 use serde_json::{Value, json};
 
-use super::{hold, labelled};
+use super::{dry_run, hold, labelled};
 
 const NAMESPACE: &str = "granted";
 /// What the server says for each kind of object.
@@ -55,12 +55,6 @@ async fn kubelet(plane: &ControlPlane) -> anyhow::Result<Client> {
     config.auth_info.impersonate = Some("system:node:n".to_owned());
     config.auth_info.impersonate_groups = Some(vec!["system:nodes".to_owned()]);
     Client::try_from(config).context("cannot make a client for the kubelet")
-}
-
-/// Of a patch that is sent until a policy refuses it: one that was done would change nothing when it is sent again, and
-/// be refused no more.
-fn dry_run() -> PatchParams {
-    PatchParams { dry_run: true, ..PatchParams::default() }
 }
 
 /// What the server says against a request; nothing where it is done.
