@@ -80,21 +80,23 @@ pub async fn a_refused_eviction_is_not_tried_again_while_the_job_is_paused(rig: 
 
 /// The stages that a target can be in.
 const STAGES: [&str; 5] = ["before", "delay", "flight", "between", "ended"];
-/// Seconds of the delay and of the wait between attempts.
-const WAIT: u64 = 8;
+/// Seconds of the delay and of the wait between attempts, where a test sees their end.
+const WAIT: u64 = 20;
+/// The same where it does not: a busy machine is slow.
+const LONG_WAIT: u64 = 600;
 
-/// A job in each stage, of one target of its name.
-async fn jobs_in_each_stage(rig: &mut Rig) -> anyhow::Result<()> {
+/// A job in each stage, of one target of its name. The delay and the wait between attempts have these seconds.
+async fn jobs_in_each_stage(rig: &mut Rig, wait: u64) -> anyhow::Result<()> {
     rig.start(with_hostile(rig)).await?;
     for stage in STAGES {
         rig.seedbed.bare_pod(stage).await?;
         let mut spec = match stage {
             "before" => json!({"partition": 0}),
-            "delay" => json!({"operationDelaySeconds": WAIT, "partition": 1}),
+            "delay" => json!({"operationDelaySeconds": wait, "partition": 1}),
             "flight" => json!({"parameters": {"do": "dawdle-in-progress"}, "partition": 1}),
             "between" => json!({
                 "parameters": {"do": "hold-in-operate,fail-in-progress", "attempts": 1}, "partition": 1,
-                "retryPolicy": {"limit": 1, "backoffSeconds": WAIT},
+                "retryPolicy": {"limit": 1, "backoffSeconds": wait},
             }),
             _ => json!({"partition": 1}),
         };
@@ -129,7 +131,7 @@ fn was_operated(pod: &DynamicObject) -> bool {
 
 /// A pause holds a target in whatever stage it is, and a resumed job goes on from there.
 pub async fn a_pause_holds_each_target_where_it_is_and_a_resumed_job_goes_on(rig: &mut Rig) -> anyhow::Result<()> {
-    jobs_in_each_stage(rig).await?;
+    jobs_in_each_stage(rig, WAIT).await?;
     for stage in STAGES {
         rig.edit_job(stage, json!({"paused": true, "partition": 1})).await?;
         let wanted = if stage == "ended" { "False/NotPaused" } else { "True/PausedBySpec" };
@@ -158,7 +160,7 @@ pub async fn a_pause_holds_each_target_where_it_is_and_a_resumed_job_goes_on(rig
 
 /// A deletion ends a target in whatever stage it is, paused or not, and leaves nothing.
 pub async fn a_deletion_ends_each_target_where_it_is(rig: &mut Rig) -> anyhow::Result<()> {
-    jobs_in_each_stage(rig).await?;
+    jobs_in_each_stage(rig, LONG_WAIT).await?;
     for stage in ["before", "flight"] {
         rig.edit_job(stage, json!({"paused": true})).await?;
     }
@@ -178,7 +180,7 @@ pub async fn a_deletion_ends_each_target_where_it_is(rig: &mut Rig) -> anyhow::R
 
 /// A raised partition starts what waits for it, and changes nothing in any other stage.
 pub async fn a_raised_partition_moves_only_what_waits_for_it(rig: &mut Rig) -> anyhow::Result<()> {
-    jobs_in_each_stage(rig).await?;
+    jobs_in_each_stage(rig, WAIT).await?;
     for stage in STAGES {
         rig.edit_job(stage, json!({"partition": 2, "parallelism": 1})).await?;
     }
@@ -195,7 +197,7 @@ pub async fn a_raised_partition_moves_only_what_waits_for_it(rig: &mut Rig) -> a
 
 /// A deadline that is brought forward ends what has started, in whatever stage, and nothing else.
 pub async fn a_deadline_that_is_brought_forward_ends_what_has_started(rig: &mut Rig) -> anyhow::Result<()> {
-    jobs_in_each_stage(rig).await?;
+    jobs_in_each_stage(rig, LONG_WAIT).await?;
     for stage in STAGES {
         rig.edit_job(stage, json!({"activeDeadlineSeconds": i32::MAX, "paused": stage == "between"})).await?;
     }
