@@ -56,7 +56,11 @@ mod access {
 mod kinds {
     pub(crate) mod crd_kinds;
     pub(crate) mod events;
+    pub(crate) mod job_policy_rules;
     pub(crate) mod job_rules;
+    pub(crate) mod job_selector_rules;
+    pub(crate) mod job_success_rules;
+    pub(crate) mod job_update_rules;
     pub(crate) mod jobs;
     pub(crate) mod pods;
     pub(crate) mod registry;

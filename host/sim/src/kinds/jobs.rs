@@ -1,4 +1,4 @@
-//! Selectors that the server gives to new batch Jobs, and the rules for new Events.
+//! Selectors and labels that the server gives to batch Jobs, and the rules for new Events.
 
 use serde_json::{Map, Value, json};
 
@@ -11,11 +11,31 @@ use crate::{
 pub(crate) const BY_NAME: [&str; 2] = ["job-name", "batch.kubernetes.io/job-name"];
 pub(crate) const BY_UID: [&str; 2] = ["controller-uid", "batch.kubernetes.io/controller-uid"];
 
+/// Gives a job without labels those of its pods.
+pub(crate) fn default_labels(job: &mut Value) {
+    let labels = at(job, &["spec", "template", "metadata", "labels"]).cloned();
+    if let Some(labels) =
+        labels.filter(|_| object::meta(job, "labels").and_then(Value::as_object).is_none_or(Map::is_empty))
+    {
+        object::set_meta(job, "labels", labels);
+    }
+}
+
 /// Gives a job a selector that matches its pods alone, unless it brings its own.
 pub(crate) fn prepare_create(job: &mut Value) {
-    if at(job, &["spec", "manualSelector"]) == Some(&json!(true)) {
-        return;
+    // In the real server both maps of labels are one from here on, if the pods brought any: what is added below is
+    // added to both. If they brought none the job gets its labels when it is stored.
+    let labelled = at(job, &["spec", "template", "metadata", "labels"]).is_some();
+    let shared = labelled && object::meta(job, "labels").and_then(Value::as_object).is_none_or(Map::is_empty);
+    if at(job, &["spec", "manualSelector"]) != Some(&json!(true)) {
+        generate_selector(job);
     }
+    if shared {
+        default_labels(job);
+    }
+}
+
+fn generate_selector(job: &mut Value) {
     let (name, uid) = (object::name(job).to_owned(), object::uid(job).to_owned());
     let spec = map_at(job, "spec");
     let template = as_map(spec.entry("template").or_insert_with(|| json!({})));
@@ -27,13 +47,9 @@ pub(crate) fn prepare_create(job: &mut Value) {
     for key in BY_UID {
         labels.entry(key).or_insert_with(|| json!(uid));
     }
-    let labels = labels.clone();
     let selector = as_map(spec.entry("selector").or_insert_with(|| json!({})));
     let wanted = as_map(selector.entry("matchLabels").or_insert_with(|| json!({})));
     wanted.entry("batch.kubernetes.io/controller-uid").or_insert_with(|| json!(uid));
-    if object::meta(job, "labels").and_then(Value::as_object).is_none_or(Map::is_empty) {
-        object::set_meta(job, "labels", Value::Object(labels));
-    }
 }
 
 /// Errors of a new event. With `eventTime` it must name its reporter, action and reason; without, it is of the old

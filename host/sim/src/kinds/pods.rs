@@ -14,6 +14,8 @@ const CONTAINER_DEFAULTS: [(&str, &str); 3] = [
     ("terminationMessagePolicy", "File"),
     ("imagePullPolicy", "IfNotPresent"),
 ];
+/// What may happen to a container that ended.
+const RESTARTS: [&str; 3] = ["Always", "OnFailure", "Never"];
 
 /// Fills in the fields that the server sets on a new pod.
 pub(crate) fn prepare_create(pod: &mut Value) {
@@ -109,18 +111,23 @@ pub(crate) fn create_errors(pod: &Value) -> Vec<FieldError> {
     }
     let mut seen = Vec::new();
     for (index, container) in containers.iter().enumerate() {
-        let name = str_at(container, &["name"]);
+        let (name, field) = (str_at(container, &["name"]), format!("spec.containers[{index}].name"));
         if name.is_empty() {
-            errors.push(FieldError::required(format!("spec.containers[{index}].name"), ""));
-        } else if let Some(wrong) = metadata::label_name_error(&format!("spec.containers[{index}].name"), name) {
-            errors.push(wrong);
+            errors.push(FieldError::required(field, ""));
         } else if seen.contains(&name) {
-            errors.push(FieldError::duplicate(format!("spec.containers[{index}].name"), &json!(name)));
+            errors.push(FieldError::duplicate(field, &json!(name)));
+        } else {
+            errors.extend(metadata::label_name_errors(&field, name));
         }
         if str_at(container, &["image"]).is_empty() {
             errors.push(FieldError::required(format!("spec.containers[{index}].image"), ""));
         }
         seen.push(name);
+    }
+    let restart = str_at(pod, &["spec", "restartPolicy"]);
+    if !restart.is_empty() && !RESTARTS.contains(&restart) {
+        let allowed = RESTARTS.map(str::to_owned);
+        errors.push(FieldError::not_supported("spec.restartPolicy", &json!(restart), &allowed));
     }
     errors
 }

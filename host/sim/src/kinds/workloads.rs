@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use crate::{
     admission::cel_eval,
-    kinds::{job_rules, pods, registry::Kind},
+    kinds::{job_rules, job_update_rules, pods, registry::Kind},
     object::{self, at, str_at},
     selectors::LabelSelector,
     server::status::FieldError,
@@ -30,7 +30,7 @@ pub(crate) fn create_errors(kind: &Kind, object: &Value) -> Vec<FieldError> {
 /// Errors of a change.
 pub(crate) fn update_errors(kind: &Kind, old: &Value, new: &Value) -> Vec<FieldError> {
     if kind.is("batch", "Job") {
-        return job_rules::update_errors(old, new);
+        return job_update_rules::update_errors(old, new);
     }
     let mut errors = create_errors(kind, new);
     let frozen: &[&str] = match (kind.group.as_str(), kind.kind.as_str()) {

@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use crate::{
     kinds::{pods, registry::Kind},
-    object::{self, as_map, at, map_at, str_at},
+    object::{as_map, map_at, str_at},
 };
 
 /// Fills in the defaults of a kind.
@@ -23,13 +23,7 @@ pub(crate) fn fill(kind: &Kind, object: &mut Value) {
         }
         ("apps", "StatefulSet") => stateful_set(map_at(object, "spec")),
         ("apps", "DaemonSet") => daemon_set(map_at(object, "spec")),
-        ("batch", "Job") => {
-            job(map_at(object, "spec"));
-            let labels = at(object, &["spec", "template", "metadata", "labels"]).cloned();
-            if let Some(labels) = labels.filter(|_| object::meta(object, "labels").is_none()) {
-                object::set_meta(object, "labels", labels);
-            }
-        }
+        ("batch", "Job") => job(map_at(object, "spec")),
         ("batch", "CronJob") => cron_job(map_at(object, "spec")),
         ("admissionregistration.k8s.io", "ValidatingAdmissionPolicy") => policy(map_at(object, "spec")),
         ("apiextensions.k8s.io", "CustomResourceDefinition") => definition(map_at(object, "spec")),
@@ -101,13 +95,25 @@ fn job(spec: &mut Map<String, Value>) {
         set(spec, "completions", json!(1));
     }
     set(spec, "parallelism", json!(1));
-    set(spec, "backoffLimit", json!(6));
+    let limit = if spec.contains_key("backoffLimitPerIndex") { i32::MAX } else { 6 };
+    set(spec, "backoffLimit", json!(limit));
     set(spec, "completionMode", json!("NonIndexed"));
     set(spec, "suspend", json!(false));
     set(spec, "manualSelector", json!(false));
     let policy = if spec.contains_key("podFailurePolicy") { "Failed" } else { "TerminatingOrFailed" };
     set(spec, "podReplacementPolicy", json!(policy));
+    for rule in entries(spec.get_mut("podFailurePolicy").and_then(|policy| policy.get_mut("rules"))) {
+        for pattern in entries(rule.get_mut("onPodConditions")) {
+            if str_at(pattern, &["status"]).is_empty() {
+                as_map(pattern).insert("status".to_owned(), json!("True"));
+            }
+        }
+    }
     template(spec);
+}
+
+fn entries(list: Option<&mut Value>) -> impl Iterator<Item = &mut Value> {
+    list.and_then(Value::as_array_mut).into_iter().flatten()
 }
 
 fn cron_job(spec: &mut Map<String, Value>) {

@@ -48,26 +48,39 @@ fn name_errors(kind: &Kind, name: &str) -> Vec<FieldError> {
     if kind.group == "rbac.authorization.k8s.io" {
         return path_segment_errors(field, name);
     }
-    let (limit, rule, regex) =
-        if kind.is("", "Namespace") { (63, LABEL, &LABEL_RE) } else { (253, SUBDOMAIN, &SUBDOMAIN_RE) };
+    if kind.is("", "Namespace") { label_name_errors(field, name) } else { subdomain_errors(field, name) }
+}
+
+/// Error of a text that is too long. What is counted is bytes, which the real server calls characters in names.
+fn length_error(field: &str, text: &str, (limit, unit): (usize, &str)) -> Option<FieldError> {
+    let detail = format!("must be no more than {limit} {unit}");
+    (text.len() > limit).then(|| FieldError::invalid(field, &json!(text), &detail))
+}
+
+/// Errors of a DNS subdomain.
+pub(crate) fn subdomain_errors(field: &str, text: &str) -> Vec<FieldError> {
     let mut errors = Vec::new();
-    if name.len() > limit {
-        let detail = format!("must be no more than {limit} bytes");
-        errors.push(FieldError::invalid(field, &json!(name), &detail));
-    }
-    if !fits(regex, name) {
-        // A name whose only fault is its dots gets a text of its own.
-        let dotted = limit == 63 && fits(&SUBDOMAIN_RE, name);
-        errors.push(FieldError::invalid(field, &json!(name), if dotted { "must not contain dots" } else { rule }));
+    errors.extend(length_error(field, text, (253, "characters")));
+    if !fits(&SUBDOMAIN_RE, text) {
+        errors.push(FieldError::invalid(field, &json!(text), SUBDOMAIN));
     }
     errors
 }
 
-/// Error of a DNS label, such as the name of a container.
-pub(crate) fn label_name_error(field: &str, name: &str) -> Option<FieldError> {
-    let dotted = fits(&SUBDOMAIN_RE, name);
-    let detail = if dotted { "must not contain dots" } else { LABEL };
-    (!fits(&LABEL_RE, name)).then(|| FieldError::invalid(field, &json!(name), detail))
+/// True for a text that names a host: a DNS label of at most 63 bytes.
+pub(crate) fn is_label_name(text: &str) -> bool {
+    text.len() <= 63 && fits(&LABEL_RE, text)
+}
+
+/// Errors of a DNS label, such as the name of a container. One whose only fault is its dots gets a text of its own.
+pub(crate) fn label_name_errors(field: &str, name: &str) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    errors.extend(length_error(field, name, (63, "characters")));
+    if !fits(&LABEL_RE, name) {
+        let detail = if fits(&SUBDOMAIN_RE, name) { "must not contain dots" } else { LABEL };
+        errors.push(FieldError::invalid(field, &json!(name), detail));
+    }
+    errors
 }
 
 fn path_segment_errors(field: &str, name: &str) -> Vec<FieldError> {
@@ -83,7 +96,7 @@ pub(crate) fn errors(kind: &Kind, object: &Value) -> Vec<FieldError> {
     }
     let mut errors = name_errors(kind, name);
     errors.extend(label_errors(object, "metadata.labels"));
-    errors.extend(annotation_errors(object));
+    errors.extend(annotation_errors(object, "metadata.annotations"));
     errors.extend(owner_errors(object));
     for (index, finalizer) in object::finalizers(object).enumerate() {
         let field = format!("metadata.finalizers[{index}]");
@@ -97,38 +110,48 @@ pub(crate) fn errors(kind: &Kind, object: &Value) -> Vec<FieldError> {
     errors
 }
 
-/// Errors of labels.
+/// Errors of an object's labels.
 pub(crate) fn label_errors(object: &Value, field: &str) -> Vec<FieldError> {
+    label_map_errors(meta(object, "labels"), field)
+}
+
+/// Errors of a map of labels, as objects and selectors have them.
+pub(crate) fn label_map_errors(labels: Option<&Value>, field: &str) -> Vec<FieldError> {
     let mut errors = Vec::new();
-    for (key, value) in meta(object, "labels").and_then(Value::as_object).into_iter().flatten() {
+    for (key, value) in labels.and_then(Value::as_object).into_iter().flatten() {
         errors.extend(qualified_errors(field, key));
-        let text = value.as_str().unwrap_or_default();
-        if text.len() > 63 {
-            errors.push(FieldError::invalid(field, value, "must be no more than 63 bytes"));
-        }
-        if !text.is_empty() && !fits(&NAME_PART_RE, text) {
-            errors.push(FieldError::invalid(field, value, LABEL_VALUE));
-        }
+        errors.extend(label_value_errors(field, value.as_str().unwrap_or_default()));
     }
     errors
 }
 
-fn annotation_errors(object: &Value) -> Vec<FieldError> {
+/// Errors of the value of a label.
+pub(crate) fn label_value_errors(field: &str, text: &str) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    errors.extend(length_error(field, text, (63, "bytes")));
+    if !text.is_empty() && !fits(&NAME_PART_RE, text) {
+        errors.push(FieldError::invalid(field, &json!(text), LABEL_VALUE));
+    }
+    errors
+}
+
+/// Errors of an object's annotations.
+pub(crate) fn annotation_errors(object: &Value, field: &str) -> Vec<FieldError> {
     let annotations = meta(object, "annotations").and_then(Value::as_object);
     let mut errors = Vec::new();
     let mut size = 0;
     for (key, value) in annotations.into_iter().flatten() {
-        errors.extend(qualified_errors("metadata.annotations", &key.to_lowercase()));
+        errors.extend(qualified_errors(field, &key.to_lowercase()));
         size += key.len() + value.as_str().unwrap_or_default().len();
     }
     if size as u64 > ANNOTATIONS_LIMIT {
-        errors.push(FieldError::too_long("metadata.annotations", ANNOTATIONS_LIMIT));
+        errors.push(FieldError::too_long(field, ANNOTATIONS_LIMIT));
     }
     errors
 }
 
 /// Errors of a `prefix/name`.
-fn qualified_errors(field: &str, key: &str) -> Vec<FieldError> {
+pub(crate) fn qualified_errors(field: &str, key: &str) -> Vec<FieldError> {
     if key.matches('/').count() > 1 {
         let rule = QUALIFIED.strip_prefix("name part ").unwrap_or_default();
         let detail = format!(
@@ -141,10 +164,15 @@ fn qualified_errors(field: &str, key: &str) -> Vec<FieldError> {
         None => (None, key),
     };
     let mut errors = Vec::new();
-    if let Some(prefix) = prefix.filter(|prefix| !fits(&SUBDOMAIN_RE, prefix)) {
-        let detail =
-            if prefix.is_empty() { "prefix part must be non-empty".into() } else { format!("prefix part {SUBDOMAIN}") };
-        errors.push(FieldError::invalid(field, &json!(key), &detail));
+    if prefix == Some("") {
+        errors.push(FieldError::invalid(field, &json!(key), "prefix part must be non-empty"));
+    } else if let Some(prefix) = prefix {
+        if prefix.len() > 253 {
+            errors.push(FieldError::invalid(field, &json!(key), "prefix part must be no more than 253 bytes"));
+        }
+        if !fits(&SUBDOMAIN_RE, prefix) {
+            errors.push(FieldError::invalid(field, &json!(key), &format!("prefix part {SUBDOMAIN}")));
+        }
     }
     if name.is_empty() {
         errors.push(FieldError::invalid(field, &json!(key), "name part must be non-empty"));
@@ -197,7 +225,7 @@ pub(crate) fn change_errors(old: &Value, new: &Value) -> Vec<FieldError> {
         }
     }
     errors.extend(label_errors(new, "metadata.labels"));
-    errors.extend(annotation_errors(new));
+    errors.extend(annotation_errors(new, "metadata.annotations"));
     errors.extend(owner_errors(new));
     errors
 }

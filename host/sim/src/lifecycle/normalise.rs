@@ -105,9 +105,10 @@ fn mismatch(schema: &Schema, value: &Value, path: &str) -> Option<(String, &'sta
         (_, Value::Null) | (Shape::Any | Shape::IntOrString | Shape::Quantity, _) => None,
         (Shape::String, value) => (!value.is_string()).then_some("string"),
         (Shape::Boolean, value) => (!value.is_boolean()).then_some("bool"),
-        (Shape::Integer, value) => {
-            value.as_i64().is_none().then_some(if schema.limits.format == "int32" { "int32" } else { "int64" })
+        (Shape::Integer, value) if schema.limits.format == "int32" => {
+            value.as_i64().is_none_or(|whole| i32::try_from(whole).is_err()).then_some("int32")
         }
+        (Shape::Integer, value) => value.as_i64().is_none().then_some("int64"),
         (Shape::Number, value) => (!value.is_number()).then_some("float64"),
         (Shape::Array, value) => (!value.is_array()).then_some("[]interface {}"),
         (Shape::Object, value) => (!value.is_object()).then_some("map[string]interface {}"),

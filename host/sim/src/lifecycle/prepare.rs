@@ -43,6 +43,13 @@ pub(crate) fn for_create(kind: &Kind, object: &mut Value) {
     }
 }
 
+/// Fills in what the real server fills in as it reads a new object back from its store, after all rules were run.
+pub(crate) fn for_store(kind: &Kind, object: &mut Value) {
+    if kind.is("batch", "Job") {
+        jobs::default_labels(object);
+    }
+}
+
 /// Keeps the fields that the path of an update does not reach: status on the main resource, all else on the status
 /// path.
 pub(crate) fn for_update(kind: &Kind, subresource: &str, old: &Value, new: &mut Value) {
@@ -51,6 +58,9 @@ pub(crate) fn for_update(kind: &Kind, subresource: &str, old: &Value, new: &mut 
     }
     if kind.traits.status && !kind.is("", "Node") {
         copy_field(old, new, "status");
+    }
+    if kind.is("batch", "Job") {
+        jobs::default_labels(new);
     }
     if kind.is("", "Namespace") && subresource != "finalize" {
         copy_field(old, new, "status");

@@ -36,6 +36,15 @@ fn prune_map(schema: &Schema, map: &mut Map<String, Value>, path: &str, unknown:
     });
 }
 
+/// Texts that Go holds by pointer, so that an empty one is no absent one; each with a field that tells its struct.
+const POINTERS: [(&str, &str); 5] = [
+    ("completionMode", "backoffLimitPerIndex"),
+    ("managedBy", "backoffLimitPerIndex"),
+    ("podReplacementPolicy", "backoffLimitPerIndex"),
+    ("succeededIndexes", "succeededCount"),
+    ("containerName", "operator"),
+];
+
 /// Drops the values that Go's `omitempty` does not write: nulls, and empty optional lists, maps and texts. Only for
 /// built-in kinds and metadata, which the real server keeps as Go structs.
 pub(crate) fn drop_empty(schema: &Schema, value: &mut Value) {
@@ -45,7 +54,9 @@ pub(crate) fn drop_empty(schema: &Schema, value: &mut Value) {
                 let Some(known) = schema.field(field) else { return !value.is_null() };
                 let free = !schema.properties.contains_key(field);
                 drop_empty(known, value);
-                let required = free || schema.limits.required.iter().any(|one| one == field);
+                let pointer =
+                    POINTERS.iter().any(|(text, beside)| text == field && schema.properties.contains_key(*beside));
+                let required = free || pointer || schema.limits.required.iter().any(|one| one == field);
                 !value.is_null() && (required || !is_empty(known, value))
             });
         }

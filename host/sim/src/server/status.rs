@@ -89,7 +89,8 @@ impl FieldError {
         Self::new("<nil>", "FieldValueInvalid", text.to_owned())
     }
 
-    fn sentence(&self) -> String {
+    /// The complaint as one sentence: the field, and what is wrong with it.
+    pub(crate) fn sentence(&self) -> String {
         if self.field.is_empty() { self.text.clone() } else { format!("{}: {}", self.field, self.text) }
     }
 

@@ -77,6 +77,7 @@ pub(crate) fn insert(
     if state.store.get(kind.table, &key).is_some() {
         return Err(Refusal::already_exists(kind, &key.name));
     }
+    prepare::for_store(kind, &mut object);
     if dry_run {
         return shown(state, call, StatusCode::CREATED, &ObjectVersion::new(0, object));
     }

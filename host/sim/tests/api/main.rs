@@ -3,6 +3,8 @@
 #[cfg(test)]
 mod applied;
 #[cfg(test)]
+mod batch_jobs;
+#[cfg(test)]
 mod custom;
 #[cfg(test)]
 mod evictions;

@@ -22,10 +22,15 @@ async fn agrees(group: &str) {
         "discovery" => (Some(SERVED.write().await), None),
         _ => (None, Some(SERVED.read().await)),
     };
+    report(group, &sides().await).await;
+}
+
+/// The control plane of all groups, and a fresh cluster in memory.
+pub(crate) async fn sides() -> Sides {
     let real = Side { client: real().await.client(Account::Admin).await.unwrap(), forget: None };
     let cluster = Cluster::new(SimOptions::default());
     let sim = Side { client: kube::Client::new(cluster.service(), "default"), forget: None };
-    report(group, &Sides { real, sim }).await;
+    Sides { real, sim }
 }
 
 async fn report(group: &str, sides: &Sides) {
@@ -80,6 +85,7 @@ groups![
     discovery,
     dry_run,
     evict,
+    jobs,
     json_patch,
     kinds,
     list,
