@@ -106,6 +106,7 @@ impl JobClient {
     }
 
     /// The jobs of a namespace, by a client that is there already; `server` is what errors call its cluster.
+    #[cfg(feature = "dev")]
     pub(super) fn of(client: kube::Client, server: &str, namespace: &str) -> Self {
         Self { client, server: server.to_owned(), namespace: namespace.to_owned() }
     }

@@ -55,6 +55,7 @@ impl FlowClient {
     }
 
     /// The same by a client that is there already.
+    #[cfg(feature = "dev")]
     pub(in crate::commands) fn of(client: JobClient, kind: FlowKind) -> Self {
         Self { client, kind }
     }
