@@ -13,6 +13,12 @@ pub struct Condition {
     pub kind: String,
     /// `True`, `False` or `Unknown`.
     pub status: String,
+    /// Why it is so, in a CamelCase word; empty where the object does not say.
+    #[serde(default)]
+    pub reason: String,
+    /// The same in a sentence.
+    #[serde(default)]
+    pub message: String,
     last_transition_time: Option<String>,
 }
 

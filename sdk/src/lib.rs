@@ -29,7 +29,7 @@ pub use job::{Job, config};
 pub use object::{Freshness, Object, Owner, get, serves};
 pub use proposal::{
     Change, Deletion, Event, Eviction, MergePatch, MetadataChange, Mutation, NodeDrain, NodeSchedulable, ObjectRef,
-    Propagation, Proposal, Severity, Taint, TaskRequest,
+    Propagation, Proposal, Severity, Taint, TaskRequest, WAITS_FOR,
 };
 pub use registration::{Registration, Relation};
 pub use report::{Error, Report, State};

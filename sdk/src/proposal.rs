@@ -3,6 +3,9 @@
 
 use crate::{Object, wit};
 
+/// Extra: what a target waits for. See [`Proposal::waits_for`].
+pub const WAITS_FOR: &str = "WaitsFor";
+
 /// The types of the contract, for what the builders do not say.
 pub use crate::wit::{
     Deletion, Event, Eviction, MergePatch, MetadataChange, Mutation, NodeDrain, NodeSchedulable, NodeTaint as Taint,
@@ -114,6 +117,21 @@ impl Proposal {
     pub fn extra(mut self, key: &str, value: impl Into<String>) -> Self {
         self.0.set_extra.push((key.to_owned(), value.into()));
         self
+    }
+
+    /// Stores what the target waits for: a CamelCase word for a column, and a sentence, of which 200 letters are kept.
+    /// People see it where the job is held back, and in the error where its time is over. It is forgotten by
+    /// [`Proposal::waits_no_more`].
+    #[must_use]
+    pub fn waits_for(self, word: &str, sentence: &str) -> Self {
+        let sentence: String = sentence.chars().take(200).collect();
+        self.extra(WAITS_FOR, format!("{word}: {sentence}"))
+    }
+
+    /// Forgets what the target waited for.
+    #[must_use]
+    pub fn waits_no_more(self) -> Self {
+        self.remove_extra(WAITS_FOR)
     }
 
     /// Forgets what was stored under a key.

@@ -45,6 +45,8 @@ pub struct DrainStatus {
     pub blocked: Vec<String>,
     /// How many more do not go.
     pub more: u32,
+    /// Of the Pods that terminate the one whose time for it ends last, as `namespace/name`.
+    pub terminating: Option<String>,
 }
 
 impl DrainStatus {
@@ -53,8 +55,9 @@ impl DrainStatus {
         let blocked = value.get("blocked").and_then(|list| list.as_array()).into_iter().flatten();
         let blocked = blocked.filter_map(|pod| pod.as_str().map(str::to_owned)).collect();
         let more = value.get("more").and_then(|more| more.as_u64()).and_then(|more| u32::try_from(more).ok());
+        let terminating = value.get("terminating").and_then(|pod| pod.as_str()).map(str::to_owned);
         let done = value.get("state").is_some_and(|state| state == "Drained");
-        Some(Self { done, blocked, more: more.unwrap_or(0) })
+        Some(Self { done, blocked, more: more.unwrap_or(0), terminating })
     }
 }
 

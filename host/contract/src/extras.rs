@@ -15,10 +15,12 @@ pub const FINISHED: &str = "Finished";
 /// What a dry run found that the plugin would do.
 pub const PLAN: &str = "Plan";
 /// How far the drain of a node is, as JSON: `{"state": "Draining"}`, with the names of pods that do not go (`blocked`, at
-/// most 10, and `more`, how many others), or `{"state": "Drained"}`.
+/// most 10, and `more`, how many others) and of the one whose time to terminate ends last (`terminating`), or `{"state": "Drained"}`.
 pub const DRAIN: &str = "Drain";
 /// The value of [`DRAIN`] once no pod is left that has to go.
 pub const DRAINED: &str = r#"{"state":"Drained"}"#;
+/// What a target waits for, as its plugin says it: `<Word>: <sentence>`. The host shows it, and clears nothing of it.
+pub const WAITS_FOR: &str = "WaitsFor";
 /// How the keys of tasks begin: `Task/<name>` has the state of the task of that name, as JSON.
 pub const TASK: &str = "Task/";
 /// All extras of the host.
