@@ -9,7 +9,7 @@ use core::time::Duration;
 
 use oarlock_sdk::{
     Extras, Failure, Freshness, Job, Object, ObjectRef, Owner, Proposal, ReadError, Registration, Relation, Report,
-    Result, Target, get, parse_instant,
+    Result, Target, WAITS_FOR, get, parse_instant,
 };
 
 /// Extra: the name of the pod that takes the place of the target. No two targets may have the same.
@@ -21,6 +21,13 @@ pub const EVICT: &str = "Evict";
 /// Extra of the host: the controller that the target had, as `kind/name/uid`.
 pub const OWNER: &str = "Owner";
 
+/// Extra: the pod had ended by itself before it was evicted.
+const ENDED: &str = "Ended";
+/// The reasons by which a kubelet says that.
+const HAS_ENDED: [&str; 2] = ["PodFailed", "PodCompleted"];
+/// The kinds that keep such pods, and have made others in their place.
+const KEEPS_ENDED: [&str; 2] = ["Deployment", "ReplicaSet"];
+
 /// Extra of the host: when the target was asked to go.
 const EVICTED_AT: &str = "EvictedAt";
 /// Annotation: the kubelet of a node made the pod, from a file there.
@@ -31,9 +38,11 @@ const RECORDED: &str = "new-pod";
 const SUCCESSORS: &str = "successors";
 /// Kinds of `apps` that make a new pod for each that goes. The manifest reads them.
 pub const KINDS: [&str; 4] = ["Deployment", "ReplicaSet", "StatefulSet", "DaemonSet"];
-/// How long the controller is given before its absence is suspected, in milliseconds. A ReplicaSet makes the new pod
-/// at once, so the look that it would cost is spared nearly always.
+/// How long the controller is given before its absence is suspected, and before people are told what is awaited, in
+/// milliseconds. A ReplicaSet makes the new pod at once, so the look that it would cost is spared nearly always.
 const PATIENCE: u64 = 10_000;
+/// The word for a target whose new pod is awaited.
+const AWAITED: &str = "NewPod";
 
 /// What one call is about.
 #[derive(Debug)]
@@ -106,7 +115,9 @@ pub fn operate(case: &Case<'_>) -> Result<Proposal> {
     if pod.is_terminating() {
         return Ok(proposal);
     }
+    let has_ended = pod.condition("Ready")?.is_some_and(|ready| HAS_ENDED.contains(&ready.reason.as_str()));
     let message = format!("Pod {} is evicted; its controller now creates the new pod.", pod.name());
+    let proposal = if has_ended { proposal.extra(ENDED, "true") } else { proposal };
     Ok(proposal.evict(pod, case.job.parameter("/gracePeriodSeconds")?).event("EvictedPod", message))
 }
 
@@ -138,10 +149,10 @@ pub fn progress(case: &Case<'_>) -> Result<Report> {
     if case.extras.has(NEW_POD)
         && let Some(pod) = case.new_pod()?
     {
-        return judge(case.job, &pod);
+        return judge(case, &pod, Proposal::new());
     }
     match candidate(case, Freshness::Watched)? {
-        Some(pod) => Ok(judge(case.job, &pod)?.with(Proposal::new().extra(NEW_POD, pod.name()))),
+        Some(pod) => judge(case, &pod, Proposal::new().extra(NEW_POD, pod.name())),
         None => wait(case),
     }
 }
@@ -153,23 +164,44 @@ fn candidate(case: &Case<'_>, freshness: Freshness) -> Result<Option<Object>, Re
 }
 
 /// Ended well if the new pod has been Ready for long enough.
-fn judge(job: &Job, pod: &Object) -> Result<Report> {
+fn judge(case: &Case<'_>, pod: &Object, proposal: Proposal) -> Result<Report> {
     if pod.is_terminating() {
-        return Ok(Report::processing());
+        return Ok(told(case, &format!("pod {} is being deleted", pod.name()), proposal));
     }
     let Some(ready) = pod.condition("Ready")?.filter(|ready| ready.is_true()) else {
-        return Ok(Report::processing());
+        return Ok(told(case, &unready(pod)?, proposal));
     };
-    let seconds: u64 = job.parameter("/minReadySeconds")?.unwrap_or(0);
+    let proposal = if case.extras.has(WAITS_FOR) { proposal.waits_no_more() } else { proposal };
+    let seconds: u64 = case.job.parameter("/minReadySeconds")?.unwrap_or(0);
     if seconds == 0 {
-        return Ok(Report::succeeded());
+        return Ok(Report::succeeded().with(proposal));
     }
     // Without a time nobody can tell for how long; the API server sets one whenever the status changes.
-    let Some(since) = ready.since_ms() else { return Ok(Report::processing()) };
-    Ok(match remaining(job, since, seconds.saturating_mul(1000)) {
-        None => Report::succeeded(),
-        Some(wait) => Report::processing().check_after(wait),
+    let Some(since) = ready.since_ms() else { return Ok(Report::processing().with(proposal)) };
+    Ok(match remaining(case.job, since, seconds.saturating_mul(1000)) {
+        None => Report::succeeded().with(proposal),
+        Some(wait) => Report::processing().with(proposal).check_after(wait),
     })
+}
+
+/// Why a new pod is not Ready, as it says itself.
+fn unready(pod: &Object) -> Result<String> {
+    let name = pod.name();
+    if let Some(unplaced) = pod.condition("PodScheduled")?.filter(|placed| placed.status == "False") {
+        return Ok(format!("pod {name} has no node: {}: {}", unplaced.reason, unplaced.message));
+    }
+    let why = pod.condition("Ready")?.map(|ready| if ready.message.is_empty() { ready.reason } else { ready.message });
+    let why = why.filter(|why| !why.is_empty()).map(|why| format!(": {why}")).unwrap_or_default();
+    Ok(format!("pod {name} is not Ready{why}"))
+}
+
+/// Waits on, and has people told for what once that lasts.
+fn told(case: &Case<'_>, awaited: &str, proposal: Proposal) -> Report {
+    let asked = case.extras.get(EVICTED_AT).and_then(parse_instant).unwrap_or_else(|| case.target.started_ms());
+    if let Some(rest) = remaining(case.job, asked, PATIENCE) {
+        return Report::processing().with(proposal).check_after(rest);
+    }
+    Report::processing().with(proposal.waits_for(AWAITED, awaited))
 }
 
 /// No pod to take yet: waits, unless the controller is gone and none will come.
@@ -185,8 +217,18 @@ fn wait(case: &Case<'_>) -> Result<Report> {
         Err(ReadError::NotDeclared { .. }) => return Ok(Report::processing()),
         found => found?,
     };
+    let is_there = found.is_some_and(|found| found.uid() == uid);
+    if is_there && case.extras.has(ENDED) && KEEPS_ENDED.contains(&owner.kind.as_str()) {
+        let message =
+            format!("Pod {} had ended, so {} {} had made another already.", case.target.name(), owner.kind, owner.name);
+        return Ok(Report::succeeded().with(Proposal::new().event("AlreadyReplaced", message)));
+    }
+    if is_there {
+        let awaited = format!("{} {} has made no new pod; it may have been scaled down", owner.kind, owner.name);
+        return Ok(told(case, &awaited, Proposal::new()));
+    }
     // The owner may have made a pod as its last deed, and the host may not have seen it yet.
-    if found.is_some_and(|found| found.uid() == uid) || candidate(case, Freshness::Live)?.is_some() {
+    if candidate(case, Freshness::Live)?.is_some() {
         return Ok(Report::processing());
     }
     let message = format!(

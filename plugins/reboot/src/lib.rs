@@ -224,15 +224,14 @@ fn asked_before(target: &Target) -> Result<Proposal> {
 }
 
 fn drain_timeout(seconds: u64, drain: Option<DrainStatus>) -> Failure {
-    let DrainStatus { blocked, more, .. } = drain.unwrap_or_default();
+    let DrainStatus { blocked, more, terminating, .. } = drain.unwrap_or_default();
     let others = if more > 0 { format!(" and {more} more") } else { String::new() };
-    let named = if blocked.is_empty() { String::new() } else { format!(": {}{others}", blocked.join(", ")) };
-    Failure::permanent(
-        "DrainTimeout",
-        format!(
-            "Pods were left after {seconds} s{named}; the event EvictionBlocked says why. The node was not rebooted."
-        ),
-    )
+    let named = match terminating {
+        _ if !blocked.is_empty() => format!(": {}{others}; the event EvictionBlocked says why", blocked.join(", ")),
+        Some(pod) => format!(": {pod} still terminates"),
+        None => String::new(),
+    };
+    Failure::permanent("DrainTimeout", format!("Pods were left after {seconds} s{named}. The node was not rebooted."))
 }
 
 fn gone(target: &Target) -> Report {

@@ -45,6 +45,16 @@ fn taken(name: &str) -> Proposal {
     Proposal::new().extra("NewPod", name)
 }
 
+/// What is told of a new pod that was taken and says nothing of itself.
+fn unready(proposal: Proposal, name: &str) -> Proposal {
+    proposal.waits_for("NewPod", &format!("pod {name} is not Ready"))
+}
+
+/// What is told where none came.
+fn none_made() -> Proposal {
+    Proposal::new().waits_for("NewPod", "ReplicaSet foo has made no new pod; it may have been scaled down")
+}
+
 #[test]
 fn pod_is_evicted_by_uid_and_the_mode_is_recorded() {
     let old = old();
@@ -110,7 +120,10 @@ fn pod_that_is_still_there_is_waited_for() {
 #[test]
 fn oldest_pod_of_the_same_controller_is_taken() {
     let younger = new("a").created("2026-01-31T11:59:40Z");
-    assert_eq!(progress(gone().object(&younger).object(&new("b"))), Report::processing().with(taken("b")));
+    assert_eq!(
+        progress(gone().object(&younger).object(&new("b"))),
+        Report::processing().with(unready(taken("b"), "b"))
+    );
     assert_eq!(progress(gone().object(&ready(new("b")))), Report::succeeded().with(taken("b")));
 }
 
@@ -123,18 +136,18 @@ fn pod_that_is_not_the_successor_is_not_taken() {
         ("barred", new("b").hold("uid-of-job", &["barred"])),
     ] {
         let report = progress(gone().object(&ready(other)));
-        assert_eq!(report.proposal(), Proposal::new(), "{why}");
+        assert_eq!(report.proposal(), none_made(), "{why}");
         assert_eq!(report.state(), &State::Processing, "{why}");
     }
     let taken_by_another = progress(gone().object(&ready(new("b"))).claimed("b"));
-    assert_eq!(taken_by_another, Report::processing());
+    assert_eq!(taken_by_another, Report::processing().with(none_made()));
 }
 
 #[test]
 fn two_targets_take_two_pods() {
     let both = || gone().object(&new("a")).object(&new("b"));
-    assert_eq!(progress(both()).proposal(), taken("a"));
-    assert_eq!(progress(both().claimed("a")).proposal(), taken("b"));
+    assert_eq!(progress(both()).proposal(), unready(taken("a"), "a"));
+    assert_eq!(progress(both().claimed("a")).proposal(), unready(taken("b"), "b"));
 }
 
 #[test]
@@ -147,10 +160,11 @@ fn pod_of_a_stateful_set_keeps_its_name() {
 #[test]
 fn taken_pod_is_success_once_it_is_ready() {
     let waiting = gone().extra("NewPod", "b");
-    assert_eq!(progress(waiting.clone().object(&new("b"))), Report::processing());
-    let unready = new("b").condition("Ready", "False", LATER);
-    assert_eq!(progress(waiting.clone().object(&unready)), Report::processing());
-    assert_eq!(progress(waiting.clone().object(&ready(new("b")).deleted(LATER))), Report::processing());
+    let told = Report::processing().with(unready(Proposal::new(), "b"));
+    assert_eq!(progress(waiting.clone().object(&new("b"))), told);
+    assert_eq!(progress(waiting.clone().object(&new("b").condition("Ready", "False", LATER))), told);
+    let goes = Proposal::new().waits_for("NewPod", "pod b is being deleted");
+    assert_eq!(progress(waiting.clone().object(&ready(new("b")).deleted(LATER))), Report::processing().with(goes));
     assert_eq!(progress(waiting.object(&ready(new("b")))), Report::succeeded());
 }
 
@@ -166,7 +180,7 @@ fn taken_pod_has_to_be_ready_for_long_enough() {
 fn taken_pod_that_vanished_is_chosen_anew_after_a_look() {
     let waiting = gone().extra("NewPod", "b").object(&new("c"));
     assert_eq!(waiting.clone().before_look().progress::<Replace>().unwrap_err().reason(), "Unavailable");
-    assert_eq!(progress(waiting.clone()), Report::processing().with(taken("c")));
+    assert_eq!(progress(waiting.clone()), Report::processing().with(unready(taken("c"), "c")));
     // The look shows that it is there after all.
     assert_eq!(progress(waiting.unseen(&ready(new("b")))), Report::succeeded());
 }
@@ -175,10 +189,10 @@ fn taken_pod_that_vanished_is_chosen_anew_after_a_look() {
 fn pod_made_before_the_eviction_is_taken_once_the_controller_made_no_other() {
     let asked = |time: &str| gone().extra("EvictedAt", time).object(&new("surplus"));
     assert_eq!(progress(asked("2026-01-31T11:59:55Z")).proposal(), Proposal::new());
-    assert_eq!(progress(asked("2026-01-31T11:59:50Z")).proposal(), taken("surplus"));
+    assert_eq!(progress(asked("2026-01-31T11:59:50Z")).proposal(), unready(taken("surplus"), "surplus"));
     let both = asked("2026-01-31T11:59:40Z")
         .object(&pod("younger").controller("apps/v1", "ReplicaSet", "foo").created("2026-01-31T11:59:50Z"));
-    assert_eq!(progress(both).proposal(), taken("younger"));
+    assert_eq!(progress(both).proposal(), unready(taken("younger"), "younger"));
 }
 
 #[test]
@@ -190,7 +204,36 @@ fn controller_is_not_suspected_at_once() {
 #[test]
 fn controller_that_is_there_is_waited_for() {
     assert_eq!(gone().before_look().progress::<Replace>().unwrap_err().reason(), "Unavailable");
-    assert_eq!(progress(gone()), Report::processing());
+    assert_eq!(progress(gone()), Report::processing().with(none_made()));
+}
+
+#[test]
+fn what_a_new_pod_lacks_is_told_after_ten_seconds_and_forgotten_once_it_serves() {
+    let stuck = new("b").field(
+        &["status", "conditions"],
+        json!([{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes"}]),
+    );
+    let words = "pod b has no node: Unschedulable: 0/3 nodes";
+    let visit = gone().extra("NewPod", "b");
+    assert_eq!(progress(visit.clone().object(&stuck)).proposal(), Proposal::new().waits_for("NewPod", words));
+    let early = visit.clone().extra("EvictedAt", "2026-01-31T11:59:57Z").object(&stuck);
+    assert_eq!(progress(early), Report::processing().check_after(Duration::from_secs(7)));
+    let serves = visit.extra("WaitsFor", &format!("NewPod: {words}")).object(&ready(new("b")));
+    assert_eq!(progress(serves), Report::succeeded().with(Proposal::new().waits_no_more()));
+}
+
+/// Source: <https://github.com/kubernetes/kubernetes/issues/54525>.
+#[test]
+fn pod_that_had_ended_by_itself_was_replaced_before() {
+    let failed =
+        old().field(&["status", "conditions"], json!([{"type": "Ready", "status": "False", "reason": "PodFailed"}]));
+    let begun = Proposal::new().extra("Mode", "Evict").extra("Ended", "true").evict(&failed, None);
+    assert_eq!(operate(Visit::to(&failed)).unwrap().without_events(), begun);
+    assert_eq!(progress(gone().extra("Ended", "true")).state(), &State::Succeeded);
+    // A StatefulSet makes it anew.
+    let owner = object("apps/v1", "StatefulSet", Some("default"), "foo");
+    let visit = gone().extra("Ended", "true").extra("Owner", "StatefulSet/foo/uid-of-foo").object(&owner);
+    assert_eq!(progress(visit).state(), &State::Processing);
 }
 
 #[test]

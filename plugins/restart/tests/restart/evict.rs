@@ -105,7 +105,8 @@ fn succeeded_means_that_the_new_pod_is_ready() {
         .extra("Owner", "ReplicaSet/foo/uid-of-foo")
         .extra("EvictedAt", "2026-01-31T11:59:00Z");
     let taken = Proposal::new().extra("NewPod", "web-2");
-    assert_eq!(gone.clone().object(&new).progress::<Restart>().unwrap(), Report::processing().with(taken.clone()));
+    let waits = taken.clone().waits_for("NewPod", "pod web-2 is not Ready");
+    assert_eq!(gone.clone().object(&new).progress::<Restart>().unwrap(), Report::processing().with(waits));
     let ready = new.condition("Ready", "True", LATER);
     assert_eq!(gone.object(&ready).progress::<Restart>().unwrap(), Report::succeeded().with(taken));
 }
