@@ -56,6 +56,8 @@ struct UnitFields<'a> {
     finally: bool,
     outdated: bool,
     tolerated: bool,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    handled_by: &'a str,
 }
 
 #[derive(Serialize)]
@@ -135,5 +137,6 @@ fn unit_fields(unit: &UnitView) -> UnitFields<'_> {
         finally: unit.is_finally,
         outdated: unit.outdated,
         tolerated: unit.tolerated,
+        handled_by: &unit.handled_by,
     }
 }

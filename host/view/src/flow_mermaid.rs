@@ -26,9 +26,10 @@ pub fn graph_mermaid(graph: &FlowGraph<'_>, now: Timestamp) -> String {
     let mut number = 0_usize;
     let mut red: Vec<String> = Vec::new();
     for (at, on) in graph.dependencies.iter().enumerate() {
-        let when = graph.steps.get(at).map(|step| step.when).unwrap_or_default();
+        let condition = graph.steps.get(at).map(|step| step.condition()).unwrap_or_default();
         for dependency in on {
-            let arrow = if when == StepWhen::Success { "-->".to_owned() } else { format!("-->|{}|", when.word()) };
+            let is_plain = condition == StepWhen::Success.word();
+            let arrow = if is_plain { "-->".to_owned() } else { format!("-->|{condition}|") };
             let _always = writeln!(out, "{indent}s{dependency} {arrow} s{at}");
             red.extend(graph.is_in_cycle(at, *dependency).then(|| number.to_string()));
             number += 1;

@@ -157,8 +157,8 @@ impl Canvas<'_> {
         self.put(&format!("<text class=\"name\" x=\"{left}\" y=\"{first}\">{name}</text>"));
         self.put(&format!("<text class=\"account\" x=\"{left}\" y=\"{second}\">{symbol} {account}</text></g>"));
         if tells_when {
-            let word = step.when.word();
-            self.put(&format!("<text class=\"when\" x=\"{}\" y=\"{}\">when: {word}</text>", x + 2, y - 5));
+            let words = step.condition();
+            self.put(&format!("<text class=\"when\" x=\"{}\" y=\"{}\">when: {words}</text>", x + 2, y - 5));
         }
     }
 

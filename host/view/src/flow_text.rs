@@ -96,8 +96,10 @@ impl Columns {
 fn after(graph: &FlowGraph<'_>, step: usize) -> String {
     let names = graph.dependencies.get(step).into_iter().flatten();
     let names: Vec<&str> = names.filter_map(|on| graph.steps.get(*on)).map(|on| on.name.as_str()).collect();
-    let words = match graph.steps.get(step).map(|step| step.when) {
+    let of = graph.steps.get(step);
+    let words = match of.map(|step| step.when) {
         _ if names.is_empty() => return String::new(),
+        Some(StepWhen::Failure) if of.is_some_and(|step| step.handles_failure) => "makes up for a failure of",
         Some(StepWhen::Failure) => "on failure of",
         Some(StepWhen::Finished) => "after any end of",
         _ => "after",

@@ -71,6 +71,10 @@ pub struct UnitView {
     pub outdated: bool,
     /// True if it failed and that does not count.
     pub tolerated: bool,
+    /// True if its success makes up for the failures of its dependencies.
+    pub handles_failure: bool,
+    /// Name of the step that made up for its failure, or nothing.
+    pub handled_by: String,
 }
 
 impl UnitView {
@@ -84,12 +88,12 @@ impl UnitView {
         }
         let otherwise = if is_finally { StepWhen::Finished } else { StepWhen::Success };
         let when = StepWhen::read(text(step, "when").as_str(), otherwise);
-        Self { name: text(step, "name"), dependencies, when, is_finally, ..Self::default() }
+        let handles_failure = is_set(step, "handlesFailure");
+        Self { name: text(step, "name"), dependencies, when, is_finally, handles_failure, ..Self::default() }
     }
 
     /// The same with what an entry of the status, or of a record, says of it.
     pub(crate) fn with_status(self, entry: &Value) -> Self {
-        let is_set = |field: &str| entry.get(field).and_then(Value::as_bool).unwrap_or_default();
         Self {
             state: ShownState::read(&text(entry, "state")),
             reason: text(entry, "reason"),
@@ -98,10 +102,16 @@ impl UnitView {
             attempt: entry.get("attempt").and_then(Value::as_u64).unwrap_or_default(),
             started: time(entry, "startTime"),
             ended: time(entry, "completionTime"),
-            outdated: is_set("outdated"),
-            tolerated: is_set("tolerated"),
+            outdated: is_set(entry, "outdated"),
+            tolerated: is_set(entry, "tolerated"),
+            handled_by: text(entry, "handledBy"),
             ..self
         }
+    }
+
+    /// What the outcome of its dependencies must be for it to start, in words, and what its success then means.
+    pub fn condition(&self) -> &'static str {
+        if self.handles_failure { "failure, made up for" } else { self.when.word() }
     }
 
     /// The time it took, or has taken so far.
@@ -110,7 +120,7 @@ impl UnitView {
         between(self.started, end)
     }
 
-    /// What is to be told beside its state: retries, what is in its way, and that it is outdated or tolerated.
+    /// What is to be told beside its state: retries, what is in its way, and that it is outdated, tolerated or made up for.
     pub fn detail(&self) -> String {
         let mut parts = Vec::new();
         if self.attempt > 0 {
@@ -123,6 +133,7 @@ impl UnitView {
             (true, true) => {}
         }
         parts.extend(self.tolerated.then(|| "tolerated".to_owned()));
+        parts.extend((!self.handled_by.is_empty()).then(|| format!("{} made up for it", self.handled_by)));
         parts.extend(self.outdated.then(|| "outdated".to_owned()));
         parts.join("; ")
     }
@@ -131,10 +142,15 @@ impl UnitView {
     pub(crate) fn differs_from(&self, other: &Self) -> bool {
         let told = |unit: &Self| {
             let Self { state, attempt, outdated, tolerated, .. } = *unit;
-            (state, attempt, outdated, tolerated, unit.reason.clone(), unit.message.clone())
+            (state, attempt, outdated, tolerated, [&unit.reason, &unit.message, &unit.handled_by].map(String::clone))
         };
         told(self) != told(other)
     }
+}
+
+/// Whether a field is true.
+fn is_set(object: &Value, field: &str) -> bool {
+    object.get(field).and_then(Value::as_bool).unwrap_or_default()
 }
 
 /// The text of a field, or nothing.
