@@ -32,6 +32,18 @@ pub(crate) fn tested(error: &RequestError) -> Stopped {
     }
 }
 
+/// The reason why an eviction stopped. A webhook that answers 429 keeps its pod, and is not busy for others.
+pub(crate) fn kept(error: &RequestError) -> Stopped {
+    match error {
+        RequestError::Refused(refusal)
+            if refusal.code == 429 && refusal.status.message.starts_with("admission webhook ") =>
+        {
+            Stopped::Blocked { message: refusal.status.message.clone(), retry_after: retry_after(refusal) }
+        }
+        _ => stopped(error),
+    }
+}
+
 /// The error and its causes in one line, for people.
 pub(crate) fn sentence(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
@@ -106,6 +118,19 @@ mod tests {
         let status = json!({"kind": "Status", "code": code, "message": message, "details": details});
         let status = serde_json::from_value(status).unwrap();
         stopped(&RequestError::Refused(Box::new(Refusal { code, status, is_status: true, retry_after: None })))
+    }
+
+    /// Source: <https://github.com/kubevirt/kubevirt/issues/11532>.
+    #[test]
+    fn a_webhook_that_refuses_an_eviction_with_429_keeps_that_pod_alone() {
+        let message = "admission webhook \"evictions.example\" denied the request: it is moved first";
+        let answer = |message: &str| {
+            let status = json!({"kind": "Status", "code": 429, "message": message, "details": {}});
+            let status = serde_json::from_value(status).unwrap();
+            kept(&RequestError::Refused(Box::new(Refusal { code: 429, status, is_status: true, retry_after: None })))
+        };
+        assert_eq!(answer(message), Stopped::Blocked { message: message.to_owned(), retry_after: None });
+        assert_eq!(answer("too many"), Stopped::Throttled { retry_after: None });
     }
 
     #[test]

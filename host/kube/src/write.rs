@@ -18,7 +18,7 @@ use crate::cluster::Link;
 use crate::flows::kinds;
 use crate::lease::Fence;
 use crate::live_reads::absent;
-use crate::outcome::{sentence, stopped, tested};
+use crate::outcome::{kept, sentence, stopped, tested};
 use crate::transport::call::{ApiCall, RequestError};
 use crate::transport::discovery::DiscoverError;
 use crate::transport::limiter::{Busy, WritePermit};
@@ -195,6 +195,7 @@ impl WriteFailure {
             Self::ApiCall(error) if matches!(write, Write::Create { .. }) && stopped(error) == Stopped::Gone => {
                 Stopped::Refused { message: sentence(error) }
             }
+            Self::ApiCall(error) if matches!(write, Write::Evict { .. }) => kept(error),
             Self::ApiCall(error) => stopped(error),
         }
     }
