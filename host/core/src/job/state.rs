@@ -115,6 +115,13 @@ impl TargetState {
         failed && self.uid.is_some() && !self.released() && !self.dry_run
     }
 
+    /// What it waits for as its plugin says it: a word, and a sentence.
+    pub fn waits_for(&self) -> Option<(&str, &str)> {
+        let (word, sentence) = self.extra(extras::WAITS_FOR)?.split_once(": ")?;
+        let is_word = word.len() <= 32 && !word.is_empty() && word.chars().all(|c| c.is_ascii_alphanumeric());
+        is_word.then_some((word, sentence))
+    }
+
     /// The value under `key`.
     pub fn extra(&self, key: &str) -> Option<&str> {
         self.extra.get(key).map(String::as_str)

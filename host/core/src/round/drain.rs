@@ -32,8 +32,10 @@ const UNSEEN: SignedDuration = SignedDuration::from_secs(10);
 const OUTDATED: SignedDuration = SignedDuration::from_millis(500);
 /// Time for a pod to be gone once its grace period is over.
 const SLACK: SignedDuration = SignedDuration::from_secs(30);
-/// Time between two visits of a node that is drained, whatever changes.
-const CHECK: SignedDuration = SignedDuration::from_secs(10);
+/// Time between two visits of a node that is drained, whatever changes: a plugin cannot say when its own limit is over.
+const CHECK: SignedDuration = SignedDuration::from_secs(1);
+/// Evictions of pods that one controller makes for a cordoned node, after which its pods stay.
+const COMES_BACK: u32 = 3;
 /// Most pods that are named.
 const NAMED: usize = 10;
 /// Most bytes of their names in the extra.
@@ -45,8 +47,10 @@ const TRIED: usize = 50;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct DrainMemory {
     evicted: BTreeMap<String, Evicted>,
-    /// UID of the pod whose eviction was decided last.
-    next: Option<String>,
+    /// UID of the pod whose eviction was decided last, and of its controller where that has made it since the drain began.
+    next: Option<(String, Option<String>)>,
+    /// How many pods were evicted that their controller has made since the drain began, by its UID.
+    came_back: BTreeMap<String, u32>,
 }
 
 /// The eviction of one pod.
@@ -64,8 +68,9 @@ impl DrainMemory {
     /// Takes the result of an eviction of this drain. Returns false if it is none, or says nothing about its pod alone.
     pub fn takes(&mut self, result: &EntryResult) -> bool {
         let [Write::Evict { uid, .. }] = result.entry.writes.as_slice() else { return false };
-        if self.next.as_ref() != Some(uid) {
-            return false;
+        let Some((_, maker)) = self.next.as_ref().filter(|(next, _)| next == uid) else { return false };
+        if let (None, Some(maker)) = (&result.stopped, maker) {
+            *self.came_back.entry(maker.clone()).or_default() += 1;
         }
         let evicted = self.evicted.entry(uid.clone()).or_default();
         match &result.stopped {
@@ -82,6 +87,18 @@ impl DrainMemory {
         }
         true
     }
+
+    /// True for a pod whose controller makes them for this node although it is cordoned: it would not become empty.
+    fn comes_back(&self, pod: &Object, began: Option<Timestamp>) -> bool {
+        let maker = maker(pod, began);
+        maker.is_some_and(|maker| self.came_back.get(maker).is_some_and(|evicted| *evicted >= COMES_BACK))
+    }
+}
+
+/// UID of the controller of a pod that it has made since then.
+fn maker(pod: &Object, began: Option<Timestamp>) -> Option<&str> {
+    let is_new = pod.created.zip(began).is_some_and(|(created, began)| created > began);
+    pod.controller().filter(|_| is_new).map(|owner| owner.uid.as_str())
 }
 
 impl Evicted {
@@ -109,6 +126,8 @@ pub(super) struct DrainStep {
     pub(super) done: bool,
     /// The pods that do not go, each with the reason.
     pub(super) blocked: Vec<(String, String)>,
+    /// The pod whose time to terminate ends last, and that time.
+    pub(super) slowest: Option<(Timestamp, String)>,
     /// Time of the next visit.
     pub(super) check_at: Option<Timestamp>,
 }
@@ -132,6 +151,9 @@ impl DrainStep {
             if more > 0 {
                 fields.insert("more".to_owned(), json!(more));
             }
+        }
+        if let (Some(fields), Some((_, pod))) = (value.as_object_mut(), &self.slowest) {
+            fields.insert("terminating".to_owned(), json!(pod));
         }
         value.to_string()
     }
@@ -198,16 +220,18 @@ fn fate(pod: &Object, request: &DrainRequest, tried: Option<&Evicted>, round: &R
         return if late { Fate::Blocked("it does not terminate".to_owned()) } else { Fate::Goes };
     }
     if pod.controller().is_none() && !request.force {
-        return Fate::Blocked("no controller would make it anew: it goes with `force`".to_owned());
+        return Fate::Blocked("no controller would make it anew: an OperationJob with `force` evicts it".to_owned());
     }
     if !request.delete_empty_dir_data && !pod.is_whole() {
         return Fate::Blocked(
-            "the host does not hold all of it, so it may have data in an emptyDir: it goes with `deleteEmptyDirData`"
+            "the host does not hold all of it, so it may have data in an emptyDir: an OperationJob with \
+             `deleteEmptyDirData` evicts it"
                 .to_owned(),
         );
     }
     if !request.delete_empty_dir_data && has_local_data(pod) {
-        return Fate::Blocked("the data in its emptyDir would be lost: it goes with `deleteEmptyDirData`".to_owned());
+        let words = "the data in its emptyDir would be lost: an OperationJob with `deleteEmptyDirData` evicts it";
+        return Fate::Blocked(words.to_owned());
     }
     match tried {
         Some(tried) if !tried.may_be_tried(now) => match &tried.refused {
@@ -245,10 +269,13 @@ impl Target<'_> {
         memory.evicted.retain(|uid, _| there.iter().any(|pod| pod.uid == *uid));
         let mut due: Vec<(Option<Timestamp>, &Object)> = Vec::new();
         let mut left = false;
-        for pod in &there {
+        let began = planned.state.start;
+        for pod in there.iter().filter(|pod| !memory.comes_back(pod, began)) {
             let tried = memory.evicted.get(&pod.uid);
             let fate = fate(pod, request, tried, self.round);
             left |= !matches!(fate, Fate::Stays);
+            let terminates = pod.deleted.filter(|_| matches!(fate, Fate::Goes));
+            step.slowest = step.slowest.max(terminates.map(|end| (end, place(pod))));
             match fate {
                 Fate::Stays | Fate::Goes => {}
                 Fate::Evict => due.push((tried.and_then(|tried| tried.not_before), pod)),
@@ -260,7 +287,7 @@ impl Target<'_> {
         // First those that were not tried yet, then the one that has waited longest.
         due.sort_by_key(|(waited, _)| *waited);
         if let Some((_, pod)) = due.first() {
-            memory.next = Some(pod.uid.clone());
+            memory.next = Some((pod.uid.clone(), maker(pod, began).map(str::to_owned)));
             step.evict = Some(Write::Evict {
                 pod: pod.key.clone(),
                 uid: pod.uid.clone(),

@@ -188,6 +188,9 @@ fn obstacle(target: &TargetState, name: &str) -> Option<HeldBack> {
                     format!("Budget {budget}"),
                     format!("disruption budget {budget} allows no eviction now"),
                 ),
+                None if error.message.starts_with("admission webhook ") => {
+                    HeldBack::new("Webhook", format!("{name} may not be evicted now: {}", cut(&error.message, 200)))
+                }
                 None => {
                     HeldBack::new("Budget", format!("a disruption budget allows no eviction now: {}", error.message))
                 }
@@ -195,6 +198,9 @@ fn obstacle(target: &TargetState, name: &str) -> Option<HeldBack> {
             "NamespaceNotAllowed" => HeldBack::new("Grant", error.message.clone()),
             reason => HeldBack::new(reason, format!("{reason} of {name}: {}", cut(&error.message, 120))),
         });
+    }
+    if let Some((word, sentence)) = target.waits_for() {
+        return Some(HeldBack::new(word, format!("{name} waits: {}", cut(sentence, 200))));
     }
     target.extra.get(IS_REPLACEMENT_OF).map(|origin| {
         let sentence = format!("{name} is itself the new pod of {origin}, whose replacement has to end first");

@@ -47,8 +47,10 @@ pub struct TargetMemory {
     pub check_at: Option<Timestamp>,
     /// The time of the last visit.
     pub visited_at: Option<Timestamp>,
-    /// Visits in a row without a foreign change.
+    /// Visits in a row without a foreign change, but for those after a long wait that the plugin asked for.
     pub quiet_visits: u32,
+    /// The next visit is one after such a wait.
+    pub rests: bool,
     /// Something other than this host has changed since the last visit, or an object was found to be free for the target.
     pub news: bool,
     /// A live read that it needs failed, and is made again then.
@@ -243,7 +245,11 @@ impl TargetMemory {
 
     /// Notes a visit.
     pub fn visited(&mut self, now: Timestamp) {
-        self.quiet_visits = if std::mem::take(&mut self.news) { 0 } else { self.quiet_visits.saturating_add(1) };
+        let rested = std::mem::take(&mut self.rests);
+        self.quiet_visits = match std::mem::take(&mut self.news) {
+            true => 0,
+            false => self.quiet_visits.saturating_add((!rested).into()),
+        };
         self.visited_at = Some(now);
         self.check_at = None;
         self.retry_at = None;
@@ -278,7 +284,8 @@ impl TargetMemory {
     /// Requests a visit after the wait that a plugin asked for.
     pub fn check_after(&mut self, now: Timestamp, wait: SignedDuration) {
         let time = after(now, wait);
-        if wait >= KEPT_AS_ASKED {
+        self.rests = wait >= KEPT_AS_ASKED;
+        if self.rests {
             self.check_at = Some(time);
         } else {
             self.check(time);
@@ -409,5 +416,18 @@ mod tests {
         let mut memory = TargetMemory { quiet_visits: 20, visited_at: Some(at(0)), ..TargetMemory::default() };
         memory.check_after(at(0), SignedDuration::from_secs(10));
         assert_eq!(memory.check_at, Some(at(10_000)));
+    }
+
+    #[test]
+    fn the_last_short_wait_before_a_limit_of_a_plugin_is_kept_after_many_long_ones() {
+        let (mut memory, mut now) = (TargetMemory::default(), at(0));
+        for _ in 0..20 {
+            memory.visited(now);
+            memory.check_after(now, SignedDuration::from_secs(30));
+            now = memory.due(bounds(None, None)).unwrap();
+        }
+        memory.visited(now);
+        memory.check_after(now, SignedDuration::from_secs(7));
+        assert_eq!(memory.due(bounds(None, None)), Some(after(now, SignedDuration::from_secs(7))));
     }
 }

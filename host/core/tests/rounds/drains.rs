@@ -170,7 +170,7 @@ fn a_pod_without_controller_and_one_with_local_data_are_named_and_the_others_go(
         (
             "Processing/EvictionBlocked",
             &json!(
-                "2 pods of the node stay: d/bare (no controller would make it anew: it goes with `force`); also d/scratch"
+                "2 pods of the node stay: d/bare (no controller would make it anew: an OperationJob with `force` evicts it); also d/scratch"
             )
         )
     );
@@ -285,6 +285,47 @@ fn a_pod_that_never_terminates_is_evicted_once_and_costs_its_target_alone_the_de
     assert!(!bench.store.get(&ObjectKey::node("n")).unwrap().node.clone().unwrap().cordoned);
 }
 
+/// A plugin cannot say when its own limit is over.
+#[test]
+fn a_node_that_is_drained_is_visited_each_second() {
+    let mut bench = bench(&["n"], &json!({}));
+    bench.weather = Box::new(Budgets { blocked: ["a"].into(), ..Budgets::default() });
+    pod(&mut bench, ("d", "a"), &json!({}));
+    let (mut drains, mut visits) = (draining(request), 0);
+    let mut counted = |visit: &Visit| {
+        visits += 1;
+        drains(visit)
+    };
+    (0..60).for_each(|_| step(&mut bench, 1, &mut counted));
+    assert!(visits >= 58, "{visits}");
+}
+
+/// Source: <https://github.com/kubernetes-sigs/cluster-api/issues/6894>.
+#[test]
+fn pods_that_a_controller_makes_again_for_a_cordoned_node_stay_after_the_third() {
+    let mut bench = bench(&["n"], &json!({}));
+    bench.weather = Box::new(Budgets { blocked: ["stays"].into(), ..Budgets::default() });
+    pod(&mut bench, ("d", "stays"), &json!({}));
+    pod(&mut bench, ("d", "first"), &json!({}));
+    for name in ["a", "b", "c", "d", "e", "f"] {
+        run(&mut bench, 20, &mut draining(request));
+        pod(&mut bench, ("d", name), &json!({"metadata": {"creationTimestamp": "2026-01-01T01:00:00Z"}}));
+    }
+    run(&mut bench, 20, &mut draining(request));
+    let evicted = ["first", "a", "b", "c", "d", "e", "f"].map(|name| bench.times(&format!("evict {name}")));
+    assert_eq!(evicted, [1, 1, 1, 1, 0, 0, 0]);
+    assert_eq!(drain(&bench, 0)["blocked"], json!(["d/stays"]), "what stays blocks nothing");
+}
+
+#[test]
+fn the_pod_that_takes_longest_to_terminate_is_named() {
+    let mut bench = bench(&["n"], &json!({}));
+    bench.weather = Box::new(Budgets { terminating: ["slow"].into(), ..Budgets::default() });
+    pod(&mut bench, ("d", "slow"), &json!({}));
+    run(&mut bench, 10, &mut draining(request));
+    assert_eq!(drain(&bench, 0), json!({"state": "Draining", "terminating": "d/slow"}));
+}
+
 #[test]
 fn a_plugin_that_gives_up_a_drain_ends_its_target_and_nothing_more_is_evicted() {
     let mut bench = bench(&["n"], &json!({}));
@@ -372,7 +413,7 @@ fn a_dry_run_tries_each_eviction_and_names_the_pods_that_would_stay() {
     let plan = bench.status()["targetDetails"][0]["extraInfo"]["Plan"].as_str().unwrap().to_owned();
     assert!(
         plan.starts_with(
-            "wait for pod d/bare (no controller would make it anew: it goes with `force`), then cordon node n, then evict pod web"
+            "wait for pod d/bare (no controller would make it anew: an OperationJob with `force` evicts it), then cordon node n, then evict pod web"
         ),
         "{plan}"
     );
