@@ -145,6 +145,7 @@ pub mod child {
 /// One pass over a JobFlow or a JobTemplate.
 pub mod flow {
     mod graph;
+    mod handled;
     pub mod plan;
     pub mod spec;
     pub mod template;

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use crate::child::canonical::{RevisionsAround, revision};
-use crate::child::fields::{list, number, object_at};
+use crate::child::fields::{flag, list, number, object_at};
 use crate::child::globals::{Globals, share_volumes};
 use crate::child::merge::merge;
 use crate::child::parent::Parent;
@@ -35,6 +35,8 @@ pub(super) const QUEUE_LABELS: &str = "kueue.x-k8s.io/";
 
 /// The field of a Job with its time to live.
 pub const JOB_TTL: &str = "ttlSecondsAfterFinished";
+/// The field of a Job with how often each of its indexes is tried again.
+const PER_INDEX: &str = "backoffLimitPerIndex";
 /// The field of an OperationJob with its time to live.
 pub const OPERATION_TTL: &str = "TTLSecondsAfterFinished";
 /// The time to live of an OperationJob whose own one is withheld. Without any it would get the default one at once.
@@ -56,7 +58,7 @@ pub struct JobParts<'a> {
     /// `globalParams`.
     pub globals: Globals<'a>,
     /// `retryPolicy.podBackoffLimit`.
-    pub backoff_limit: i64,
+    pub backoff_limit: Option<i64>,
     /// The limit per attempt.
     pub timeout: Option<i64>,
     /// The pod tolerates every taint.
@@ -151,6 +153,10 @@ fn draft_job(parent: &Parent, parts: JobParts<'_>) -> Result<Draft, Cause> {
     if let Some(overrides) = parts.overrides {
         merge(&mut spec, overrides);
     }
+    if flag(&spec, "/manualSelector") {
+        let message = "manualSelector must not be true, because Jobs would count each other's pods: take it out";
+        return Err(Cause::new("Rejected", message));
+    }
     let template = object_at(&mut spec, &[]).entry("template").or_insert_with(|| json!({}));
     share_volumes(template, parts.volumes, parts.mounts, parts.globals.with_init_containers())
         .map_err(|message| Cause::new("VolumeConflict", message))?;
@@ -162,7 +168,10 @@ fn draft_job(parent: &Parent, parts: JobParts<'_>) -> Result<Draft, Cause> {
     }
     let deadline = [number(&spec, "/activeDeadlineSeconds"), parts.timeout].into_iter().flatten().min();
     let fields = object_at(&mut spec, &[]);
-    fields.insert("backoffLimit".to_owned(), parts.backoff_limit.into());
+    // A limit of each index is meant without one of the whole, which would strike first.
+    if parts.backoff_limit.is_some() || !fields.contains_key(PER_INDEX) {
+        fields.insert("backoffLimit".to_owned(), parts.backoff_limit.unwrap_or(0).into());
+    }
     if let Some(deadline) = deadline {
         fields.insert("activeDeadlineSeconds".to_owned(), deadline.into());
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::child::imported::UNSEEN;
 use crate::child::lost::RECORD_LOST;
-use crate::child::name::is_child_name;
+use crate::child::name::AttemptOf;
 use crate::child::parent::Parent;
 use crate::child::plan::ChildChange;
 use crate::child::unit::{Unit, UnitState};
@@ -123,6 +123,6 @@ impl<'a> Children<'a> {
 const MOST_ATTEMPTS: u32 = 1_000_000;
 
 fn is_named_so(parent: &Parent, unit: &str, child: &ChildView) -> bool {
-    child.attempt <= MOST_ATTEMPTS
-        && is_child_name(&child.name, parent.kind.name(), &parent.name, (unit, child.attempt))
+    let of = AttemptOf { kind: parent.kind.name(), parent: &parent.name, unit, attempt: child.attempt };
+    child.attempt <= MOST_ATTEMPTS && of.may_have(&child.name)
 }

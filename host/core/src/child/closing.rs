@@ -31,6 +31,8 @@ pub const DEPENDENCY_NOT_MET: &str = "DependencyNotMet";
 pub const FLOW_FAILED: &str = "FlowFailed";
 /// The reason of a step that has no run because what it is there for did not happen.
 pub const NOT_NEEDED: &str = "NotNeeded";
+/// The reason of a step that has no run because one before it failed, which another branch made up for.
+pub const FAILURE_HANDLED: &str = "FailureHandled";
 /// Attempts of a unit before its latest whose children are kept: each was told of when it failed.
 const KEPT_ATTEMPTS: u32 = 3;
 /// Longest annotation that is kept in the status as it is; of a longer one its digest is.
@@ -99,7 +101,7 @@ fn pauses(parent: &Parent) -> bool {
 fn judge_omitted_anew(units: &mut [Unit]) {
     let fails = units.iter().any(Unit::has_failed);
     let may_follow = |reason: &str| match reason {
-        DEPENDENCY_NOT_MET | NOT_NEEDED => true,
+        DEPENDENCY_NOT_MET | NOT_NEEDED | FAILURE_HANDLED => true,
         FLOW_FAILED | FLOW_TIMEOUT => !fails,
         _ => false,
     };
@@ -128,7 +130,7 @@ pub fn plan_invalid(
         tolerated: false,
         given_up: false,
         unknown: true,
-        operation_timeout: None,
+        timeout: None,
     };
     import(parent, &children, &mut units, &mut plan.header);
     if let Some(token) = new_retry(parent, &memory.header) {

@@ -9,13 +9,14 @@ use crate::child::children::Children;
 use crate::child::failure::{
     INFRASTRUCTURE, RetryRules, fail, foresee, judge_anew, judge_failure, retry_due, told_before,
 };
-use crate::child::name::child_name;
+use crate::child::fields::text;
+use crate::child::name::AttemptOf;
 use crate::child::parent::Parent;
 use crate::child::plan::{ChildChange, Create, Memory, ParentPlan};
 use crate::child::progress::Ended;
 use crate::child::unit::{JudgedBy, Unit, UnitState};
 use crate::child::view::{ChildKind, ChildView};
-use crate::child::waiting::waits_for;
+use crate::child::waiting::{held, is_stopped_unstarted, waits_for};
 use crate::cluster::memory::memory_of;
 use crate::job::time::{after_seconds, write_time};
 
@@ -163,14 +164,28 @@ fn go_on(
     } else {
         let state = if child.progress.runs { UnitState::Running } else { UnitState::Pending };
         let waits = waits_for(child, memory, (plan, now));
-        unit.set(state, "", waits.unwrap_or(&child.progress.message));
+        let told = match (held(child), waits) {
+            // What it waited for until it was stopped is said at its end.
+            _ if is_stopped_unstarted(child) => unit.message.clone(),
+            (Some(held), _) => held,
+            (None, waits) => waits.unwrap_or(&child.progress.message).to_owned(),
+        };
+        unit.set(state, "", &told);
     }
-    let timeout = rules.operation_timeout.filter(|_| child.kind == ChildKind::Operation);
+    let ends_itself = child.kind == ChildKind::Job && !(child.suspended && child.held_by.is_empty());
+    let timeout = rules.timeout.filter(|_| !ends_itself);
     let Some(due) = timeout.zip(child.created).map(|(seconds, created)| after_seconds(created, seconds)) else {
         return;
     };
     if due > now {
         return plan.wake_at(due);
+    }
+    if child.kind == ChildKind::Job {
+        let is_stopped = |change: &ChildChange| change.child().is_some_and(|other| other.uid == child.uid);
+        if !plan.changes.iter().any(is_stopped) {
+            plan.changes.extend(stop(child));
+        }
+        return;
     }
     let told = &child.progress.message;
     let gap = if told.is_empty() { "" } else { "; " };
@@ -214,7 +229,9 @@ pub fn start(
     }
     let prefix = parent.name.len() + 1;
     let is_taken = |name: &str| name.get(prefix..).is_some_and(&is_unit);
-    let name = child_name(parent.kind.name(), &parent.name, &unit.name, unit.attempt, is_taken);
+    let is_indexed = text(&built.spec, "/completionMode") == Some("Indexed");
+    let of = AttemptOf { kind: parent.kind.name(), parent: &parent.name, unit: &unit.name, attempt: unit.attempt };
+    let name = of.name(is_indexed, is_taken);
     let object = built.object(parent, ChildPlace { name: &name, unit: &unit.name, attempt: unit.attempt });
     plan.bytes = plan.bytes.saturating_add(memory_of(&object));
     let kind = if built.operation { ChildKind::Operation } else { ChildKind::Job };
@@ -232,7 +249,11 @@ pub fn stop(child: &Arc<ChildView>) -> Option<ChildChange> {
     let has_ended = child.gone || child.terminating || child.progress.ended.is_some();
     match child.kind {
         _ if has_ended => None,
-        ChildKind::Job if !child.suspended => (child.deadline != Some(1)).then(|| ChildChange::Stop(child.clone())),
+        // Whoever else says whether it runs would not start it, and nobody else ends what has not started.
+        ChildKind::Job if !child.suspended || child.held_by.is_empty() => {
+            let is_stopped = child.deadline == Some(1) && !child.suspended;
+            (!is_stopped).then(|| ChildChange::Stop(child.clone()))
+        }
         _ => Some(ChildChange::Delete(child.clone())),
     }
 }

@@ -8,6 +8,7 @@ use crate::child::plan::{Memory, ParentPlan};
 use crate::child::progress::Ended;
 use crate::child::unit::{Unit, UnitState};
 use crate::child::view::{ChildKind, ChildView};
+use crate::child::waiting::is_stopped_unstarted;
 use crate::job::policy::Retry;
 use crate::job::time::{after, read_time, write_time};
 
@@ -24,8 +25,8 @@ pub struct RetryRules {
     pub given_up: bool,
     /// The spec is refused: what a failure means is judged once it is accepted.
     pub unknown: bool,
-    /// Seconds from the creation of an operation to its end by force.
-    pub operation_timeout: Option<i64>,
+    /// Seconds that an attempt has. A Job that runs ends by itself then.
+    pub timeout: Option<i64>,
 }
 
 /// What a unit says of the infrastructure that is about to fail its attempt. It outlives the pods, and the driver.
@@ -60,14 +61,16 @@ pub(super) fn judge_failure(
         (_, Some(told)) => (told.as_str(), true),
         (None, None) => {
             let unread = memory.unread.get(&child.uid).filter(|unread| unread.blocks());
-            unit.set(UnitState::Running, "", unread.map_or("", |unread| &unread.refusal.message));
+            let waited = if is_stopped_unstarted(child) { unit.message.clone() } else { String::new() };
+            unit.set(UnitState::Running, "", unread.map_or(&waited, |unread| &unread.refusal.message));
             plan.reads.push(child.clone());
             return;
         }
     };
     // Of a Job whose time is over, the pods are gone that said what it waited for.
     let waited = memory.looks.get(&child.uid).map(|look| look.told.as_str());
-    let waited = waited.filter(|_| told.is_empty()).unwrap_or_default();
+    let held = Some(unit.message.as_str()).filter(|_| is_stopped_unstarted(child));
+    let waited = waited.or(held).filter(|_| told.is_empty()).unwrap_or_default();
     let told = [told, waited, ended.message.as_str()].into_iter().filter(|part| !part.is_empty());
     let message = told.collect::<Vec<_>>().join("; ");
     fail(unit, &Ended { message, ..ended.clone() }, rules, (plan, now), is_infra)
@@ -83,6 +86,8 @@ pub(super) fn fail(
 ) {
     // A failure cannot lie in the time to come, whatever clock wrote it.
     let since = ended.at.unwrap_or(now).min(now);
+    // What the template calls final is that.
+    let is_infra = is_infra && ended.reason != POD_FAILURE_POLICY;
     unit.completion_time = Some(write_time(since));
     unit.infra_attempts = unit.infra_attempts.saturating_add(u32::from(is_infra));
     unit.set(UnitState::Retrying, if is_infra { INFRASTRUCTURE } else { &ended.reason }, &ended.message);
@@ -91,13 +96,20 @@ pub(super) fn fail(
         unit.unjudged = true;
         return;
     }
-    match back_off(unit, rules).filter(|_| !rules.given_up) {
-        Some(wait) => plan.wake_at(after(since, wait)),
-        None => {
-            unit.set(UnitState::Failed, &ended.reason, &ended.message);
+    match back_off(unit, rules) {
+        Some(wait) if !rules.given_up => plan.wake_at(after(since, wait)),
+        more => {
+            let message = if more.is_some() { left_out(&ended.message) } else { ended.message.clone() };
+            unit.set(UnitState::Failed, &ended.reason, &message);
             unit.tolerated = rules.tolerated;
         }
     }
+}
+
+/// Why an attempt failed that others would have followed.
+fn left_out(message: &str) -> String {
+    let gap = if message.is_empty() { "" } else { "; " };
+    format!("it is not tried again, because another failed{gap}{message}")
 }
 
 /// A unit that failed while the spec was refused, by its own rules.
@@ -112,6 +124,9 @@ pub(super) fn judge_anew(unit: &mut Unit, rules: &RetryRules) {
 
 /// The wait after the attempt that a unit is at; `None` where it was the last one.
 fn back_off(unit: &Unit, rules: &RetryRules) -> Option<SignedDuration> {
+    if unit.reason == POD_FAILURE_POLICY {
+        return None;
+    }
     if unit.reason == INFRASTRUCTURE {
         return rules.infra.wait_after(unit.infra_attempts);
     }
@@ -119,13 +134,16 @@ fn back_off(unit: &Unit, rules: &RetryRules) -> Option<SignedDuration> {
     rules.own.wait_after(ended.saturating_sub(unit.infra_attempts))
 }
 
+/// The reason of a Job that a rule `FailJob` of its podFailurePolicy ended.
+const POD_FAILURE_POLICY: &str = "PodFailurePolicy";
+
 /// The reason of an attempt that failed through the infrastructure.
 pub(super) const INFRASTRUCTURE: &str = "InfrastructureFailure";
 
 /// True once the back-off of a unit is over; the unit is then ready for its next attempt.
 pub(super) fn retry_due(unit: &mut Unit, rules: &RetryRules, plan: &mut ParentPlan, now: Timestamp) -> bool {
     if rules.given_up {
-        let (reason, message) = (unit.reason.clone(), unit.message.clone());
+        let (reason, message) = (unit.reason.clone(), left_out(&unit.message));
         unit.set(UnitState::Failed, &reason, &message);
         unit.tolerated = rules.tolerated;
         return false;

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 use crate::child::fields::{at, flag, object, object_at, text};
-use crate::child::merge::merge_list;
+use crate::child::merge::{merge_env, merge_list};
 use crate::cluster::memory::text_len;
 
 /// `spec.globalParams`.
@@ -81,13 +81,7 @@ impl<'a> Globals<'a> {
             let own = container.get("env").and_then(Value::as_array).cloned().unwrap_or_default();
             let mut env = global.clone();
             if merges {
-                // Global entries come first, and the step's value wins as a whole.
-                for item in own {
-                    match env.iter_mut().find(|before| before.get("name") == item.get("name")) {
-                        Some(before) => *before = item,
-                        None => env.push(item),
-                    }
-                }
+                merge_env(&mut env, &own);
             }
             container.insert("env".to_owned(), Value::Array(env));
         }

@@ -1,11 +1,13 @@
 //! `overrides` on a JobSpec. Source: docs/jobflow.md 2.2, rule 2.
 
+use std::collections::HashSet;
+
 use serde_json::{Map, Value};
 
 /// The fields by which the items of a list are told apart, where a list is merged at all.
 fn keys(field: &str) -> Option<&'static [&'static str]> {
     match field {
-        "containers" | "initContainers" | "env" | "volumes" => Some(&["name"]),
+        "containers" | "initContainers" | "volumes" => Some(&["name"]),
         "volumeMounts" => Some(&["mountPath"]),
         "ports" => Some(&["containerPort", "protocol"]),
         _ => None,
@@ -20,6 +22,7 @@ pub fn merge(base: &mut Value, over: &Value) {
 fn merge_field(field: &str, base: &mut Value, over: &Value) {
     match (base, over) {
         (Value::Object(base), Value::Object(over)) => merge_object(base, over),
+        (Value::Array(base), Value::Array(over)) if field == "env" => merge_env(base, over),
         (Value::Array(base), Value::Array(over)) if keys(field).is_some() => {
             merge_list(base, over, keys(field).unwrap_or_default());
         }
@@ -27,7 +30,31 @@ fn merge_field(field: &str, base: &mut Value, over: &Value) {
     }
 }
 
+/// Keys of which an object has one at most: what a probe or a hook does, and what a volume is made of.
+const ONE_OF: [&[&str]; 2] = [
+    &["exec", "httpGet", "tcpSocket", "grpc", "sleep"],
+    &[
+        "emptyDir",
+        "hostPath",
+        "configMap",
+        "secret",
+        "persistentVolumeClaim",
+        "projected",
+        "downwardAPI",
+        "csi",
+        "ephemeral",
+        "image",
+        "nfs",
+    ],
+];
+
 fn merge_object(base: &mut Map<String, Value>, over: &Map<String, Value>) {
+    for alternatives in ONE_OF {
+        let is_given = |field: &str| over.get(field).is_some_and(|value| !value.is_null());
+        if alternatives.iter().any(|field| is_given(field)) {
+            base.retain(|field, _| is_given(field) || !alternatives.contains(&field.as_str()));
+        }
+    }
     for (field, value) in over {
         if value.is_null() {
             base.remove(field);
@@ -35,6 +62,13 @@ fn merge_object(base: &mut Map<String, Value>, over: &Map<String, Value>) {
             merge_field(field, base.entry(field.clone()).or_insert(Value::Null), value);
         }
     }
+}
+
+/// Puts the entries of `over` behind those of other names, in their own order: `$(NAME)` takes what stands before it.
+pub fn merge_env(base: &mut Vec<Value>, over: &[Value]) {
+    let names: HashSet<&Value> = over.iter().filter_map(|entry| entry.get("name")).collect();
+    base.retain(|before| !before.get("name").is_some_and(|name| names.contains(name)));
+    base.extend(over.iter().cloned());
 }
 
 /// Merges items of the same keys, and appends the others.
@@ -77,5 +111,32 @@ mod tests {
                  "ports": [{"containerPort": 80, "name": "w", "protocol": "TCP", "hostPort": 81}]},
                 {"name": "d", "image": "d:1"}]}}});
         assert_eq!(spec, expected);
+    }
+
+    /// kubernetes-sigs/kustomize#2606, #2037: both values, or both sources, would be refused.
+    #[test]
+    fn a_value_a_volume_or_a_probe_of_another_kind_takes_the_place_of_the_one_before() {
+        let field = json!({"fieldRef": {"fieldPath": "metadata.name"}});
+        let mut spec = json!({"volumes": [{"name": "data", "emptyDir": {}}], "containers": [{"name": "c",
+            "env": [{"name": "NS", "valueFrom": field}], "livenessProbe": {"httpGet": {"port": 80}, "periodSeconds": 3}}]});
+        merge(
+            &mut spec,
+            &json!({"volumes": [{"name": "data", "configMap": {"name": "m"}}], "containers": [{"name": "c",
+            "env": [{"name": "NS", "value": "fixed"}], "livenessProbe": {"exec": {"command": ["a"]}}}]}),
+        );
+        assert_eq!(
+            spec,
+            json!({"volumes": [{"name": "data", "configMap": {"name": "m"}}], "containers": [{"name": "c",
+                "env": [{"name": "NS", "value": "fixed"}], "livenessProbe": {"exec": {"command": ["a"]}, "periodSeconds": 3}}]})
+        );
+    }
+
+    /// kubernetes/kubernetes#47248, #58477: `$(HOST)` is taken from what stands before, and of one name the last counts.
+    #[test]
+    fn variables_keep_the_order_of_whoever_overrides_them() {
+        let mut env = json!([{"name": "X", "value": "1"}, {"name": "URL", "value": "a"}, {"name": "X", "value": "2"}]);
+        let over = json!([{"name": "HOST", "value": "h"}, {"name": "URL", "value": "http://$(HOST)"}, {"name": "X", "value": "3"}]);
+        merge_field("env", &mut env, &over);
+        assert_eq!(env, over);
     }
 }

@@ -98,12 +98,17 @@ impl NodeView {
         !(labels.is_empty() && fields.is_empty()) && self.meets(labels) && fields.iter().all(is_named)
     }
 
-    /// True where a taint that none of the pod's tolerations tolerates keeps pods away.
+    /// True where a taint that none of the pod's tolerations tolerates keeps pods away. That a node is not
+    /// ready passes, and has a rule of its own.
     pub fn repels(&self, pod: &Value) -> bool {
-        let mut taints = self.taints.iter().filter(|(_, _, effect)| keeps_away(effect));
+        let lasts = |key: &str| !PASSING.contains(&key);
+        let mut taints = self.taints.iter().filter(|(key, _, effect)| keeps_away(effect) && lasts(key));
         taints.any(|taint| !list(pod, "/tolerations").iter().any(|toleration| tolerates(toleration, taint)))
     }
 }
+
+/// Taints of nodes that are not ready.
+const PASSING: [&str; 2] = ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"];
 
 /// The condition of a node that says whether it is Ready.
 pub(crate) fn ready(node: &Value) -> Option<&Value> {
@@ -174,5 +179,12 @@ mod tests {
         assert!(!node.repels(&json!({"tolerations": [{"key": "k", "value": "v"}]})));
         assert!(!node.repels(&json!({"tolerations": [{"operator": "Exists"}]})));
         assert!(node.repels(&json!({"tolerations": [{"key": "k", "value": "v", "effect": "NoExecute"}]})));
+    }
+
+    /// Source: <https://github.com/kubernetes/kubernetes/issues/67845>.
+    #[test]
+    fn taints_of_a_node_that_is_not_ready_leave_it_in_the_set() {
+        let taints = PASSING.map(|key| (key.to_owned(), String::new(), "NoSchedule".to_owned()));
+        assert!(!NodeView { taints: taints.to_vec(), ..node() }.repels(&json!({})));
     }
 }

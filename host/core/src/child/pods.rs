@@ -15,8 +15,23 @@ pub struct PodReport {
     pub is_infrastructure: bool,
 }
 
-const REASONS: [&str; 6] =
-    ["Evicted", "NodeLost", "Shutdown", "NodeShutdown", "Preempting", "UnexpectedAdmissionError"];
+/// The reasons of a pod whose node went down, or made room for another one.
+const REASONS: [&str; 4] = ["NodeLost", "Shutdown", "NodeShutdown", "Preempting"];
+
+/// The reasons of a pod that the kubelet did not take: nothing of it ran. `OutOf...` is one more.
+const NOT_TAKEN: [&str; 7] = [
+    "UnexpectedAdmissionError",
+    "InvalidNodeInfo",
+    "NodeAffinity",
+    "NodeName",
+    "NodePorts",
+    "TaintToleration",
+    "TopologyAffinityError",
+];
+
+/// How the message of an eviction begins whose cause is the node. One whose cause is a limit of the pod itself names that, has no
+/// condition, and would be evicted again.
+const NODE_WAS: &str = "The node ";
 
 /// The reasons of a container of which nobody knows how it ended, since its node went down under it: a container that fails by
 /// itself has another one.
@@ -43,17 +58,25 @@ fn disruption(pod: &Value) -> Option<&Value> {
 
 fn is_disrupted(pod: &Value, node_exists: impl Fn(&str) -> bool) -> bool {
     let reason = text(pod, "/status/reason").unwrap_or_default();
+    let is_evicted_by_node = || text(pod, "/status/message").is_some_and(|message| message.starts_with(NODE_WAS));
     disruption(pod).is_some()
         || REASONS.contains(&reason)
+        || NOT_TAKEN.contains(&reason)
         || reason.starts_with("OutOf")
+        || reason == "Evicted" && is_evicted_by_node()
         || is_lost(pod)
         || text(pod, "/spec/nodeName").is_some_and(|node| !node_exists(node))
 }
 
-/// The containers that ended with another code than 0.
+/// The containers that ended with another code than 0, but sidecars: those are ended with the pod, and their ends decide nothing.
 fn bad_ends(pod: &Value) -> impl Iterator<Item = &Value> {
-    let statuses = ["/status/initContainerStatuses", "/status/containerStatuses"];
-    let ended = statuses.into_iter().flat_map(|field| list(pod, field));
+    let is_sidecar = |name: &str| {
+        let mut own = list(pod, "/spec/initContainers").iter().filter(|own| text(own, "/name") == Some(name));
+        own.any(|own| text(own, "/restartPolicy") == Some("Always"))
+    };
+    let statuses = ["/status/containerStatuses", "/status/initContainerStatuses"];
+    let all = statuses.into_iter().flat_map(|field| list(pod, field));
+    let ended = all.filter(move |status| !text(status, "/name").is_some_and(is_sidecar));
     let ended = ended.filter_map(|status| status.pointer("/state/terminated"));
     ended.filter(|ended| number(ended, "/exitCode").is_some_and(|code| code != 0))
 }
@@ -106,7 +129,7 @@ mod tests {
 
     #[test]
     fn the_infrastructure_is_to_blame_only_where_it_is_for_every_failed_pod() {
-        let evicted = || pod(json!({"reason": "Evicted"}));
+        let evicted = || pod(json!({"reason": "Evicted", "message": "The node was low on resource: memory."}));
         let target = pod(json!({"conditions": [{"type": "DisruptionTarget", "status": "True"}]}));
         assert!(report(&[evicted(), target, pod(json!({"reason": "OutOfcpu"}))], |_| true).is_infrastructure);
         assert!(!report(&[evicted(), pod(json!({}))], |_| true).is_infrastructure);
@@ -128,6 +151,35 @@ mod tests {
         assert!(!of(json!([ended(255, "Error")])).is_infrastructure);
         assert!(!of(json!([ended(255, "Unknown"), ended(1, "Error")])).is_infrastructure);
         assert_eq!(of(json!([ended(137, "OOMKilled")])).message, "pod p on n exited with 137 (OOMKilled)");
+    }
+
+    /// kubernetes/website#46896: such a pod has no condition, on purpose, since it would be evicted again.
+    #[test]
+    fn a_pod_that_is_evicted_for_its_own_limits_has_failed_by_itself() {
+        let message = "Pod ephemeral local storage usage exceeds the total limit of containers 1Mi.";
+        assert!(!report(&[pod(json!({"reason": "Evicted", "message": message}))], |_| true).is_infrastructure);
+    }
+
+    /// kubernetes/kubernetes#93338, #109663: after a reboot the kubelet may not know its node's labels yet.
+    #[test]
+    fn a_pod_that_the_kubelet_did_not_take_has_not_failed_by_itself() {
+        for reason in ["NodeAffinity", "NodePorts", "OutOfmemory", "UnexpectedAdmissionError"] {
+            assert!(report(&[pod(json!({"reason": reason}))], |_| true).is_infrastructure, "{reason}");
+        }
+    }
+
+    /// warpdotdev/oz-agent-worker#118, buildkite/agent-stack-k8s#862: the kubelet ends sidecars once the work has ended.
+    #[test]
+    fn the_end_of_a_sidecar_says_nothing_of_a_failure() {
+        let ended = |name: &str, code: i64, reason: &str| json!({"name": name, "state": {"terminated": {"exitCode": code, "reason": reason}}});
+        let with_sidecar = |main: Value| {
+            let mut pod =
+                pod(json!({"initContainerStatuses": [ended("proxy", 137, "Error")], "containerStatuses": [main]}));
+            pod["spec"]["initContainers"] = json!([{"name": "proxy", "restartPolicy": "Always"}]);
+            report(&[pod], |_| true)
+        };
+        assert_eq!(with_sidecar(ended("main", 3, "Error")).message, "pod p on n exited with 3");
+        assert!(with_sidecar(ended("main", 255, "Unknown")).is_infrastructure);
     }
 
     #[test]

@@ -6,9 +6,11 @@ use serde_json::{Value, json};
 use crate::child::fields::{list, number, text};
 use crate::job::time::{after_seconds, read_time};
 
-/// Time for which `FailureTarget` or `SuccessCriteriaMet` has to stand until it decides, in seconds: a dead node never
-/// confirms the end of a pod.
-const PRESUMED_AFTER: i64 = 60;
+/// Time for which `FailureTarget` or `SuccessCriteriaMet` has to stand until it decides, in seconds, beyond the time in which
+/// pods terminate: a dead node never confirms the end of a pod.
+const PRESUMED_AFTER: i64 = 30;
+/// Seconds that pods have to terminate which do not say it, and most of those that count where they do.
+const GRACE: (i64, i64) = (30, 3_600);
 
 /// What every Job says that ended well without a policy of its own: kept, it would be said of each of thousands of units.
 const ENDED_AS_ALL: &str = "Reached expected number of succeeded pods";
@@ -41,6 +43,8 @@ pub struct ChildProgress {
     pub ended: Option<Box<Ended>>,
     /// An end that it has announced and not confirmed.
     pub announced: Option<Box<Ended>>,
+    /// Seconds that its pods have to terminate.
+    pub grace: i64,
     /// The targets that did not succeed, where the status lists all.
     pub targets_left: Vec<String>,
 }
@@ -53,7 +57,7 @@ impl ChildProgress {
         }
         let Some(announced) = &self.announced else { return Err(None) };
         // Without a time, or with one to come, it is not known for how long it stands.
-        let due = announced.at.map(|since| after_seconds(since, PRESUMED_AFTER));
+        let due = announced.at.map(|since| after_seconds(since, PRESUMED_AFTER + self.grace.clamp(0, GRACE.1)));
         match due {
             Some(due) if due <= now => Ok(announced),
             due => Err(due),
@@ -85,6 +89,7 @@ pub(crate) fn of_job(status: &Value) -> ChildProgress {
         // Of thousands of children most have ended: what they announced before is of no use.
         announced: announced.filter(|_| ended.is_none()),
         ended,
+        grace: GRACE.0,
         ..ChildProgress::default()
     }
 }
@@ -129,6 +134,7 @@ pub(crate) fn of_operation(status: &Value) -> (ChildProgress, Value) {
         blocked: blocked.filter(|_| ended.is_none() && progress != "Processing"),
         ended,
         announced: None,
+        grace: 0,
         targets_left: if is_whole && progress == "Failed" { left.collect() } else { Vec::new() },
     };
     let mut shown = json!({"active": count("processing"), "succeeded": succeeded, "failed": failed});
@@ -185,11 +191,16 @@ mod tests {
     }
 
     #[test]
-    fn an_announced_end_counts_after_a_minute() {
+    fn an_announced_end_counts_half_a_minute_after_the_time_in_which_pods_terminate() {
         let job = of_job(&json!({"conditions": [condition("FailureTarget")]}));
         let due: Timestamp = "2026-01-01T00:01:00Z".parse().unwrap();
         assert_eq!(job.end("2026-01-01T00:00:59Z".parse().unwrap()), Err(Some(due)));
         assert!(!job.end(due).unwrap().well);
+        // https://github.com/kubernetes/kubernetes/issues/123775
+        let slow = ChildProgress { grace: 300, ..job.clone() };
+        assert_eq!(slow.end(due), Err(Some("2026-01-01T00:05:30Z".parse().unwrap())));
+        let endless = ChildProgress { grace: i64::MAX, ..job };
+        assert_eq!(endless.end(due), Err(Some("2026-01-01T01:00:30Z".parse().unwrap())));
     }
 
     #[test]

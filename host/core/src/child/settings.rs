@@ -49,7 +49,7 @@ pub struct UnitRetry {
     /// After failures of the infrastructure.
     pub infra: Retry,
     /// `backoffLimit` of each Job.
-    pub pod_backoff_limit: i64,
+    pub pod_backoff_limit: Option<i64>,
 }
 
 fn invalid(place: &str, rule: &str) -> Cause {
@@ -63,9 +63,13 @@ fn invalid(place: &str, rule: &str) -> Cause {
 pub fn whole(value: &Value, field: &str, place: &str, least: i64) -> Result<Option<i64>, Cause> {
     match at(value, &format!("/{field}")) {
         None => Ok(None),
-        Some(found) => match found.as_i64().filter(|number| *number >= least) {
+        // Kubernetes itself reckons with nanoseconds, for which longer times have no room.
+        Some(found) => match found.as_i64().filter(|number| (least..=i64::from(i32::MAX)).contains(number)) {
             Some(number) => Ok(Some(number)),
-            None => Err(invalid(&format!("{place}{field}"), &format!("must be a whole number >= {least}"))),
+            None => {
+                let rule = format!("must be a whole number from {least} to {}", i32::MAX);
+                Err(invalid(&format!("{place}{field}"), &rule))
+            }
         },
     }
 }
@@ -77,7 +81,7 @@ pub fn whole(value: &Value, field: &str, place: &str, least: i64) -> Result<Opti
 pub fn retry_policy(holder: &Value, place: &str) -> Result<UnitRetry, Cause> {
     let Some(policy) = at(holder, "/retryPolicy") else {
         let never = Retry { limit: 0, ..Retry::default() };
-        return Ok(UnitRetry { own: never, infra: never, pod_backoff_limit: 0 });
+        return Ok(UnitRetry { own: never, infra: never, pod_backoff_limit: None });
     };
     let place = format!("{place}retryPolicy.");
     let count = |field: &str, usual: u32| -> Result<u32, Cause> {
@@ -90,7 +94,7 @@ pub fn retry_policy(holder: &Value, place: &str) -> Result<UnitRetry, Cause> {
     Ok(UnitRetry {
         own: Retry { limit: count("limit", 0)?, backoff, longest },
         infra: Retry { limit: count("infraLimit", 5)?, backoff, longest },
-        pod_backoff_limit: whole(policy, "podBackoffLimit", &place, 0)?.unwrap_or(0),
+        pod_backoff_limit: whole(policy, "podBackoffLimit", &place, 0)?,
     })
 }
 

@@ -80,6 +80,9 @@ pub struct Unit {
     /// It failed, and that counts as success for the others.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub tolerated: bool,
+    /// It failed, and the step of this name made up for that.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub handled_by: String,
     /// It failed while the spec was refused: whether another attempt follows is judged once it is accepted.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub unjudged: bool,
@@ -149,7 +152,7 @@ impl Unit {
 
     /// True where the failure counts.
     pub fn has_failed(&self) -> bool {
-        self.state == UnitState::Failed && !self.tolerated
+        self.state == UnitState::Failed && !self.tolerated && self.handled_by.is_empty()
     }
 
     /// True where the failure keeps others from starting.

@@ -8,6 +8,7 @@ use crate::child::fields::{at, flag, list, number, text};
 use crate::child::parent::{API_VERSION, ParentKind};
 use crate::child::progress::{ChildProgress, of_job, of_operation};
 use crate::cluster::memory::text_len;
+use crate::job::bound::shown;
 use crate::job::time::read_time;
 
 /// The kinds of children.
@@ -72,6 +73,10 @@ pub struct ChildView {
     pub disowned: bool,
     /// Its `spec.suspend`.
     pub suspended: bool,
+    /// Who else says whether it runs: a queue, or another controller. Empty where nobody does.
+    pub held_by: Box<str>,
+    /// It asks for no pods.
+    pub is_idle: bool,
     /// Its `spec.activeDeadlineSeconds`.
     pub deadline: Option<i64>,
     /// How far it is.
@@ -81,8 +86,11 @@ pub struct ChildView {
 }
 
 /// The fields that a view is read from, below `metadata`.
-pub const FIELDS: [&str; 5] = [
+pub const FIELDS: [&str; 8] = [
     "/spec/suspend",
+    "/spec/managedBy",
+    "/spec/parallelism",
+    "/spec/template/spec/terminationGracePeriodSeconds",
     "/spec/ttlSecondsAfterFinished",
     "/spec/TTLSecondsAfterFinished",
     "/spec/activeDeadlineSeconds",
@@ -102,16 +110,25 @@ impl ChildView {
         let labelled = || ParentKind::of_owner(API_VERSION, &label(OWNER_KIND)?);
         let owner_kind = owner.map_or_else(labelled, kind_of);
         let status = at(object, "/status").cloned().unwrap_or(Value::Null);
-        let (progress, shown) = match kind {
+        let (mut progress, shown_status) = match kind {
             ChildKind::Job => (of_job(&status), status.clone()),
             ChildKind::Operation => of_operation(&status),
         };
+        if let Some(grace) = number(object, "/spec/template/spec/terminationGracePeriodSeconds") {
+            progress.grace = grace;
+        }
         let is_withheld = |ttl: &i64| match kind {
             ChildKind::Job => at(object, "/spec/ttlSecondsAfterFinished").is_none(),
             // Whoever asks for as much has it already.
             ChildKind::Operation => {
                 *ttl != WITHHELD && number(object, "/spec/TTLSecondsAfterFinished") == Some(WITHHELD)
             }
+        };
+        let held_by = match (label(QUEUE), text(object, "/spec/managedBy")) {
+            _ if kind == ChildKind::Operation => String::new(),
+            (Some(queue), _) => format!("queue {queue}"),
+            (None, Some(manager)) if manager != JOB_CONTROLLER => manager.to_owned(),
+            _ => String::new(),
         };
         let withheld = annotation(TTL).and_then(|ttl| ttl.parse().ok()).filter(is_withheld);
         // One that is longer is nobody's.
@@ -138,17 +155,23 @@ impl ChildView {
             terminating: own("/metadata/deletionTimestamp").is_some(),
             gone: false,
             suspended: flag(object, "/spec/suspend"),
+            held_by: shown(&held_by, NAME).into(),
+            is_idle: kind == ChildKind::Job && number(object, "/spec/parallelism") == Some(0),
             deadline: number(object, "/spec/activeDeadlineSeconds"),
             progress,
-            status: if shown.is_null() || text_len(&shown) > MOST_STATUS {
+            status: if shown_status.is_null() || text_len(&shown_status) > MOST_STATUS {
                 "".into()
             } else {
-                shown.to_string().into()
+                shown_status.to_string().into()
             },
         })
     }
 }
 
+/// The label with the queue of a Job.
+const QUEUE: &str = "kueue.x-k8s.io/queue-name";
+/// The controller of Jobs that no other one manages.
+const JOB_CONTROLLER: &str = "kubernetes.io/job-controller";
 /// Longest name of an object, of its namespace with it about twice that.
 const NAME: usize = 253;
 /// Longest status of a child that its owner shows.

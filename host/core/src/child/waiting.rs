@@ -42,6 +42,25 @@ impl Look {
     }
 }
 
+/// What keeps a Job from having pods, as far as it says that itself.
+pub(super) fn held(child: &ChildView) -> Option<String> {
+    let ChildView { kind, suspended, held_by, is_idle, .. } = child;
+    match held_by.as_ref() {
+        _ if *kind == ChildKind::Operation || child.progress.runs || child.progress.announced.is_some() => None,
+        _ if child.terminating => Some("its Job is being deleted".to_owned()),
+        "" if *suspended => Some("its Job is suspended".to_owned()),
+        "" if *is_idle => Some("its Job asks for no pods: its parallelism is 0".to_owned()),
+        "" => None,
+        queue if !suspended && queue.starts_with("queue ") => None,
+        other => Some(format!("its Job waits for {other}")),
+    }
+}
+
+/// True for a Job that was stopped before it had a pod.
+pub(super) fn is_stopped_unstarted(child: &ChildView) -> bool {
+    child.kind == ChildKind::Job && child.is_idle && !child.suspended && child.deadline == Some(1)
+}
+
 /// What a Job without a pod at work waits for, as far as that was seen. Asks for a look where one is due.
 pub(super) fn waits_for<'a>(
     child: &Arc<ChildView>,

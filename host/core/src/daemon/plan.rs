@@ -145,7 +145,7 @@ impl Round<'_> {
             tolerated: false,
             given_up,
             unknown: false,
-            operation_timeout: None,
+            timeout: self.spec.node_timeout,
         };
         let is_edited = memory.header.observed_generation != Some(parent.generation);
         let mut follow_one = |unit: &mut Unit| {

@@ -2,7 +2,7 @@
 
 #![expect(clippy::indexing_slicing, reason = "every index is that of a step: FlowSpec::read has checked them")]
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use k8s_openapi::jiff::Timestamp;
@@ -21,6 +21,7 @@ use crate::child::settings::FailurePolicyType;
 use crate::child::unit::{JudgedBy, Unit, UnitState};
 use crate::child::verdict::{Findings, conclude};
 use crate::flow::spec::{FlowSpec, Step, Work};
+use crate::flow::turns::Turns;
 
 /// What one round knows of one flow.
 pub(super) struct Round<'a> {
@@ -103,22 +104,34 @@ impl Round<'_> {
         let flows = self.spec.steps.iter().take_while(|step| !step.is_final).count();
         let mut ready = self.follow_all(units, plan, false);
         let timed_out = self.time_out(&mut units[..flows], plan, found);
-        let stopped = timed_out || units[..flows].iter().any(Unit::stops_others);
+        let handlers = &self.spec.handlers;
+        handlers.note(self.spec, units);
+        let stops = |units: &[Unit]| {
+            let mut failed = units[..flows].iter().enumerate().filter(|(_, unit)| unit.stops_others());
+            failed.any(|(index, _)| !handlers.may_handle(index, units))
+        };
+        let stopped = timed_out || stops(units);
         if !timed_out && stopped && self.spec.failure_policy == FailurePolicyType::FailFast {
             // A failure that was just seen stops the attempts of the others too.
             ready = self.follow_all(units, plan, true);
         }
         let holds = self.spec.suspend || stopped && self.spec.failure_policy == FailurePolicyType::Pause;
         let may_start = !holds && !timed_out && plan.header.imported_generation.is_none();
+        let mut turns = Turns { may_start, ready: &ready, stopped, left_out: vec![BTreeMap::new(); units.len()] };
         for index in self.spec.order.iter().copied().filter(|index| *index < flows) {
-            self.turn(index, units, plan, (may_start, &ready, stopped));
+            self.turn(index, units, plan, &mut turns);
+        }
+        let all_terminal = units[..flows].iter().all(|unit| unit.state.is_terminal());
+        if !all_terminal && plan.header.imported_generation.is_none() {
+            // What comes after all others comes after those that run again, too.
+            units[flows..].iter_mut().filter(|unit| unit.state.is_terminal()).for_each(Unit::start_over);
         }
         // Only now it is known which steps are left: those that depend on a failed one were omitted.
         let flow_failed = timed_out || units[..flows].iter().any(Unit::has_failed);
         self.note_failure(&units[..flows], (flow_failed, stopped), found);
         let waits = self.spec.suspend || found.paused.is_some();
         // A failure that pauses is not settled: a retry may still make it another outcome.
-        if !found.holds && units[..flows].iter().all(|unit| unit.state.is_terminal()) {
+        if !found.holds && all_terminal {
             for index in flows..units.len() {
                 self.last_turn(
                     index,
@@ -149,7 +162,7 @@ impl Round<'_> {
                 tolerated: step.tolerated,
                 given_up: given_up && !step.is_final,
                 unknown: false,
-                operation_timeout: step.timeout,
+                timeout: step.timeout,
             };
             let ready = follow(unit, (parent, &self.children), memory, &rules, (plan, self.now));
             self.note_outdated(unit, step);
@@ -210,9 +223,14 @@ impl Round<'_> {
             } else {
                 UnitState::Omitted
             };
-            let waited = unit.message.as_str();
-            let told =
-                if waited.is_empty() || !unit.has_child() { message.clone() } else { format!("{message}; {waited}") };
+            let told = match unit.message.as_str() {
+                _ if !unit.has_child() => message.clone(),
+                why if unit.state == UnitState::Retrying => {
+                    format!("{message}; the attempt before had failed with {}: {why}", unit.reason)
+                }
+                "" => message.clone(),
+                waited => format!("{message}; {waited}"),
+            };
             unit.set(state, FLOW_TIMEOUT, &told);
             unit.completion_time = unit.has_child().then(|| crate::job::time::write_time(self.now));
             unit.tolerated = state == UnitState::Failed && step.tolerated;

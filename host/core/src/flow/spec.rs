@@ -9,6 +9,7 @@ use crate::child::fields::{at, flag, list, text};
 use crate::child::settings::{Cleanup, FailurePolicyType, UnitRetry, cleanup, failure_policy, retry_policy, whole};
 use crate::cluster::own::OPS_POD_ACTIONS;
 use crate::flow::graph::{cycles, order};
+use crate::flow::handled::Handlers;
 use crate::job::bound::shown;
 
 /// Most steps, with those of `finally`.
@@ -58,6 +59,8 @@ pub struct Step<'a> {
     pub timeout: Option<i64>,
     /// Its failure does not fail the flow.
     pub tolerated: bool,
+    /// Its success makes up for the failures of its dependencies.
+    pub handles_failure: bool,
     /// It is one of `finally`.
     pub is_final: bool,
 }
@@ -69,6 +72,8 @@ pub struct FlowSpec<'a> {
     pub steps: Vec<Step<'a>>,
     /// The indexes of the steps, each after those that it depends on.
     pub order: Vec<usize>,
+    /// Which of them make up for the failures of which.
+    pub(super) handlers: Handlers,
     /// Shared volumes.
     pub volumes: &'a [Value],
     /// What a failure means.
@@ -108,6 +113,7 @@ impl<'a> FlowSpec<'a> {
             ));
         };
         Ok(Self {
+            handlers: Handlers::of(&steps, &order),
             steps,
             order,
             volumes: list(spec, "/shareVolumes"),
@@ -169,6 +175,10 @@ fn read_step<'a>(
         Some("finished") => When::Finished,
         Some(_) => return Err(invalid("when must be success, failure or finished")),
     };
+    let handles_failure = flag(step, "/handlesFailure");
+    if handles_failure && (when != When::Failure || is_final) {
+        return Err(invalid("handlesFailure needs when: failure, and is not for steps of finally"));
+    }
     let mounts = list(step, "/shareVolumeMounts");
     let work = work(step, name)?;
     if matches!(work, Work::Operation(_)) && !mounts.is_empty() {
@@ -183,6 +193,7 @@ fn read_step<'a>(
         retry: retry_policy(step, &place)?,
         timeout: whole(step, "timeoutSeconds", &place, 1)?,
         tolerated: flag(step, "/continueOnFailure"),
+        handles_failure,
         is_final,
     })
 }

@@ -3,13 +3,26 @@
 #![expect(clippy::indexing_slicing, reason = "every index is that of a step: FlowSpec::read has checked them")]
 
 use crate::child::build::{Built, Cause, JobParts, build_job, build_operation, has_containers};
-use crate::child::closing::{DEPENDENCY_NOT_MET, FLOW_FAILED, NOT_NEEDED};
+use crate::child::closing::{DEPENDENCY_NOT_MET, FAILURE_HANDLED, FLOW_FAILED, NOT_NEEDED};
 use crate::child::course::{is_first, start};
 use crate::child::plan::{Observation, ParentPlan};
 use crate::child::settings::FailurePolicyType;
 use crate::child::unit::{Unit, UnitState};
+use crate::flow::handled::{LeftOut, Needs};
 use crate::flow::plan::Round;
 use crate::flow::spec::{Step, When, Work};
+
+/// What the turns of all steps of `flows` share.
+pub(super) struct Turns<'a> {
+    /// Something may start.
+    pub(super) may_start: bool,
+    /// Which steps may start their next attempt.
+    pub(super) ready: &'a [bool],
+    /// A failure stops others.
+    pub(super) stopped: bool,
+    /// Of each step, the failures for which it was left out.
+    pub(super) left_out: LeftOut,
+}
 
 impl Round<'_> {
     /// A step of `flows` that has no child: whether it is its turn.
@@ -18,14 +31,15 @@ impl Round<'_> {
         index: usize,
         units: &mut [Unit],
         plan: &mut ParentPlan,
-        (may_start, ready, stopped): (bool, &[bool], bool),
+        Turns { may_start, ready, stopped, left_out }: &mut Turns<'_>,
     ) {
         let step = &self.spec.steps[index];
+        let needs = self.spec.handlers.needs(index, step, units, left_out);
         if !ready[index] || units[index].state.is_terminal() {
             return;
         }
         if units[index].state == UnitState::Retrying {
-            return if may_start {
+            return if *may_start {
                 self.start(index, units, plan)
             };
         }
@@ -35,30 +49,40 @@ impl Round<'_> {
         let turn = match step.when {
             When::Finished => all_terminal,
             When::Failure if all_terminal && !one_failed => {
-                return units[index].set(UnitState::Omitted, NOT_NEEDED, "no step that it depends on failed");
+                let (reason, message) = match needs {
+                    // Nobody knows whether it would have failed.
+                    Needs::Broken(needed) => (DEPENDENCY_NOT_MET, format!("step {} did not run", units[needed].name)),
+                    _ => (NOT_NEEDED, "no step that it depends on failed".to_owned()),
+                };
+                return units[index].set(UnitState::Omitted, reason, &message);
             }
             When::Failure => all_terminal,
             When::Success => {
-                let broken = needed.iter().find(|unit| is_broken(unit)).map(|unit| unit.name.clone());
-                let pauses = stopped && self.spec.failure_policy == FailurePolicyType::Pause;
-                if let Some(name) = broken.filter(|_| !pauses) {
-                    return units[index].set(
-                        UnitState::Omitted,
-                        DEPENDENCY_NOT_MET,
-                        &format!("step {name} did not succeed"),
-                    );
+                let pauses = *stopped && self.spec.failure_policy == FailurePolicyType::Pause;
+                let left_out = match needs {
+                    Needs::Broken(needed) if !pauses => {
+                        Some((DEPENDENCY_NOT_MET, format!("step {} did not succeed", units[needed].name)))
+                    }
+                    Needs::OtherBranch(failed) => {
+                        let Unit { name, handled_by, .. } = &units[failed];
+                        Some((FAILURE_HANDLED, format!("step {name} failed, and step {handled_by} made up for it")))
+                    }
+                    _ => None,
+                };
+                if let Some((reason, message)) = left_out {
+                    return units[index].set(UnitState::Omitted, reason, &message);
                 }
-                if stopped && self.spec.failure_policy == FailurePolicyType::FailFast {
+                if *stopped && self.spec.failure_policy == FailurePolicyType::FailFast {
                     return units[index].set(
                         UnitState::Omitted,
                         FLOW_FAILED,
                         "another step failed, and failurePolicy is FailFast",
                     );
                 }
-                needed.iter().all(|unit| unit.state.is_terminal() && !is_broken(unit))
+                matches!(needs, Needs::Met)
             }
         };
-        if turn && may_start {
+        if turn && *may_start {
             self.start(index, units, plan);
         } else if units[index].state != UnitState::Waiting && !turn {
             units[index].set(UnitState::Waiting, "", "");
@@ -150,9 +174,4 @@ impl Round<'_> {
             }
         }
     }
-}
-
-/// True where steps that wait for the success of this one cannot start any more.
-fn is_broken(unit: &Unit) -> bool {
-    unit.has_failed() || unit.state == UnitState::Omitted && unit.reason != NOT_NEEDED
 }

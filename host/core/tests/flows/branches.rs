@@ -1,5 +1,6 @@
 //! `when`, `continueOnFailure` and `finally`: A22 to A24.
 
+use oarlock_core::child::unit::UnitState;
 use serde_json::json;
 
 use crate::stage::Stage;
@@ -160,4 +161,111 @@ fn finally_waits_while_the_flow_is_suspended_or_not_valid() {
     stage.edit("/flows/0/name", json!("a"));
     stage.settle();
     assert_eq!(stage.started(), ["a", "rescue", "tidy"]);
+}
+
+/// `b` follows `a`, and `c` mends its failure; `join` follows both branches.
+fn either(policy: &str) -> Stage {
+    let steps = [
+        step("a", &[], json!({})),
+        step("b", &["a"], json!({})),
+        step("after-b", &["b"], json!({})),
+        step("c", &["a"], json!({"when": "failure", "handlesFailure": true})),
+        step("join", &["after-b", "c"], json!({})),
+        step("other", &[], json!({})),
+        step("after-other", &["other"], json!({})),
+    ];
+    let mut stage = Stage::flow(flow(steps, json!({"failurePolicy": {"type": policy}})));
+    stage.settle();
+    stage
+}
+
+/// Seen of Argo Workflows and Tekton, whose users write `depends: a.Failed` and `onError: continue` for this.
+#[test]
+fn a_failure_that_a_step_makes_up_for_fails_no_flow_and_leaves_the_other_branch_out() {
+    for policy in ["FailFast", "Continue", "Pause"] {
+        let mut stage = either(policy);
+        stage.fail("a");
+        assert_eq!((stage.state(), stage.started()), ("Running", vec!["a", "other", "c"]), "{policy}");
+        stage.succeed("other");
+        assert_eq!(stage.started(), ["a", "other", "c", "after-other"], "it stops nothing meanwhile");
+        stage.succeed("c");
+        for step in ["b", "after-b"] {
+            assert_eq!(stage.end_of(step), "Omitted/FailureHandled");
+        }
+        assert_eq!(stage.unit("b").message, "step a failed, and step c made up for it");
+        assert_eq!((stage.unit("a").handled_by.as_str(), stage.started()[4]), ("c", "join"));
+        stage.succeed("join");
+        stage.succeed("after-other");
+        assert_eq!((stage.state(), stage.condition("Complete").as_str()), ("Succeed", "True/Succeeded"));
+        assert_eq!(stage.parent.status["steps"][0]["handledBy"], "c");
+    }
+}
+
+#[test]
+fn a_failure_counts_once_what_would_have_made_up_for_it_has_failed() {
+    let mut stage = either("FailFast");
+    stage.fail("a");
+    stage.fail("c");
+    assert_eq!((stage.state(), stage.end_of("b").as_str()), ("Failed", "Omitted/DependencyNotMet"));
+    assert_eq!(stage.end_of("join"), "Omitted/DependencyNotMet");
+    stage.succeed("other");
+    assert_eq!(stage.end_of("after-other"), "Omitted/FlowFailed");
+}
+
+#[test]
+fn without_a_failure_the_other_branch_is_what_is_left_out() {
+    let mut stage = either("FailFast");
+    ["a", "b", "after-b"].into_iter().for_each(|step| stage.succeed(step));
+    assert_eq!((stage.end_of("c").as_str(), stage.started()[4]), ("Omitted/NotNeeded", "join"));
+}
+
+#[test]
+fn what_made_up_for_a_failure_is_judged_anew_where_the_failed_step_runs_again() {
+    let mut stage = either("FailFast");
+    stage.fail("a");
+    ["c", "other", "join", "after-other"].into_iter().for_each(|step| stage.succeed(step));
+    stage.retry("again");
+    assert_eq!((stage.unit("a").handled_by.as_str(), stage.unit("c").state), ("", UnitState::Waiting));
+    stage.succeed("a");
+    assert_eq!((stage.end_of("c").as_str(), stage.started().last()), ("Omitted/NotNeeded", Some(&"b")));
+}
+
+#[test]
+fn a_step_of_finally_that_failed_is_retried_by_its_name_and_nothing_else() {
+    let more = json!({"finally": [last("release", json!({})), last("tell", json!({}))]});
+    let mut stage = Stage::flow(flow([step("work", &[], json!({}))], more));
+    stage.settle();
+    stage.fail("work");
+    stage.succeed("tell");
+    stage.fail("release");
+    stage.retry("again/release");
+    assert_eq!(stage.started(), ["work", "release", "tell", "release"]);
+}
+
+/// A step that mends whatever of a chain fails depends on all of it: those before it do not wait for it.
+#[test]
+fn one_step_makes_up_for_the_failure_of_a_whole_chain() {
+    let steps = [
+        step("a", &[], json!({})),
+        step("b", &["a"], json!({})),
+        step("mend", &["a", "b"], json!({"when": "failure", "handlesFailure": true})),
+        step("join", &["b", "mend"], json!({})),
+    ];
+    let mut stage = Stage::flow(flow(steps, json!({})));
+    stage.settle();
+    stage.fail("a");
+    assert_eq!((stage.end_of("b").as_str(), stage.started()), ("Omitted/DependencyNotMet", vec!["a", "mend"]));
+    stage.succeed("mend");
+    assert_eq!(stage.started(), ["a", "mend", "join"]);
+    stage.succeed("join");
+    assert_eq!(stage.state(), "Succeed");
+}
+
+#[test]
+fn what_makes_up_for_failures_waits_for_failure() {
+    for more in [json!({"handlesFailure": true}), json!({"handlesFailure": true, "when": "finished"})] {
+        let stage = Stage::flow(flow([step("a", &[], json!({})), step("b", &["a"], more)], json!({})));
+        let (reason, message) = (&stage.plan().verdict.conditions, "handlesFailure needs when: failure");
+        assert!(reason.iter().any(|said| said.message.contains(message)), "{reason:?}");
+    }
 }

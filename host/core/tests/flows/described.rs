@@ -71,6 +71,7 @@ fn unit(kind: ParentKind, index: usize) -> Unit {
         completion_time: Some("2026-01-01T00:00:00Z".to_owned()),
         revision: "0123456789abcdef".to_owned(),
         outdated: true,
+        handled_by: of("h", is_step),
         tolerated: is_step,
         unjudged: true,
         passed_over: true,

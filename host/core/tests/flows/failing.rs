@@ -219,6 +219,74 @@ fn timed() -> Stage {
 }
 
 #[test]
+fn the_time_of_a_step_ends_a_job_that_is_suspended_and_the_job_stays() {
+    let job = with(crate::stage::make::job(), json!({"suspend": true}));
+    let mut stage = Stage::flow(flow([step("a", &[], json!({"timeoutSeconds": 20, "jobTemplate": job}))], json!({})));
+    stage.settle();
+    stage.pass(19);
+    assert_eq!((stage.state_of("a"), stage.unit("a").message.as_str()), (UnitState::Pending, "its Job is suspended"));
+    stage.pass(1);
+    assert_eq!(stage.changed, [("stop", "f-a".to_owned())]);
+    stage.settle();
+    assert_eq!(stage.changed.len(), 1, "it is stopped once");
+    stage.fail("a");
+    assert_eq!((stage.end_of("a").as_str(), stage.changed.len()), ("Failed/BackoffLimitExceeded", 1));
+    assert!(stage.unit("a").message.contains("its Job is suspended"), "{}", stage.unit("a").message);
+}
+
+#[test]
+fn a_job_in_a_queue_has_its_time_once_it_is_admitted_and_says_where_it_waits() {
+    let job = with(crate::stage::make::job(), json!({"suspend": true}));
+    let global = json!({"globalParams": {"labels": {"kueue.x-k8s.io/queue-name": "gpus"}}});
+    let mut stage = Stage::flow(flow([step("a", &[], json!({"timeoutSeconds": 20, "jobTemplate": job}))], global));
+    stage.settle();
+    stage.pass(500);
+    let told = "its Job waits for queue gpus";
+    assert_eq!((stage.state_of("a"), stage.unit("a").message.as_str()), (UnitState::Pending, told));
+    assert_eq!(stage.changed, []);
+}
+
+/// Source: <https://github.com/tektoncd/pipeline/issues/3898>.
+#[test]
+fn a_job_that_can_have_no_pods_says_why() {
+    let cases = [
+        (json!({"managedBy": "example.com/other"}), "its Job waits for example.com/other"),
+        (json!({"managedBy": "kubernetes.io/job-controller"}), ""),
+        (json!({"parallelism": 0}), "its Job asks for no pods: its parallelism is 0"),
+    ];
+    for (fields, told) in cases {
+        let job = with(crate::stage::make::job(), fields);
+        let mut stage = Stage::flow(flow([step("a", &[], json!({"jobTemplate": job}))], json!({})));
+        stage.settle();
+        assert_eq!(stage.unit("a").message, told);
+    }
+}
+
+#[test]
+fn a_step_whose_further_attempts_were_left_out_says_so() {
+    let retried = json!({"retryPolicy": {"limit": 2, "backoffSeconds": 5}});
+    let mut stage = Stage::flow(flow([step("one", &[], retried), step("two", &[], json!({}))], json!({})));
+    stage.settle();
+    stage.fail("one");
+    assert_eq!(stage.state_of("one"), UnitState::Retrying);
+    stage.fail("two");
+    assert_eq!(stage.end_of("one"), "Failed/BackoffLimitExceeded");
+    let said = &stage.unit("one").message;
+    assert!(said.starts_with("it is not tried again, because another failed"), "{said}");
+    assert!(!stage.unit("two").message.contains("not tried again"));
+}
+
+/// Source: <https://github.com/kubernetes/kubernetes/issues/79152>.
+#[test]
+fn a_job_with_a_selector_of_its_own_is_not_made() {
+    let job = with(crate::stage::make::job(), json!({"manualSelector": true}));
+    let mut stage = Stage::flow(flow([step("a", &[], json!({"jobTemplate": job}))], json!({})));
+    stage.settle();
+    assert_eq!(stage.end_of("a"), "Blocked/Rejected");
+    assert!(stage.unit("a").message.contains("take it out"), "{}", stage.unit("a").message);
+}
+
+#[test]
 fn a_retry_by_hand_while_it_is_suspended_begins_the_suspended_time_anew() {
     let mut stage = timed();
     stage.settle();
@@ -259,8 +327,11 @@ fn a_flow_that_is_out_of_time_stops_its_children_and_runs_finally() {
     stage.pass(49);
     assert_eq!(stage.state_of("a"), UnitState::Pending);
     stage.pass(1);
-    assert_eq!(stage.changed, [("stop", "f-a".to_owned()), ("delete", "f-b".to_owned())]);
-    assert_eq!(stage.object_of("a")["spec"]["activeDeadlineSeconds"], 1);
+    assert_eq!(stage.changed, [("stop", "f-a".to_owned()), ("stop", "f-b".to_owned())]);
+    for step in ["a", "b"] {
+        assert_eq!(stage.object_of(step)["spec"]["activeDeadlineSeconds"], 1);
+    }
+    assert_eq!(stage.object_of("b")["spec"]["suspend"], false, "else its time would not begin");
     let ends: Vec<String> = ["a", "b", "c", "d"].map(|step| stage.end_of(step)).into();
     assert_eq!(ends, ["Failed/FlowTimeout", "Failed/FlowTimeout", "Omitted/FlowTimeout", "Succeed"]);
     assert_eq!((stage.started().last().copied(), stage.events("Timeout")), (Some("z"), 1));
@@ -268,6 +339,7 @@ fn a_flow_that_is_out_of_time_stops_its_children_and_runs_finally() {
     let stops = "waiting for the Jobs that were told to stop to end";
     assert!(stage.message("Progressing").ends_with(stops), "{}", stage.message("Progressing"));
     stage.fail("a");
+    stage.fail("b");
     assert_eq!(
         (stage.condition("Failed").as_str(), stage.end_of("a").as_str()),
         ("True/FlowTimeout", "Failed/FlowTimeout")
@@ -306,8 +378,7 @@ fn a_retry_after_the_timeout_gives_the_flow_its_time_again() {
         let mut stage = timed();
         stage.settle();
         stage.pass(60);
-        stage.fail("a");
-        stage.fail("d");
+        ["a", "b", "d"].into_iter().for_each(|unit| stage.fail(unit));
         stage.succeed("z");
         assert_eq!(stage.condition("Failed"), "True/FlowTimeout");
         stage.retry(token);

@@ -163,7 +163,7 @@ impl Flows {
     pub async fn change(&self, parent: &Parent, change: &ChildChange, fence: &Fence) -> Result<(), Stopped> {
         let (write, kind) = match change {
             ChildChange::Adopt(child) => (adopt(child, parent), child.kind),
-            ChildChange::Stop(child) => (patch_child(child, json!({"spec": {"activeDeadlineSeconds": 1}})), child.kind),
+            ChildChange::Stop(child) => (patch_child(child, json!({"spec": stopped(child)})), child.kind),
             ChildChange::SetTtl(child, seconds) => {
                 let field = if child.kind == ChildKind::Job { JOB_TTL } else { OPERATION_TTL };
                 (patch_child(child, json!({"spec": {field: seconds}})), child.kind)
@@ -212,5 +212,13 @@ impl Flows {
         let reply = self.link(ParentKind::Flow).write(&Write::status(object, &template.version, status), fence).await?;
         read_template(reply).into_iter().for_each(|template| self.cache.reply_template(template));
         Ok(())
+    }
+}
+
+/// The fields by which a Job ends and stays. One that has not started starts without pods: else its time would not begin.
+fn stopped(child: &ChildView) -> Value {
+    match child.suspended {
+        true => json!({"activeDeadlineSeconds": 1, "suspend": false, "parallelism": 0}),
+        false => json!({"activeDeadlineSeconds": 1}),
     }
 }

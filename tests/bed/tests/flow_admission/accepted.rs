@@ -118,7 +118,7 @@ pub(crate) async fn a_full_flow_and_a_full_daemon_job_are_stored_as_written(clie
     let spec = json!({
         "flows": [
             changed(step("1", &[]), json!({"retryPolicy": retry, "timeoutSeconds": 60, "continueOnFailure": true})),
-            {"name": "a.b-2", "dependencies": ["1"], "jobTemplateRef": "t", "when": "failure", "overrides": {"parallelism": 2}},
+            {"name": "a.b-2", "dependencies": ["1"], "jobTemplateRef": "t", "when": "failure", "handlesFailure": true, "overrides": {"parallelism": 2}},
         ],
         "finally": [changed(step("end", &[]), json!({"when": "failure"})), step("end-2", &[])],
         "shareVolumes": [{"name": "v", "emptyDir": {}}],

@@ -87,6 +87,10 @@ pub(crate) async fn fields_that_do_not_fit_together_are_refused(client: &Client)
             changed(step("b", &[]), json!({"when": "failure"})),
             "step \"b\": \"when: failure\" needs dependencies; name the steps that may fail, or move the step to finally",
         ),
+        (
+            changed(step("b", &["a"]), json!({"handlesFailure": true})),
+            "step \"b\": handlesFailure needs \"when: failure\"; add it, or take out handlesFailure",
+        ),
     ];
     for (bad, words) in cases {
         refuses(client, &json!({"flows": [step("a", &[]), bad]}), words).await;

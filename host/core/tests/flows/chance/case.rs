@@ -37,6 +37,8 @@ pub(super) struct StepCase {
     pub(super) needs: Vec<usize>,
     pub(super) when: Option<&'static str>,
     pub(super) tolerated: bool,
+    /// It makes up for failures of what it needs.
+    pub(super) handles: bool,
     pub(super) limit: Option<u8>,
     pub(super) kind: Kind,
     pub(super) ends: Vec<End>,
@@ -86,6 +88,7 @@ impl StepCase {
         };
         let retry = self.limit.map(|limit| json!({"limit": limit, "infraLimit": 1, "backoffSeconds": 4}));
         let step = json!({"name": name, "continueOnFailure": self.tolerated, "retryPolicy": retry,
+            "handlesFailure": self.handles,
             "dependencies": if needs.is_empty() { Value::Null } else { json!(needs) }, "when": self.when});
         with(step, work)
     }
@@ -102,26 +105,27 @@ fn end() -> impl Strategy<Value = End> {
     prop_oneof![6 => Just(End::Well), 2 => Just(End::Ill), 1 => Just(End::Evicted), 1 => Just(End::Deleted)]
 }
 
-type Raw = (Vec<Index>, Option<&'static str>, bool, Option<u8>, Kind, Vec<End>);
+type Raw = (Vec<Index>, Option<&'static str>, (bool, bool), Option<u8>, Kind, Vec<End>);
 
 fn raw(most_needs: usize) -> impl Strategy<Value = Raw> {
     (
         vec(any::<Index>(), 0..=most_needs),
         prop_oneof![4 => Just(None), 1 => Just(Some("success")), 2 => Just(Some("failure")), 2 => Just(Some("finished"))],
-        proptest::bool::weighted(0.2),
+        (proptest::bool::weighted(0.2), any::<bool>()),
         proptest::option::weighted(0.4, 0u8..3),
         kind(),
         vec(end(), 4),
     )
 }
 
-fn step((needs, when, tolerated, limit, kind, ends): Raw, before: usize, is_last: bool) -> StepCase {
+fn step((needs, when, (tolerated, handles), limit, kind, ends): Raw, before: usize, is_last: bool) -> StepCase {
     let mut needs: Vec<usize> =
         if before == 0 || is_last { Vec::new() } else { needs.iter().map(|need| need.index(before)).collect() };
     needs.sort_unstable();
     // A failure of nothing is refused.
     let when = when.filter(|when| is_last || *when != "failure" || !needs.is_empty());
-    StepCase { needs, when, tolerated, limit, kind, ends }
+    let handles = handles && when == Some("failure") && !is_last;
+    StepCase { needs, when, tolerated, handles, limit, kind, ends }
 }
 
 fn of(steps: impl Strategy<Value = Vec<Raw>>) -> impl Strategy<Value = Case> {

@@ -11,7 +11,7 @@ use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
 use serde_json::{Value, json};
 
-use crate::chance::case::{Case, End};
+use crate::chance::case::{Case, End, StepCase};
 use crate::stage::make::job;
 use crate::stage::{Death, Stage};
 
@@ -138,6 +138,7 @@ impl<'a> Play<'a> {
             let needed = step.needs.iter().map(|index| by_name[format!("s{index}").as_str()]);
             for needed in needed {
                 let is_satisfied = needed.state == UnitState::Succeed
+                    || self.runs_in_place(&create.unit, needed, &by_name)
                     || needed.state == UnitState::Failed && needed.tolerated
                     || needed.state == UnitState::Omitted && needed.reason == "NotNeeded";
                 let may = match step.when {
@@ -150,6 +151,29 @@ impl<'a> Play<'a> {
             }
         }
         Ok(())
+    }
+
+    /// True of a step that comes after a step which made up for the failure of this one, or for a failure before it.
+    fn runs_in_place(&self, step: &str, needed: &Unit, by_name: &BTreeMap<&str, &Unit>) -> bool {
+        let is_handled = !needed.handled_by.is_empty();
+        let is_left_out = needed.state == UnitState::Omitted
+            && ["FailureHandled", "DependencyNotMet"].contains(&needed.reason.as_str());
+        let before = self.before(step);
+        let has_handled = |index: &usize| {
+            let unit = by_name[format!("s{index}").as_str()];
+            self.case.steps[*index].handles && unit.state == UnitState::Succeed
+        };
+        (is_handled || is_left_out) && before.iter().any(has_handled)
+    }
+
+    /// All steps that this one comes after.
+    fn before(&self, step: &str) -> BTreeSet<usize> {
+        let mut before: BTreeSet<usize> = self.case.step(step).needs.iter().copied().collect();
+        let mut open: Vec<usize> = before.iter().copied().collect();
+        while let Some(index) = open.pop() {
+            open.extend(self.case.steps[index].needs.iter().copied().filter(|needed| before.insert(*needed)));
+        }
+        before
     }
 
     /// The children that have not ended, in an order by chance that is the same for every order of steps.
@@ -197,7 +221,14 @@ impl<'a> Play<'a> {
             units.iter().filter(|unit| !unit.state.is_terminal()).map(|unit| unit.name.as_str()).collect();
         for unit in units {
             let needs = &self.case.step(&unit.name).needs;
-            let waits = needs.iter().any(|index| open.contains(format!("s{index}").as_str()))
+            let before = self.before(&unit.name);
+            let may_handle = |(index, step): (usize, &StepCase)| {
+                step.handles
+                    && open.contains(format!("s{index}").as_str())
+                    && step.needs.iter().any(|it| before.contains(it))
+            };
+            let waits = self.case.steps.iter().enumerate().any(may_handle)
+                || needs.iter().any(|index| open.contains(format!("s{index}").as_str()))
                 || unit.name.starts_with('z') && open.iter().any(|name| name.starts_with('s'));
             let is_right = match unit.state {
                 state if state.is_terminal() => true,
@@ -207,6 +238,16 @@ impl<'a> Play<'a> {
                 _ => false,
             };
             prop_assert!(is_right, "{} is {:?}", unit.name, unit.state);
+        }
+        let by_name: BTreeMap<&str, &Unit> = units.iter().map(|unit| (unit.name.as_str(), unit)).collect();
+        for unit in units.iter().filter(|unit| unit.state == UnitState::Failed && unit.name.starts_with('s')) {
+            let index: usize = unit.name[1..].parse().unwrap();
+            let handlers =
+                self.case.steps.iter().enumerate().filter(|(_, step)| step.handles && step.needs.contains(&index));
+            let is_handled = handlers
+                .into_iter()
+                .any(|(handler, _)| by_name[format!("s{handler}").as_str()].state == UnitState::Succeed);
+            prop_assert_eq!(!unit.handled_by.is_empty(), is_handled, "{:?}", unit);
         }
         let has_failed = units.iter().any(|unit| unit.has_failed() || unit.reason == "FlowTimeout");
         if open.is_empty() && !is_paused {

@@ -70,7 +70,13 @@ impl Stage {
         match change {
             ChildChange::Delete(_) | ChildChange::SetTtl(_, 0) => return self.vanish(&name),
             ChildChange::SetTtl(child, ttl) => object["spec"][ttl_field(child.kind)] = (*ttl).into(),
-            ChildChange::Stop(_) => object["spec"]["activeDeadlineSeconds"] = 1.into(),
+            ChildChange::Stop(child) => {
+                object["spec"]["activeDeadlineSeconds"] = 1.into();
+                if child.suspended {
+                    object["spec"]["suspend"] = false.into();
+                    object["spec"]["parallelism"] = 0.into();
+                }
+            }
             _ => object["metadata"]["ownerReferences"][0]["controller"] = true.into(),
         }
         self.show(&name);

@@ -1,0 +1,126 @@
+//! Failures that another step makes up for, and the branches that are left out because of them. Source: docs/jobflow.md 2.3.
+
+#![expect(clippy::indexing_slicing, reason = "every index is that of a step: FlowSpec::read has checked them")]
+
+use std::collections::BTreeMap;
+
+use fixedbitset::FixedBitSet;
+
+use crate::child::closing::{DEPENDENCY_NOT_MET, FAILURE_HANDLED, NOT_NEEDED};
+use crate::child::unit::{Unit, UnitState};
+use crate::flow::spec::{FlowSpec, Step};
+
+/// Which steps make up for the failures of which, by their indexes.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Handlers {
+    /// Of each step, those that make up for its failure.
+    of: Vec<Vec<usize>>,
+    /// Of each step, all that it comes after. Empty where no step makes up for anything.
+    before: Vec<FixedBitSet>,
+}
+
+/// Whether the dependencies of a step let it start.
+pub(super) enum Needs {
+    /// They do.
+    Met,
+    /// Not yet.
+    Open,
+    /// This one did not succeed.
+    Broken(usize),
+    /// Another branch runs in its place, since this one failed.
+    OtherBranch(usize),
+}
+
+/// Of each step that is left out or about to be: the failures because of which, each with the dependency that tells of it.
+pub(super) type LeftOut = Vec<BTreeMap<usize, usize>>;
+
+impl Handlers {
+    /// Of these steps, in an order in which each comes after its dependencies.
+    pub(super) fn of(steps: &[Step<'_>], order: &[usize]) -> Self {
+        let mut of = vec![Vec::new(); steps.len()];
+        for (index, step) in steps.iter().enumerate().filter(|(_, step)| step.handles_failure) {
+            step.dependencies.iter().for_each(|needed| of[*needed].push(index));
+        }
+        let mut before = Vec::new();
+        if of.iter().any(|handlers| !handlers.is_empty()) {
+            before = vec![FixedBitSet::with_capacity(steps.len()); steps.len()];
+            for index in order.iter().copied() {
+                let mut all = FixedBitSet::with_capacity(steps.len());
+                for needed in steps[index].dependencies.iter().copied() {
+                    all.insert(needed);
+                    all.union_with(&before[needed]);
+                }
+                before[index] = all;
+            }
+        }
+        Self { of, before }
+    }
+
+    /// True where a step that makes up for the failure of this one may still succeed.
+    pub(super) fn may_handle(&self, failed: usize, units: &[Unit]) -> bool {
+        self.of[failed].iter().any(|handler| !units[*handler].state.is_terminal())
+    }
+
+    /// The same for another step, which waits for that: one that this one waits for does not.
+    fn may_handle_for(&self, index: usize, failed: usize, units: &[Unit]) -> bool {
+        let mut open = self.of[failed].iter().filter(|handler| !units[**handler].state.is_terminal());
+        open.any(|handler| !self.before[*handler].contains(index))
+    }
+
+    /// True where a failure was made up for by a step that this one comes after.
+    fn is_after(&self, index: usize, failed: usize, units: &[Unit]) -> bool {
+        let mut succeeded = self.of[failed].iter().filter(|handler| units[**handler].state == UnitState::Succeed);
+        succeeded.any(|handler| self.before[index].contains(*handler))
+    }
+
+    /// Notes which failures are made up for. A step that does so runs again where one that it depends on does.
+    pub(super) fn note(&self, spec: &FlowSpec<'_>, units: &mut [Unit]) {
+        for index in spec.order.iter().copied().filter(|index| spec.steps[*index].handles_failure) {
+            let is_open = spec.steps[index].dependencies.iter().any(|needed| !units[*needed].state.is_terminal());
+            if is_open && matches!(units[index].state, UnitState::Succeed | UnitState::Failed) {
+                units[index].start_over();
+            }
+        }
+        for index in 0..units.len() {
+            let handler = self.of[index].iter().find(|handler| units[**handler].state == UnitState::Succeed);
+            let name = handler.map(|handler| units[*handler].name.clone()).unwrap_or_default();
+            units[index].handled_by = if units[index].state == UnitState::Failed { name } else { String::new() };
+        }
+    }
+
+    /// Whether a step may start that waits for the success of its dependencies.
+    pub(super) fn needs(&self, index: usize, step: &Step<'_>, units: &[Unit], left_out: &mut LeftOut) -> Needs {
+        let (mut is_open, mut failures) = (false, BTreeMap::new());
+        for needed in step.dependencies.iter().copied() {
+            let unit = &units[needed];
+            match unit.state {
+                UnitState::Succeed => {}
+                UnitState::Failed if unit.tolerated => {}
+                UnitState::Omitted if unit.reason == NOT_NEEDED => {}
+                UnitState::Failed => drop(failures.insert(needed, needed)),
+                UnitState::Omitted => {
+                    let is_known = [DEPENDENCY_NOT_MET, FAILURE_HANDLED].contains(&unit.reason.as_str());
+                    if !is_known || left_out[needed].is_empty() {
+                        return Needs::Broken(needed);
+                    }
+                    failures.extend(left_out[needed].keys().map(|failed| (*failed, needed)));
+                }
+                _ => is_open = true,
+            }
+        }
+        failures.retain(|failed, _| !self.is_after(index, *failed, units));
+        let is_handled = |failed: &usize| !units[*failed].handled_by.is_empty();
+        let open = failures.keys().filter(|failed| !is_handled(failed));
+        let mut broken = open.clone().filter(|failed| !self.may_handle_for(index, **failed, units));
+        let broken = broken.next().and_then(|failed| failures.get(failed)).copied();
+        is_open |= open.count() > 0;
+        let first = failures.keys().next().copied();
+        left_out[index] = failures;
+        match (broken, first) {
+            (Some(needed), _) => Needs::Broken(needed),
+            _ if is_open => Needs::Open,
+            (None, Some(failed)) => Needs::OtherBranch(failed),
+            (None, None) => Needs::Met,
+        }
+    }
+}
