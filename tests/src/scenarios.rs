@@ -6,6 +6,7 @@
 pub mod addons;
 pub mod admission;
 pub mod again;
+pub mod awaited;
 pub mod bounding;
 pub mod collaset;
 pub mod daemons;
@@ -148,6 +149,8 @@ macro_rules! scenarios {
             collaset::a_release_that_a_killed_host_still_owed_is_done,
             collaset::holds_of_a_job_that_vanished_are_let_go,
             collaset::a_release_that_is_owed_is_done_although_the_view_of_the_pod_is_old,
+            awaited::a_replacement_that_finds_no_node_names_its_pod_and_the_words_of_the_scheduler,
+            awaited::a_replacement_whose_set_is_scaled_down_says_that_no_pod_has_come,
             evicting::twenty_pods_of_one_replica_set_get_twenty_different_new_pods,
             evicting::a_new_pod_counts_once_it_was_ready_for_long_enough,
             evicting::a_bare_pod_is_left_alone_unless_it_is_to_be_marked,

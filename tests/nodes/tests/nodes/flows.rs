@@ -247,3 +247,60 @@ pub(crate) fn a_step_ends_well_although_its_node_stands_still_for_a_while(scene:
     ensure!(scene.list("jobs")?.len() == 1 && scene.list("pods")?.len() == 1, "it ran more than once");
     Ok(())
 }
+
+/// The node of a step is rebooted under it by a job that drains nothing: the kubelet says afterwards that it does not know how the
+/// container ended, and the step runs once more, without an attempt of its own being spent.
+pub(crate) fn a_step_whose_node_is_rebooted_under_it_is_done_once_more(scene: &Scene) -> anyhow::Result<()> {
+    let pod = with(pinned(scene), &json!({"containers": [shell(LONG_AT_FIRST)]}));
+    let retried = json!({"retryPolicy": {"limit": 0, "infraLimit": 3, "backoffSeconds": 2}});
+    scene.apply(&flow("f", &json!([step("a", &pod, &retried)]), &json!({})))?;
+    scene.until("the step runs", || {
+        Ok(scene.list("pods")?.iter().any(|pod| text_at(pod, "/status/phase") == "Running").then_some(()))
+    })?;
+    scene.run(&[["reboot", "--name", "r"].as_slice(), &scene.targets()].concat())?;
+    let flow = until_flow(scene, "f", "Succeed")?;
+    ensure!(flow.pointer("/status/steps/0/attempt").is_some_and(|attempt| *attempt == 1), "{flow:#}");
+    ensure!(flow.pointer("/status/steps/0/infraAttempts").is_some_and(|attempts| *attempts == 1), "{flow:#}");
+    Ok(())
+}
+
+/// The names of Jobs and of their last pods are labels of the DNS, however long those of flow and step are.
+pub(crate) fn indexed_steps_of_long_and_dotted_names_run(scene: &Scene) -> anyhow::Result<()> {
+    let indexed = |name: &str, completions: u32| {
+        let spec = json!({"containers": [shell("true")]});
+        let job = json!({"template": {"spec": spec}, "completions": completions, "parallelism": 3, "completionMode": "Indexed"});
+        json!({"name": name, "jobTemplate": job})
+    };
+    let steps = [("collect-invoices-of-all-tenants-shards", 3), ("collect-invoices-of-tenants", 12), ("shards.v2", 3)];
+    let steps: Vec<Value> = steps.into_iter().map(|(name, completions)| indexed(name, completions)).collect();
+    scene.apply(&flow("nightly-billing-reconciliation-eu", &json!(steps), &json!({})))?;
+    until_flow(scene, "nightly-billing-reconciliation-eu", "Succeed").map(drop)
+}
+
+/// An index that fails is tried again as its template says, beside the others, in the same Job.
+pub(crate) fn an_index_that_fails_is_tried_again_as_its_template_says(scene: &Scene) -> anyhow::Result<()> {
+    let failures =
+        json!({"fieldRef": {"fieldPath": "metadata.annotations['batch.kubernetes.io/job-index-failure-count']"}});
+    let fails_first = shell("test $JOB_COMPLETION_INDEX != 0 || test $FAILURES != 0");
+    let container = with(fails_first, &json!({"env": [{"name": "FAILURES", "valueFrom": failures}]}));
+    let job = json!({"template": {"spec": {"containers": [container]}}, "completionMode": "Indexed", "completions": 4,
+        "parallelism": 4, "backoffLimitPerIndex": 2, "maxFailedIndexes": 2});
+    scene.apply(&flow("f", &json!([{"name": "a", "jobTemplate": job}]), &json!({})))?;
+    let flow = until_flow(scene, "f", "Succeed")?;
+    ensure!(flow.pointer("/status/steps/0/attempt").is_none_or(|attempt| *attempt == 0), "{flow:#}");
+    Ok(())
+}
+
+/// A Job that is suspended ends with the time of its step, without a pod, and stays as evidence.
+pub(crate) fn a_suspended_step_ends_in_its_time_and_its_job_stays(scene: &Scene) -> anyhow::Result<()> {
+    let job = json!({"suspend": true, "template": {"spec": {"containers": [shell("true")]}}});
+    let steps = json!([{"name": "a", "timeoutSeconds": 8, "jobTemplate": job}]);
+    scene.apply(&flow("f", &steps, &json!({})))?;
+    let flow = until_flow(scene, "f", "Failed")?;
+    ensure!(text_at(&flow, "/status/steps/0/reason") == "DeadlineExceeded", "{flow:#}");
+    ensure!(text_at(&flow, "/status/steps/0/message").contains("its Job is suspended"), "{flow:#}");
+    let jobs = scene.list("jobs")?;
+    ensure!(jobs.len() == 1 && jobs.iter().all(|job| text_at(job, "/metadata/name") == "f-a"), "{jobs:#?}");
+    ensure!(scene.list("pods")?.is_empty(), "a pod was made");
+    Ok(())
+}
