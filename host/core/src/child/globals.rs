@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 use crate::child::fields::{at, flag, object, object_at, text};
-use crate::child::merge::{merge_env, merge_list};
+use crate::child::merge::merge_env;
 use crate::cluster::memory::text_len;
 
 /// `spec.globalParams`.
@@ -130,7 +130,7 @@ fn add(
     for item in shared {
         let name = item.get(key).and_then(Value::as_str).unwrap_or_default();
         match all.iter().find(|own| own.get(key).and_then(Value::as_str) == Some(name)) {
-            None => merge_list(&mut all, std::slice::from_ref(item), &[key]),
+            None => all.push(item.clone()),
             Some(own) if own == item => {}
             Some(_) => {
                 return Err(format!(

@@ -1,6 +1,6 @@
 //! `overrides` on a JobSpec. Source: docs/jobflow.md 2.2, rule 2.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use serde_json::{Map, Value};
 
@@ -21,39 +21,28 @@ pub fn merge(base: &mut Value, over: &Value) {
 
 fn merge_field(field: &str, base: &mut Value, over: &Value) {
     match (base, over) {
-        (Value::Object(base), Value::Object(over)) => merge_object(base, over),
+        (Value::Object(base), Value::Object(over)) => merge_object(field, base, over),
         (Value::Array(base), Value::Array(over)) if field == "env" => merge_env(base, over),
-        (Value::Array(base), Value::Array(over)) if keys(field).is_some() => {
-            merge_list(base, over, keys(field).unwrap_or_default());
-        }
+        (Value::Array(base), Value::Array(over)) if keys(field).is_some() => merge_list(field, base, over),
         (base, over) => *base = over.clone(),
     }
 }
 
-/// Keys of which an object has one at most: what a probe or a hook does, and what a volume is made of.
-const ONE_OF: [&[&str]; 2] = [
-    &["exec", "httpGet", "tcpSocket", "grpc", "sleep"],
-    &[
-        "emptyDir",
-        "hostPath",
-        "configMap",
-        "secret",
-        "persistentVolumeClaim",
-        "projected",
-        "downwardAPI",
-        "csi",
-        "ephemeral",
-        "image",
-        "nfs",
-    ],
-];
-
-fn merge_object(base: &mut Map<String, Value>, over: &Map<String, Value>) {
-    for alternatives in ONE_OF {
-        let is_given = |field: &str| over.get(field).is_some_and(|value| !value.is_null());
-        if alternatives.iter().any(|field| is_given(field)) {
-            base.retain(|field, _| is_given(field) || !alternatives.contains(&field.as_str()));
+/// Whether an object of this field has one at most of such keys: what a volume is made of, and what a probe or a hook does.
+fn is_one_of(field: &str, key: &str) -> bool {
+    match field {
+        "volumes" => key != "name",
+        "livenessProbe" | "readinessProbe" | "startupProbe" | "postStart" | "preStop" => {
+            matches!(key, "exec" | "httpGet" | "tcpSocket" | "grpc" | "sleep")
         }
+        _ => false,
+    }
+}
+
+fn merge_object(field: &str, base: &mut Map<String, Value>, over: &Map<String, Value>) {
+    let is_given = |key: &str| over.get(key).is_some_and(|value| !value.is_null());
+    if over.keys().any(|key| is_one_of(field, key) && is_given(key)) {
+        base.retain(|key, _| is_given(key) || !is_one_of(field, key));
     }
     for (field, value) in over {
         if value.is_null() {
@@ -64,18 +53,36 @@ fn merge_object(base: &mut Map<String, Value>, over: &Map<String, Value>) {
     }
 }
 
-/// Puts the entries of `over` behind those of other names, in their own order: `$(NAME)` takes what stands before it.
+/// Replaces entries of the same name where they stand, and keeps the order of both lists: `$(NAME)` takes what stands before it.
 pub fn merge_env(base: &mut Vec<Value>, over: &[Value]) {
+    let before = std::mem::take(base);
     let names: HashSet<&Value> = over.iter().filter_map(|entry| entry.get("name")).collect();
-    base.retain(|before| !before.get("name").is_some_and(|name| names.contains(name)));
-    base.extend(over.iter().cloned());
+    // Of a name that stands twice the last one counts.
+    let mut places: HashMap<&Value, usize> = HashMap::new();
+    for (at, entry) in before.iter().enumerate() {
+        places.extend(entry.get("name").filter(|name| names.contains(name)).map(|name| (name, at)));
+    }
+    let stays = |entry: &&Value| !entry.get("name").is_some_and(|name| names.contains(name));
+    let (mut rest, mut passed, mut held) = (before.iter(), 0, Vec::new());
+    for entry in over {
+        held.push(entry.clone());
+        let Some(at) = entry.get("name").and_then(|name| places.remove(name)) else { continue };
+        // What stands behind another one in `over` and before it in `base` follows `over`.
+        let skipped = (at + 1).saturating_sub(passed);
+        base.extend(rest.by_ref().take(skipped).filter(stays).cloned());
+        passed = passed.max(at + 1);
+        base.append(&mut held);
+    }
+    base.extend(rest.filter(stays).cloned());
+    base.append(&mut held);
 }
 
-/// Merges items of the same keys, and appends the others.
-pub fn merge_list(base: &mut Vec<Value>, over: &[Value], keys: &[&str]) {
+/// Merges items of the list in this field that have the same keys, and appends the others.
+fn merge_list(field: &str, base: &mut Vec<Value>, over: &[Value]) {
+    let keys = keys(field).unwrap_or_default();
     for item in over {
         match base.iter_mut().find(|before| is_same(before, item, keys)) {
-            Some(before) => merge(before, item),
+            Some(before) => merge_field(field, before, item),
             None => base.push(item.clone()),
         }
     }
@@ -138,5 +145,42 @@ mod tests {
         let over = json!([{"name": "HOST", "value": "h"}, {"name": "URL", "value": "http://$(HOST)"}, {"name": "X", "value": "3"}]);
         merge_field("env", &mut env, &over);
         assert_eq!(env, over);
+    }
+    #[test]
+    fn variables_keep_their_order_whichever_side_refers_to_them() {
+        let env = |entries: &[(&str, &str)]| -> Value {
+            entries.iter().map(|(name, value)| json!({"name": name, "value": value})).collect()
+        };
+        let cases = [
+            (
+                env(&[("HOST", "a"), ("URL", "$(HOST)")]),
+                env(&[("HOST", "b")]),
+                env(&[("HOST", "b"), ("URL", "$(HOST)")]),
+            ),
+            (
+                env(&[("A", "1"), ("URL", "x"), ("Z", "1")]),
+                env(&[("HOST", "b"), ("URL", "$(HOST)")]),
+                env(&[("A", "1"), ("HOST", "b"), ("URL", "$(HOST)"), ("Z", "1")]),
+            ),
+            (
+                env(&[("URL", "x"), ("HOST", "a"), ("Z", "1")]),
+                env(&[("HOST", "b"), ("URL", "$(HOST)")]),
+                env(&[("HOST", "b"), ("URL", "$(HOST)"), ("Z", "1")]),
+            ),
+            (env(&[("X", "1")]), env(&[("Y", "2")]), env(&[("X", "1"), ("Y", "2")])),
+        ];
+        for (mut base, over, merged) in cases {
+            merge_field("env", &mut base, &over);
+            assert_eq!(base, merged);
+        }
+    }
+
+    #[test]
+    fn keys_of_maps_that_are_called_as_kinds_of_volumes_are_stay() {
+        let mut pod = json!({"nodeSelector": {"nfs": "true"}, "volumes": [{"name": "v", "iscsi": {"lun": 0}}]});
+        merge(&mut pod, &json!({"nodeSelector": {"csi": "true"}, "volumes": [{"name": "v", "fc": {"lun": 0}}]}));
+        let merged =
+            json!({"nodeSelector": {"nfs": "true", "csi": "true"}, "volumes": [{"name": "v", "fc": {"lun": 0}}]});
+        assert_eq!(pod, merged);
     }
 }

@@ -37,7 +37,7 @@ fn with_merge_the_value_of_the_step_wins_and_other_globals_are_added() {
     let mut stage = Stage::flow(flow([json!({"name": "a", "jobTemplate": own})], globals));
     stage.settle();
     let env = &pod(&stage, "a")["containers"][0]["env"];
-    assert_eq!(*env, json!([{"name": "Y", "value": "g"}, {"name": "X", "value": "step"}]));
+    assert_eq!(*env, json!([{"name": "X", "value": "step"}, {"name": "Y", "value": "g"}]));
 }
 
 #[test]
