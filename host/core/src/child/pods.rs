@@ -18,7 +18,7 @@ pub struct PodReport {
 /// The reasons of a pod whose node went down, or made room for another one.
 const REASONS: [&str; 4] = ["NodeLost", "Shutdown", "NodeShutdown", "Preempting"];
 
-/// The reasons of a pod that the kubelet did not take: nothing of it ran. `OutOf...` is one more.
+/// The reasons of a pod that the kubelet did not take, or not again after it was restarted. `OutOf...` is one more.
 const NOT_TAKEN: [&str; 7] = [
     "UnexpectedAdmissionError",
     "InvalidNodeInfo",
@@ -29,8 +29,8 @@ const NOT_TAKEN: [&str; 7] = [
     "TopologyAffinityError",
 ];
 
-/// How the message of an eviction begins whose cause is the node. One whose cause is a limit of the pod itself names that, has no
-/// condition, and would be evicted again.
+/// What the message of an eviction has whose cause is the node, also of a pod that a kubelet under pressure did not take. One whose
+/// cause is a limit of the pod itself names that, has no condition, and would be evicted again.
 const NODE_WAS: &str = "The node ";
 
 /// The reasons of a container of which nobody knows how it ended, since its node went down under it: a container that fails by
@@ -58,7 +58,7 @@ fn disruption(pod: &Value) -> Option<&Value> {
 
 fn is_disrupted(pod: &Value, node_exists: impl Fn(&str) -> bool) -> bool {
     let reason = text(pod, "/status/reason").unwrap_or_default();
-    let is_evicted_by_node = || text(pod, "/status/message").is_some_and(|message| message.starts_with(NODE_WAS));
+    let is_evicted_by_node = || text(pod, "/status/message").is_some_and(|message| message.contains(NODE_WAS));
     disruption(pod).is_some()
         || REASONS.contains(&reason)
         || NOT_TAKEN.contains(&reason)
@@ -166,6 +166,8 @@ mod tests {
         for reason in ["NodeAffinity", "NodePorts", "OutOfmemory", "UnexpectedAdmissionError"] {
             assert!(report(&[pod(json!({"reason": reason}))], |_| true).is_infrastructure, "{reason}");
         }
+        let message = "Pod was rejected: The node had condition: [MemoryPressure]. ";
+        assert!(report(&[pod(json!({"reason": "Evicted", "message": message}))], |_| true).is_infrastructure);
     }
 
     /// warpdotdev/oz-agent-worker#118, buildkite/agent-stack-k8s#862: the kubelet ends sidecars once the work has ended.
