@@ -2,8 +2,6 @@
 
 #![expect(clippy::indexing_slicing, reason = "every index is that of a step: FlowSpec::read has checked them")]
 
-use std::collections::BTreeMap;
-
 use fixedbitset::FixedBitSet;
 
 use crate::child::closing::{DEPENDENCY_NOT_MET, FAILURE_HANDLED, NOT_NEEDED};
@@ -17,6 +15,8 @@ pub(crate) struct Handlers {
     of: Vec<Vec<usize>>,
     /// Of each step, all that it comes after. Empty where no step makes up for anything.
     before: Vec<FixedBitSet>,
+    /// Of each step, all that it comes after or may wait for to make up for a failure, and what these wait for.
+    awaited: Vec<FixedBitSet>,
 }
 
 /// Whether the dependencies of a step let it start.
@@ -31,8 +31,8 @@ pub(super) enum Needs {
     OtherBranch(usize),
 }
 
-/// Of each step that is left out or about to be: the failures because of which, each with the dependency that tells of it.
-pub(super) type LeftOut = Vec<BTreeMap<usize, usize>>;
+/// Of each step that is left out or about to be: the failures because of which.
+pub(super) type LeftOut = Vec<FixedBitSet>;
 
 impl Handlers {
     /// Of these steps, in an order in which each comes after its dependencies.
@@ -53,7 +53,13 @@ impl Handlers {
                 before[index] = all;
             }
         }
-        Self { of, before }
+        let awaited = awaited(&of, &before);
+        Self { of, before, awaited }
+    }
+
+    /// Nothing is left out yet, of so many steps.
+    pub(super) fn left_out(&self, steps: usize) -> LeftOut {
+        if self.before.is_empty() { Vec::new() } else { vec![FixedBitSet::with_capacity(steps); steps] }
     }
 
     /// True where a step that makes up for the failure of this one may still succeed.
@@ -61,10 +67,10 @@ impl Handlers {
         self.of[failed].iter().any(|handler| !units[*handler].state.is_terminal())
     }
 
-    /// The same for another step, which waits for that: one that this one waits for does not.
+    /// The same for another step, which waits for that: for one that waits for this one it does not.
     fn may_handle_for(&self, index: usize, failed: usize, units: &[Unit]) -> bool {
         let mut open = self.of[failed].iter().filter(|handler| !units[**handler].state.is_terminal());
-        open.any(|handler| !self.before[*handler].contains(index))
+        open.any(|handler| !self.awaited[*handler].contains(index))
     }
 
     /// True where a failure was made up for by a step that this one comes after.
@@ -90,32 +96,40 @@ impl Handlers {
 
     /// Whether a step may start that waits for the success of its dependencies.
     pub(super) fn needs(&self, index: usize, step: &Step<'_>, units: &[Unit], left_out: &mut LeftOut) -> Needs {
-        let (mut is_open, mut failures) = (false, BTreeMap::new());
+        let (mut is_open, mut failures) = (false, FixedBitSet::with_capacity(self.before.len()));
         for needed in step.dependencies.iter().copied() {
             let unit = &units[needed];
             match unit.state {
                 UnitState::Succeed => {}
                 UnitState::Failed if unit.tolerated => {}
                 UnitState::Omitted if unit.reason == NOT_NEEDED => {}
-                UnitState::Failed => drop(failures.insert(needed, needed)),
+                UnitState::Failed | UnitState::Omitted if self.before.is_empty() => return Needs::Broken(needed),
+                UnitState::Failed => failures.insert(needed),
                 UnitState::Omitted => {
                     let is_known = [DEPENDENCY_NOT_MET, FAILURE_HANDLED].contains(&unit.reason.as_str());
-                    if !is_known || left_out[needed].is_empty() {
+                    if !is_known || left_out[needed].is_clear() {
                         return Needs::Broken(needed);
                     }
-                    failures.extend(left_out[needed].keys().map(|failed| (*failed, needed)));
+                    failures.union_with(&left_out[needed]);
                 }
                 _ => is_open = true,
             }
         }
-        failures.retain(|failed, _| !self.is_after(index, *failed, units));
+        let counts = |failed: &usize| !self.is_after(index, *failed, units);
+        let failures: FixedBitSet = failures.ones().filter(counts).collect();
         let is_handled = |failed: &usize| !units[*failed].handled_by.is_empty();
-        let open = failures.keys().filter(|failed| !is_handled(failed));
-        let mut broken = open.clone().filter(|failed| !self.may_handle_for(index, **failed, units));
-        let broken = broken.next().and_then(|failed| failures.get(failed)).copied();
-        is_open |= open.count() > 0;
-        let first = failures.keys().next().copied();
-        left_out[index] = failures;
+        let mut open = failures.ones().filter(|failed| !is_handled(failed)).peekable();
+        is_open |= open.peek().is_some();
+        let broken = open.find(|failed| !self.may_handle_for(index, *failed, units));
+        let first = failures.ones().next();
+        let tells = |failed: usize| {
+            let mut all = step.dependencies.iter().copied();
+            all.find(|needed| *needed == failed || left_out[*needed].contains(failed)).unwrap_or(failed)
+        };
+        let broken = broken.map(tells);
+        if let Some(left_out) = left_out.get_mut(index) {
+            *left_out = failures;
+        }
         match (broken, first) {
             (Some(needed), _) => Needs::Broken(needed),
             _ if is_open => Needs::Open,
@@ -123,4 +137,21 @@ impl Handlers {
             (None, None) => Needs::Met,
         }
     }
+}
+
+/// Of each step, what it comes after or may wait for, directly or not. Two that would wait for each other have each other, and
+/// neither waits.
+fn awaited(of: &[Vec<usize>], before: &[FixedBitSet]) -> Vec<FixedBitSet> {
+    let mut awaited = before.to_vec();
+    for (failed, handlers) in of.iter().enumerate() {
+        for handler in handlers.iter().copied() {
+            let after = (0..before.len()).filter(|step| before[*step].contains(failed) && *step != handler);
+            after.filter(|step| !before[handler].contains(*step)).for_each(|step| awaited[step].insert(handler));
+        }
+    }
+    for through in 0..awaited.len() {
+        let more = awaited[through].clone();
+        awaited.iter_mut().filter(|all| all.contains(through)).for_each(|all| all.union_with(&more));
+    }
+    awaited
 }

@@ -2,7 +2,7 @@
 
 #![expect(clippy::indexing_slicing, reason = "every index is that of a step: FlowSpec::read has checked them")]
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use k8s_openapi::jiff::Timestamp;
@@ -117,7 +117,7 @@ impl Round<'_> {
         }
         let holds = self.spec.suspend || stopped && self.spec.failure_policy == FailurePolicyType::Pause;
         let may_start = !holds && !timed_out && plan.header.imported_generation.is_none();
-        let mut turns = Turns { may_start, ready: &ready, stopped, left_out: vec![BTreeMap::new(); units.len()] };
+        let mut turns = Turns { may_start, ready: &ready, stopped, left_out: handlers.left_out(units.len()) };
         for index in self.spec.order.iter().copied().filter(|index| *index < flows) {
             self.turn(index, units, plan, &mut turns);
         }

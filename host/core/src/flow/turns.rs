@@ -49,6 +49,10 @@ impl Round<'_> {
         let turn = match step.when {
             When::Finished => all_terminal,
             When::Failure if all_terminal && !one_failed => {
+                if matches!(needs, Needs::Open) {
+                    // Whether it is needed follows from how a failure is made up for.
+                    return units[index].set(UnitState::Waiting, "", "");
+                }
                 let (reason, message) = match needs {
                     // Nobody knows whether it would have failed.
                     Needs::Broken(needed) => (DEPENDENCY_NOT_MET, format!("step {} did not run", units[needed].name)),

@@ -269,3 +269,53 @@ fn what_makes_up_for_failures_waits_for_failure() {
         assert!(reason.iter().any(|said| said.message.contains(message)), "{reason:?}");
     }
 }
+
+/// Steps that make up for failures, each of which would wait for the other.
+#[test]
+fn two_steps_that_mend_chains_of_one_root_do_not_wait_for_each_other() {
+    let mends = || json!({"when": "failure", "handlesFailure": true});
+    let steps = [
+        step("a", &[], json!({})),
+        step("x", &["a"], json!({})),
+        step("y", &["a"], json!({})),
+        step("mx", &["a", "x"], mends()),
+        step("my", &["a", "y"], mends()),
+    ];
+    let mut stage = Stage::flow(flow(steps, json!({})));
+    stage.settle();
+    stage.fail("a");
+    assert_eq!(stage.started(), ["a", "mx", "my"]);
+    ["mx", "my"].into_iter().for_each(|step| stage.succeed(step));
+    assert_eq!(stage.state(), "Succeed");
+
+    let steps = [
+        step("a", &[], json!({})),
+        step("c", &[], json!({})),
+        step("b", &["c"], json!({})),
+        step("d", &["a"], json!({})),
+        step("h1", &["a", "b"], mends()),
+        step("h2", &["c", "d"], mends()),
+    ];
+    let mut stage = Stage::flow(flow(steps, json!({"failurePolicy": {"type": "Continue"}})));
+    stage.settle();
+    ["a", "c"].into_iter().for_each(|step| stage.fail(step));
+    ["h1", "h2"].into_iter().for_each(|step| stage.succeed(step));
+    assert_eq!(stage.state(), "Succeed");
+}
+
+#[test]
+fn a_step_for_a_failure_waits_while_it_is_open_whether_one_before_it_runs() {
+    let steps = [
+        step("a", &[], json!({})),
+        step("s", &["a"], json!({})),
+        step("h", &["a", "s"], json!({"when": "failure", "handlesFailure": true})),
+        step("e", &["s"], json!({"when": "failure"})),
+        step("after", &["e"], json!({})),
+    ];
+    let mut stage = Stage::flow(flow(steps, json!({"failurePolicy": {"type": "Continue"}})));
+    stage.settle();
+    stage.fail("a");
+    assert_eq!((stage.state_of("e"), stage.started()), (UnitState::Waiting, vec!["a", "h"]));
+    stage.fail("h");
+    assert_eq!((stage.end_of("e").as_str(), stage.started()), ("Omitted/DependencyNotMet", vec!["a", "h"]));
+}
