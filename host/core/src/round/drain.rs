@@ -47,9 +47,11 @@ const TRIED: usize = 50;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct DrainMemory {
     evicted: BTreeMap<String, Evicted>,
-    /// UID of the pod whose eviction was decided last, and of its controller where that has made it since the drain began.
+    /// UID of the pod whose eviction was decided last, and of its controller where that has made it since the node is cordoned.
     next: Option<(String, Option<String>)>,
-    /// How many pods were evicted that their controller has made since the drain began, by its UID.
+    /// Since when the node is seen cordoned.
+    since: Option<Timestamp>,
+    /// How many pods were evicted that their controller has made since then, by its UID.
     came_back: BTreeMap<String, u32>,
 }
 
@@ -261,15 +263,16 @@ impl Target<'_> {
         let now = self.round.now;
         let cordoned = planned.object.as_ref().and_then(|node| node.node.as_deref()).is_some_and(|spec| spec.cordoned);
         let mut step = DrainStep { check_at: Some(after(now, CHECK)), ..DrainStep::default() };
+        let memory = known.drain.get_or_insert_default();
         if !cordoned {
+            memory.since = None;
             return step;
         }
-        let memory = known.drain.get_or_insert_default();
         let there = self.round.store.on_node(self.name);
         memory.evicted.retain(|uid, _| there.iter().any(|pod| pod.uid == *uid));
         let mut due: Vec<(Option<Timestamp>, &Object)> = Vec::new();
         let mut left = false;
-        let began = planned.state.start;
+        let began = Some(*memory.since.get_or_insert(now));
         for pod in there.iter().filter(|pod| !memory.comes_back(pod, began)) {
             let tried = memory.evicted.get(&pod.uid);
             let fate = fate(pod, request, tried, self.round);
