@@ -166,7 +166,9 @@ fn go_on(
         let waits = waits_for(child, memory, (plan, now));
         let told = match (held(child), waits) {
             // What it waited for until it was stopped is said at its end.
-            _ if is_stopped_unstarted(child) => unit.message.clone(),
+            _ if is_stopped_unstarted(child) && unit.reason.is_empty() && !unit.message.is_empty() => {
+                unit.message.clone()
+            }
             (Some(held), _) => held,
             (None, waits) => waits.unwrap_or(&child.progress.message).to_owned(),
         };
@@ -250,6 +252,10 @@ pub fn stop(child: &Arc<ChildView>) -> Option<ChildChange> {
     match child.kind {
         _ if has_ended => None,
         // Whoever else says whether it runs would not start it, and nobody else ends what has not started.
+        // Somebody has suspended it anew after it was stopped, and would do so again.
+        ChildKind::Job if child.suspended && child.is_idle && child.deadline == Some(1) => {
+            Some(ChildChange::Delete(child.clone()))
+        }
         ChildKind::Job if !child.suspended || child.held_by.is_empty() => {
             let is_stopped = child.deadline == Some(1) && !child.suspended;
             (!is_stopped).then(|| ChildChange::Stop(child.clone()))

@@ -70,7 +70,7 @@ pub(super) fn judge_failure(
     // Of a Job whose time is over, the pods are gone that said what it waited for.
     let waited = memory.looks.get(&child.uid).map(|look| look.told.as_str());
     let held = Some(unit.message.as_str()).filter(|_| is_stopped_unstarted(child));
-    let waited = waited.or(held).filter(|_| told.is_empty()).unwrap_or_default();
+    let waited = waited.filter(|told| !told.is_empty()).or(held).filter(|_| told.is_empty()).unwrap_or_default();
     let told = [told, waited, ended.message.as_str()].into_iter().filter(|part| !part.is_empty());
     let message = told.collect::<Vec<_>>().join("; ");
     fail(unit, &Ended { message, ..ended.clone() }, rules, (plan, now), is_infra)

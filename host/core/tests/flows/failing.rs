@@ -234,6 +234,29 @@ fn the_time_of_a_step_ends_a_job_that_is_suspended_and_the_job_stays() {
     assert!(stage.unit("a").message.contains("its Job is suspended"), "{}", stage.unit("a").message);
 }
 
+/// Whoever suspends Jobs again and again is not fought.
+#[test]
+fn a_job_that_is_suspended_anew_after_it_was_stopped_is_deleted() {
+    let job = with(crate::stage::make::job(), json!({"suspend": true}));
+    let mut stage = Stage::flow(flow([step("a", &[], json!({"timeoutSeconds": 20, "jobTemplate": job}))], json!({})));
+    stage.settle();
+    stage.pass(20);
+    stage.objects.get_mut("f-a").unwrap()["spec"]["suspend"] = true.into();
+    stage.show("f-a");
+    stage.settle();
+    assert_eq!(stage.changed, [("stop", "f-a".to_owned()), ("delete", "f-a".to_owned())]);
+    assert_eq!(stage.end_of("a"), "Failed/JobDeleted");
+}
+
+#[test]
+fn the_time_of_a_node_ends_a_job_that_is_suspended() {
+    let more = json!({"suspend": true, "rollout": {"nodeTimeoutSeconds": 20}});
+    let mut stage = Stage::daemon(with(crate::stage::make::job(), more), ["n1"]);
+    stage.settle();
+    stage.pass(20);
+    assert_eq!(stage.changed.iter().map(|(word, _)| *word).collect::<Vec<_>>(), ["stop"]);
+}
+
 #[test]
 fn a_job_in_a_queue_has_its_time_once_it_is_admitted_and_says_where_it_waits() {
     let job = with(crate::stage::make::job(), json!({"suspend": true}));
