@@ -146,6 +146,12 @@ async fn the_host_has_jobs_of_flows_alone_and_none_where_the_cluster_or_itself_l
     for spec in [json!({"suspend": true}), json!({"parallelism": 2}), json!({"backoffLimit": 1})] {
         host.refused(Method::PATCH, &own, &json!({ "spec": spec }), "only ttlSecondsAfterFinished and").await?;
     }
+    admin.accepted(Method::PATCH, &own, &json!({"spec": {"suspend": true}})).await?;
+    for spec in [json!({"suspend": false}), json!({"suspend": false, "parallelism": 2}), json!({"parallelism": 0})] {
+        host.refused(Method::PATCH, &own, &json!({ "spec": spec }), "only ttlSecondsAfterFinished and").await?;
+    }
+    let ends = json!({"suspend": false, "parallelism": 0, "activeDeadlineSeconds": 1});
+    host.accepted(Method::PATCH, &own, &json!({ "spec": ends })).await?;
     let others =
         [json!({"labels": {"a": "c"}}), json!({"annotations": {"a": "c"}}), json!({"finalizers": ["e.test/f"]})];
     for metadata in others.into_iter().chain([json!({"ownerReferences": []})]) {
