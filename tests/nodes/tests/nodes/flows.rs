@@ -294,7 +294,7 @@ pub(crate) fn an_index_that_fails_is_tried_again_as_its_template_says(scene: &Sc
 /// A Job that is suspended ends with the time of its step, without a pod, and stays as evidence.
 pub(crate) fn a_suspended_step_ends_in_its_time_and_its_job_stays(scene: &Scene) -> anyhow::Result<()> {
     let job = json!({"suspend": true, "template": {"spec": {"containers": [shell("true")]}}});
-    let steps = json!([{"name": "a", "timeoutSeconds": 8, "jobTemplate": job}]);
+    let steps = json!([{"name": "a", "timeoutSeconds": 15, "jobTemplate": job}]);
     scene.apply(&flow("f", &steps, &json!({})))?;
     let flow = until_flow(scene, "f", "Failed")?;
     ensure!(text_at(&flow, "/status/steps/0/reason") == "DeadlineExceeded", "{flow:#}");
