@@ -318,6 +318,17 @@ fn pods_that_a_controller_makes_again_for_a_cordoned_node_stay_after_the_third()
 }
 
 #[test]
+fn pods_that_came_to_a_node_before_it_was_cordoned_are_all_evicted() {
+    let mut bench = bench(&["n"], &json!({"operationDelaySeconds": 600}));
+    let names = ["a", "b", "c", "d", "e", "f"];
+    for name in names {
+        pod(&mut bench, ("d", name), &json!({"metadata": {"creationTimestamp": "2026-01-01T00:05:00Z"}}));
+    }
+    run(&mut bench, 700, &mut draining(request));
+    assert_eq!((bench.word(0).as_str(), evictions(&bench).len()), ("Succeeded", names.len()));
+}
+
+#[test]
 fn the_pod_that_takes_longest_to_terminate_is_named() {
     let mut bench = bench(&["n"], &json!({}));
     bench.weather = Box::new(Budgets { terminating: ["slow"].into(), ..Budgets::default() });
