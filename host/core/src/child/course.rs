@@ -251,11 +251,11 @@ pub fn stop(child: &Arc<ChildView>) -> Option<ChildChange> {
     let has_ended = child.gone || child.terminating || child.progress.ended.is_some();
     match child.kind {
         _ if has_ended => None,
-        // Whoever else says whether it runs would not start it, and nobody else ends what has not started.
         // Somebody has suspended it anew after it was stopped, and would do so again.
         ChildKind::Job if child.suspended && child.is_idle && child.deadline == Some(1) => {
             Some(ChildChange::Delete(child.clone()))
         }
+        // Whoever else says whether it runs would not start it, and nobody else ends what has not started.
         ChildKind::Job if !child.suspended || child.held_by.is_empty() => {
             let is_stopped = child.deadline == Some(1) && !child.suspended;
             (!is_stopped).then(|| ChildChange::Stop(child.clone()))

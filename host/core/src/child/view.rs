@@ -124,12 +124,6 @@ impl ChildView {
                 *ttl != WITHHELD && number(object, "/spec/TTLSecondsAfterFinished") == Some(WITHHELD)
             }
         };
-        let held_by = match (label(QUEUE), text(object, "/spec/managedBy")) {
-            _ if kind == ChildKind::Operation => String::new(),
-            (Some(queue), _) => format!("queue {queue}"),
-            (None, Some(manager)) if manager != JOB_CONTROLLER => manager.to_owned(),
-            _ => String::new(),
-        };
         let withheld = annotation(TTL).and_then(|ttl| ttl.parse().ok()).filter(is_withheld);
         // One that is longer is nobody's.
         let owner_uid = owner.and_then(|owner| text(owner, "/uid")).map(str::to_owned);
@@ -155,7 +149,7 @@ impl ChildView {
             terminating: own("/metadata/deletionTimestamp").is_some(),
             gone: false,
             suspended: flag(object, "/spec/suspend"),
-            held_by: shown(&held_by, NAME).into(),
+            held_by: if kind == ChildKind::Job { held_by(label(QUEUE), object) } else { "".into() },
             is_idle: kind == ChildKind::Job && number(object, "/spec/parallelism") == Some(0),
             deadline: number(object, "/spec/activeDeadlineSeconds"),
             progress,
@@ -166,6 +160,13 @@ impl ChildView {
             },
         })
     }
+}
+
+/// Who else says whether a Job runs that has this queue.
+fn held_by(queue: Option<String>, job: &Value) -> Box<str> {
+    let manager = || text(job, "/spec/managedBy").filter(|manager| *manager != JOB_CONTROLLER).map(str::to_owned);
+    let held_by = queue.map(|queue| format!("queue {queue}")).or_else(manager).unwrap_or_default();
+    shown(&held_by, NAME).into()
 }
 
 /// The label with the queue of a Job.

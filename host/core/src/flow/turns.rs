@@ -49,11 +49,9 @@ impl Round<'_> {
         let turn = match step.when {
             When::Finished => all_terminal,
             When::Failure if all_terminal && !one_failed => {
-                if matches!(needs, Needs::Open) {
-                    // Whether it is needed follows from how a failure is made up for.
-                    return units[index].set(UnitState::Waiting, "", "");
-                }
                 let (reason, message) = match needs {
+                    // Whether it is needed follows from how a failure is made up for.
+                    Needs::Open => return units[index].set(UnitState::Waiting, "", ""),
                     // Nobody knows whether it would have failed.
                     Needs::Broken(needed) => (DEPENDENCY_NOT_MET, format!("step {} did not run", units[needed].name)),
                     _ => (NOT_NEEDED, "no step that it depends on failed".to_owned()),
@@ -63,17 +61,7 @@ impl Round<'_> {
             When::Failure => all_terminal,
             When::Success => {
                 let pauses = *stopped && self.spec.failure_policy == FailurePolicyType::Pause;
-                let left_out = match needs {
-                    Needs::Broken(needed) if !pauses => {
-                        Some((DEPENDENCY_NOT_MET, format!("step {} did not succeed", units[needed].name)))
-                    }
-                    Needs::OtherBranch(failed) => {
-                        let Unit { name, handled_by, .. } = &units[failed];
-                        Some((FAILURE_HANDLED, format!("step {name} failed, and step {handled_by} made up for it")))
-                    }
-                    _ => None,
-                };
-                if let Some((reason, message)) = left_out {
+                if let Some((reason, message)) = why_left_out(&needs, units, pauses) {
                     return units[index].set(UnitState::Omitted, reason, &message);
                 }
                 if *stopped && self.spec.failure_policy == FailurePolicyType::FailFast {
@@ -177,5 +165,19 @@ impl Round<'_> {
                 build_job(parent, parts(&template.job, Some((name, &template.version)), overrides))
             }
         }
+    }
+}
+
+/// Why a step that waits for success is left out. While a failure pauses the flow, one that did not succeed may still.
+fn why_left_out(needs: &Needs, units: &[Unit], pauses: bool) -> Option<(&'static str, String)> {
+    match *needs {
+        Needs::Broken(needed) if !pauses => {
+            Some((DEPENDENCY_NOT_MET, format!("step {} did not succeed", units[needed].name)))
+        }
+        Needs::OtherBranch(failed) => {
+            let Unit { name, handled_by, .. } = &units[failed];
+            Some((FAILURE_HANDLED, format!("step {name} failed, and step {handled_by} made up for it")))
+        }
+        _ => None,
     }
 }

@@ -218,10 +218,15 @@ fn timed() -> Stage {
     Stage::flow(flow(steps, json!({"timeoutSeconds": 60, "finally": [last("z", json!({}))]})))
 }
 
+/// A flow of a step of 20 s whose Job is suspended.
+fn suspended(more: Value) -> Stage {
+    let job = with(crate::stage::make::job(), json!({"suspend": true}));
+    Stage::flow(flow([step("a", &[], json!({"timeoutSeconds": 20, "jobTemplate": job}))], more))
+}
+
 #[test]
 fn the_time_of_a_step_ends_a_job_that_is_suspended_and_the_job_stays() {
-    let job = with(crate::stage::make::job(), json!({"suspend": true}));
-    let mut stage = Stage::flow(flow([step("a", &[], json!({"timeoutSeconds": 20, "jobTemplate": job}))], json!({})));
+    let mut stage = suspended(json!({}));
     stage.settle();
     stage.pass(19);
     assert_eq!((stage.state_of("a"), stage.unit("a").message.as_str()), (UnitState::Pending, "its Job is suspended"));
@@ -237,8 +242,7 @@ fn the_time_of_a_step_ends_a_job_that_is_suspended_and_the_job_stays() {
 /// Whoever suspends Jobs again and again is not fought.
 #[test]
 fn a_job_that_is_suspended_anew_after_it_was_stopped_is_deleted() {
-    let job = with(crate::stage::make::job(), json!({"suspend": true}));
-    let mut stage = Stage::flow(flow([step("a", &[], json!({"timeoutSeconds": 20, "jobTemplate": job}))], json!({})));
+    let mut stage = suspended(json!({}));
     stage.settle();
     stage.pass(20);
     stage.objects.get_mut("f-a").unwrap()["spec"]["suspend"] = true.into();
@@ -259,9 +263,7 @@ fn the_time_of_a_node_ends_a_job_that_is_suspended() {
 
 #[test]
 fn a_job_in_a_queue_has_its_time_once_it_is_admitted_and_says_where_it_waits() {
-    let job = with(crate::stage::make::job(), json!({"suspend": true}));
-    let global = json!({"globalParams": {"labels": {"kueue.x-k8s.io/queue-name": "gpus"}}});
-    let mut stage = Stage::flow(flow([step("a", &[], json!({"timeoutSeconds": 20, "jobTemplate": job}))], global));
+    let mut stage = suspended(json!({"globalParams": {"labels": {"kueue.x-k8s.io/queue-name": "gpus"}}}));
     stage.settle();
     stage.pass(500);
     let told = "its Job waits for queue gpus";
