@@ -178,21 +178,32 @@ struct Recorder {
     alive: BTreeMap<String, Version>,
     listed: HashSet<String>,
     newest: u64,
+    /// A list has come to its end: what one shows that was not seen before may have been missed.
+    has_listed: bool,
     /// The newest version before a list that is under way and is not the first one.
     listed_after: Option<u64>,
 }
 
 impl Recorder {
     fn new(plural: String, versions: Arc<Mutex<Vec<Version>>>, length: Arc<watch::Sender<usize>>) -> Self {
-        let (alive, listed) = (BTreeMap::new(), HashSet::new());
-        Self { plural, versions, gaps: Arc::default(), length, alive, listed, newest: 0, listed_after: None }
+        Self {
+            plural,
+            versions,
+            gaps: Arc::default(),
+            length,
+            alive: BTreeMap::new(),
+            listed: HashSet::new(),
+            newest: 0,
+            has_listed: false,
+            listed_after: None,
+        }
     }
 
     fn saw(&mut self, event: Event<DynamicObject>) {
         match event {
             Event::Init => {
                 self.listed.clear();
-                self.listed_after = (self.newest > 0).then_some(self.newest);
+                self.listed_after = self.has_listed.then_some(self.newest);
             }
             Event::InitApply(object) => {
                 self.listed.extend(object.metadata.uid.clone());
@@ -202,7 +213,7 @@ impl Recorder {
             Event::Delete(object) => self.note(object, true),
             Event::InitDone => {
                 self.end_unlisted();
-                self.listed_after = None;
+                (self.has_listed, self.listed_after) = (true, None);
             }
         }
     }
@@ -271,9 +282,26 @@ mod tests {
         pod
     }
 
+    fn recorder() -> Recorder {
+        Recorder::new("pods".into(), Arc::default(), Arc::new(watch::Sender::new(0)))
+    }
+
+    #[test]
+    fn a_first_list_that_is_repeated_amid_its_pages_leaves_no_gap() {
+        let mut recorder = recorder();
+        recorder.saw(Event::Init);
+        recorder.saw(Event::InitApply(pod(9, "a")));
+        recorder.saw(Event::Init);
+        for pod in [pod(9, "a"), pod(5, "b")] {
+            recorder.saw(Event::InitApply(pod));
+        }
+        recorder.saw(Event::InitDone);
+        assert_eq!(*recorder.gaps.lock(), []);
+    }
+
     #[test]
     fn a_list_that_shows_what_no_watch_did_is_a_gap_and_one_that_shows_nothing_new_is_none() {
-        let mut recorder = Recorder::new("pods".into(), Arc::default(), Arc::new(watch::Sender::new(0)));
+        let mut recorder = recorder();
         let gaps = recorder.gaps.clone();
         let list = |recorder: &mut Recorder, pods: Vec<DynamicObject>| {
             recorder.saw(Event::Init);
