@@ -55,10 +55,15 @@ mod stage {
         }
 
         pub(super) async fn ask(&self, containers: &[&str]) {
+            self.ask_as("again", containers).await;
+        }
+
+        /// Makes a request of this name.
+        pub(super) async fn ask_as(&self, name: &str, containers: &[&str]) {
             let containers: Vec<Value> = containers.iter().map(|name| json!({ "name": name })).collect();
             let spec =
                 json!({ "podName": self.name, "containers": containers, "strategy": { "failurePolicy": "Fail" } });
-            let request = DynamicObject::new("again", &kind()).data(json!({ "spec": spec }));
+            let request = DynamicObject::new(name, &kind()).data(json!({ "spec": spec }));
             self.requests.create(&PostParams::default(), &request).await.unwrap();
         }
 
@@ -137,6 +142,29 @@ async fn a_request_does_not_complete_while_kruise_restarts_nothing() {
     stage.world.release(Pause::Restart, Scope::World);
     stage.end().await;
     assert_eq!(stage.restarts().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_two_requests_for_a_pod_the_second_is_pending_until_the_first_has_ended() {
+    let stage = Stage::new().await;
+    stage.world.hold(Pause::Restart, Scope::World);
+    stage.ask_as("first", &["app"]).await;
+    // Kubernetes counts in whole seconds.
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    stage.ask_as("second", &["log"]).await;
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    stage.world.release(Pause::Restart, Scope::World);
+    let ended = |versions: &[oarlock_sim::world::Version]| {
+        versions.iter().filter(|version| version.at("/status/phase") == "Completed").count() == 2
+    };
+    stage.history.until("the end of both", SOON * 2, ended).await.unwrap();
+    let versions = stage.history.versions();
+    let when = |name: &str, phase: &str| {
+        versions.iter().position(|version| version.name == name && version.at("/status/phase") == phase).unwrap()
+    };
+    assert!(when("second", "Pending") < when("first", "Completed"), "it was seen meanwhile");
+    assert!(when("first", "Completed") < when("second", "Recreating"), "it waited");
+    assert_eq!(stage.restarts(), [("app".to_owned(), 1), ("log".to_owned(), 1)]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use k8s_openapi::jiff::Timestamp;
 use kube::api::DynamicObject;
 use kube::runtime::watcher::Event;
 use parking_lot::Mutex;
@@ -18,12 +19,20 @@ use super::watches::Watches;
 /// Label: the identity of the pod that a request is about. Kruise's webhook puts it.
 pub(crate) const POD_UID: &str = "crr.apps.kruise.io/pod-uid";
 
+/// The phases of a request.
+pub(crate) const PENDING: &str = "Pending";
+pub(crate) const RECREATING: &str = "Recreating";
+pub(crate) const SUCCEEDED: &str = "Succeeded";
+pub(crate) const FAILED: &str = "Failed";
+pub(crate) const COMPLETED: &str = "Completed";
+
 /// A request, reduced to the fields that its decider reads.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct RecreateRequest {
     pub(crate) place: Place,
     pub(crate) uid: String,
     pub(crate) version: u64,
+    pub(crate) created: Option<Timestamp>,
     pub(crate) is_terminating: bool,
     /// None until the world has accepted the request.
     pub(crate) pod_uid: Option<String>,
@@ -90,11 +99,27 @@ impl RecreateRequest {
             place: (meta.namespace.clone()?, meta.name.clone()?),
             uid: meta.uid.clone()?,
             version: version_of(meta),
+            created: meta.creation_timestamp.as_ref().map(|time| time.0),
             is_terminating: meta.deletion_timestamp.is_some(),
             pod_uid: meta.labels.as_ref().and_then(|labels| labels.get(POD_UID).cloned()),
             spec: serde_json::from_value(object.data.get("spec")?.clone()).ok()?,
             status: serde_json::from_value(status).ok()?,
         })
+    }
+
+    /// True once nothing more follows of it.
+    pub(crate) fn is_over(&self) -> bool {
+        self.is_terminating || [COMPLETED, SUCCEEDED, FAILED].contains(&self.status.phase.as_str())
+    }
+
+    /// Where it stands among the requests about its pod: the daemon works on the first one alone.
+    fn turn(&self) -> (u8, Option<Timestamp>, &Place) {
+        let weight = match self.status.phase.as_str() {
+            RECREATING => 0,
+            PENDING => 1,
+            _ => 2,
+        };
+        (weight, self.created, &self.place)
     }
 }
 
@@ -126,6 +151,15 @@ impl RecreateRequests {
         let all = self.all.lock();
         let own = all.values().filter(|request| request.place.0 == *namespace && request.spec.pod_name == *pod);
         own.map(|request| request.place.clone()).collect()
+    }
+
+    /// Whether no other request about its pod is before it.
+    pub(crate) fn has_its_turn(&self, request: &RecreateRequest) -> bool {
+        let all = self.all.lock();
+        let of_pod = |other: &&Arc<RecreateRequest>| {
+            other.place.0 == request.place.0 && other.spec.pod_name == request.spec.pod_name && other.uid != request.uid
+        };
+        !all.values().filter(of_pod).any(|other| !other.is_over() && other.turn() < request.turn())
     }
 
     fn remove(&self, request: &RecreateRequest) {
@@ -161,16 +195,24 @@ impl RequestWatch {
                 self.seen.extend(object.metadata.uid.clone());
                 let read = RecreateRequest::read(&object);
                 if let Some(request) = read.filter(|request| self.watches.looks_after(&request.place.0)) {
-                    let place = request.place.clone();
-                    requests.put(request);
-                    self.watches.queue.add(WorkKey::Request(place), Duration::ZERO);
+                    requests.put(request.clone());
+                    self.look_again(&request);
                 }
             }
             Event::Delete(object) => {
                 if let Some(request) = RecreateRequest::read(&object) {
                     requests.remove(&request);
+                    self.look_again(&request);
                 }
             }
+        }
+    }
+
+    /// It and, since their turn may have come, the others about its pod.
+    fn look_again(&self, request: &RecreateRequest) {
+        let about = (request.place.0.clone(), request.spec.pod_name.clone());
+        for place in self.watches.rounds.requests.about(&about) {
+            self.watches.queue.add(WorkKey::Request(place), Duration::ZERO);
         }
     }
 }

@@ -36,7 +36,11 @@ impl Rounds {
         let about = (place.0.clone(), request.spec.pod_name.clone());
         let pod = self.store.pod(&about);
         let fault = |container: &str| self.faults.lock().get(&(about.clone(), container.to_owned())).cloned();
-        let step = recreate(&request, pod.as_deref(), &fault, self.clock.now());
+        let step = match recreate(&request, pod.as_deref(), &fault, self.clock.now()) {
+            // The daemon works on one request of a pod at a time.
+            RecreateStep::Begin(_) if !self.requests.has_its_turn(&request) => RecreateStep::Rest,
+            step => step,
+        };
         let delay = match step {
             RecreateStep::Begin(_) => Some(RecreateDelay::Begin),
             RecreateStep::Restart(_) => Some(RecreateDelay::Stop),

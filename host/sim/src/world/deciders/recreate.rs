@@ -11,13 +11,9 @@ use serde_json::{Value, json};
 
 use crate::clock;
 use crate::world::pod_facts::PodFacts;
-use crate::world::recreate_requests::{POD_UID, RecreateContainer, RecreateRequest, RecreateState};
-
-const PENDING: &str = "Pending";
-const RECREATING: &str = "Recreating";
-const SUCCEEDED: &str = "Succeeded";
-const FAILED: &str = "Failed";
-const COMPLETED: &str = "Completed";
+use crate::world::recreate_requests::{
+    COMPLETED, FAILED, PENDING, POD_UID, RECREATING, RecreateContainer, RecreateRequest, RecreateState, SUCCEEDED,
+};
 
 /// The next step of a request.
 #[derive(Clone, Debug, PartialEq)]
@@ -41,8 +37,7 @@ pub(crate) type Fault<'a> = &'a dyn Fn(&str) -> Option<String>;
 
 /// The step that a request needs now. Of the pod, whoever bears its name.
 pub(crate) fn recreate(request: &RecreateRequest, pod: Option<&Pod>, fault: Fault<'_>, now: Timestamp) -> RecreateStep {
-    let is_over = [COMPLETED, SUCCEEDED, FAILED].contains(&request.status.phase.as_str());
-    if request.is_terminating || is_over {
+    if request.is_over() {
         return RecreateStep::Rest;
     }
     let known = &request.status.container_recreate_states;

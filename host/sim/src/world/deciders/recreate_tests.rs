@@ -44,6 +44,7 @@ fn request(containers: &[&str], phase: &str, states: &[(&str, &str)]) -> Recreat
         place: ("demo".to_owned(), "request".to_owned()),
         uid: "uid".to_owned(),
         version: 1,
+        created: None,
         is_terminating: false,
         pod_uid: Some("uid-web".to_owned()),
         spec: RecreateSpec {
