@@ -4,10 +4,12 @@
 //! The request bears a name that follows from job, target and attempt, so that it is made once however often it is proposed.
 //! May not propose it again once it was seen: somebody may have deleted it after it restarted the containers.
 
+use core::time::Duration;
+
 use eviction::{Case, MODE};
 use oarlock_sdk::{Freshness, Object, Proposal, ReadError, Report, Result, Value, get, json};
 
-use crate::{IN_PLACE, RELEASED, containers_of, not_found, text_of, wanted};
+use crate::{IN_PLACE, RELEASED, REQUESTS, containers_of, not_found, text_of, wanted};
 
 /// `apiVersion` of the request.
 pub(crate) const API: &str = "apps.kruise.io/v1alpha1";
@@ -18,6 +20,13 @@ pub(crate) const KIND: &str = "ContainerRecreateRequest";
 const REQUEST: &str = "Request";
 /// Label that OpenKruise puts on a request: the UID of the pod of that name when the request was made.
 const POD_UID: &str = "crr.apps.kruise.io/pod-uid";
+/// Label that OpenKruise puts on a request: the node of its pod, whose daemon restarts the containers.
+const NODE: &str = "crr.apps.kruise.io/node-name";
+const CREATED: &str = "/metadata/creationTimestamp";
+/// The word for targets that wait for OpenKruise.
+const AWAITED: &str = "Kruise";
+/// How long a restart may take before people are told what it waits for.
+const PATIENCE: Duration = Duration::from_secs(10);
 /// The most characters of a job's name in that of a request, which becomes the value of labels.
 const JOB_NAME: usize = 35;
 
@@ -84,8 +93,8 @@ fn judge(case: &Case<'_>, request: &Object) -> Result<Report> {
     {
         return failed(format!("Pod {name} was replaced by another of its name before OpenKruise saw the request."));
     }
-    let phase: String = request.field("/status/phase")?.unwrap_or_default();
-    let is_over = ["Succeeded", "Completed", "Failed"].contains(&phase.as_str());
+    let phase = phase_of(request)?;
+    let is_over = is_end(&phase);
     let states: Vec<Value> = request.field("/status/containerRecreateStates")?.unwrap_or_default();
     let (containers, mut unfinished) = (containers_of(request, "/spec/containers")?, Vec::new());
     let is_about_any = !containers.is_empty();
@@ -107,11 +116,58 @@ fn judge(case: &Case<'_>, request: &Object) -> Result<Report> {
     // A pod that is being deleted is gone soon, which is a better reason than that its request was given up.
     let goes = case.pod.as_ref().is_some_and(Object::is_terminating);
     if !is_over || goes && phase != "Failed" {
-        return Ok(Report::processing());
+        let left: Vec<&str> = unfinished.iter().map(|(container, ..)| container.as_str()).collect();
+        return wait(case, request, &left);
     }
     let said: String = request.field("/status/message")?.unwrap_or_default();
     let left: Vec<&str> = unfinished.iter().map(|(container, ..)| container.as_str()).collect();
     failed(format!("OpenKruise gave up on pod {name}, with {} not restarted: {said}", left.join(", ")))
+}
+
+/// Waits on, and has people told for what once that lasts.
+fn wait(case: &Case<'_>, request: &Object, left: &[&str]) -> Result<Report> {
+    let since = Duration::from_millis(case.job.now_ms().saturating_sub(case.target.started_ms()));
+    if let Some(rest) = PATIENCE.checked_sub(since).filter(|rest| !rest.is_zero()) {
+        return Ok(Report::processing().check_after(rest));
+    }
+    let name = request.name();
+    let awaited = if case.pod.as_ref().is_some_and(Object::is_terminating) {
+        format!("pod {} is being deleted", case.target.name())
+    } else if phase_of(request)? == "Recreating" {
+        match left {
+            [] => format!("ContainerRecreateRequest {name} has restarted all containers, and has not ended"),
+            _ => format!("ContainerRecreateRequest {name} restarts {}, which is not ready yet", left.join(", ")),
+        }
+    } else if let Some(earlier) = earlier(case, request)? {
+        format!("ContainerRecreateRequest {name} waits for the end of {earlier}, which is about the same pod")
+    } else {
+        let node = request.label(NODE).map(|node| format!(" of node {node}")).unwrap_or_default();
+        format!("the kruise-daemon{node} has not begun with ContainerRecreateRequest {name}; look whether it runs")
+    };
+    Ok(Report::processing().with(Proposal::new().waits_for(AWAITED, &awaited)))
+}
+
+/// The name of a request about the pod with which OpenKruise ends first: it works on one at a time, the oldest.
+fn earlier(case: &Case<'_>, own: &Object) -> Result<Option<String>> {
+    // Times of the API server are text that sorts.
+    let age = |request: &Object| Ok::<_, ReadError>((request.field::<String>(CREATED)?, request.name()));
+    let own = age(own)?;
+    for request in case.target.related(REQUESTS, Freshness::Watched)? {
+        let (age, phase) = (age(&request)?, phase_of(&request)?);
+        let is_first = age < own || age != own && phase == "Recreating";
+        if is_first && !request.is_terminating() && !is_end(&phase) {
+            return Ok(Some(request.name()));
+        }
+    }
+    Ok(None)
+}
+
+fn phase_of(request: &Object) -> Result<String> {
+    Ok(request.field("/status/phase")?.unwrap_or_default())
+}
+
+fn is_end(phase: &str) -> bool {
+    ["Succeeded", "Completed", "Failed"].contains(&phase)
 }
 
 /// Phase and message of one container.

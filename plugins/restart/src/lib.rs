@@ -12,6 +12,8 @@ use oarlock_sdk::{
     Action, Failure, Job, Object, Proposal, Registration, Relation, Report, Result, Target, Value, export, serves,
 };
 
+/// The requests of OpenKruise about a pod.
+const REQUESTS: &str = "requests";
 /// Event: what is let go, and what cannot be taken back.
 const RELEASED: &str = "RestartReleased";
 /// The value of [`MODE`] of a target whose containers restart in their pod.
@@ -24,7 +26,7 @@ pub struct Restart;
 impl Action for Restart {
     fn setup() -> Result<Registration> {
         // By the field, and not by the owner: a change wakes its own target alone.
-        let requests = Relation::objects("requests", in_place::API, in_place::KIND).by_field("/spec/podName");
+        let requests = Relation::objects(REQUESTS, in_place::API, in_place::KIND).by_field("/spec/podName");
         Ok(eviction::relations(Registration::new().relation(requests)))
     }
 

@@ -1,6 +1,8 @@
 //! Each row of the way of OpenKruise. Source: docs/operationjob.md 7.
 
-use oarlock_sdk::kit::{Sample, Visit, object, pod};
+use core::time::Duration;
+
+use oarlock_sdk::kit::{NOW, Sample, Visit, object, pod};
 use oarlock_sdk::{Mutation, Proposal, Report, Result, State};
 use restart::Restart;
 use serde_json::{Value, json};
@@ -10,6 +12,7 @@ const KIND: &str = "ContainerRecreateRequest";
 /// Of the first attempt at the first target of the kit's job.
 const NAME: &str = "job-uid-of-j-0-1";
 const LATER: &str = "2026-01-31T11:59:30Z";
+const EARLIER: &str = "2026-01-31T11:58:00Z";
 
 /// A pod of two containers.
 fn web() -> Sample {
@@ -37,6 +40,16 @@ fn gone() -> Visit {
 
 fn progress(visit: &Visit) -> Report {
     visit.progress::<Restart>().unwrap()
+}
+
+/// A target in work that says what it waits for.
+fn waits(sentence: &str) -> Report {
+    Report::processing().with(Proposal::new().waits_for("Kruise", sentence))
+}
+
+/// What a target says of a request that nobody has begun with.
+fn unbegun(node: &str) -> String {
+    format!("the kruise-daemon{node} has not begun with ContainerRecreateRequest {NAME}; look whether it runs")
 }
 
 /// The request that a proposal creates; null if it is anything else.
@@ -117,7 +130,29 @@ fn a_request_that_is_there_is_not_created_again() {
     assert_eq!(unstored.operate::<Restart>().unwrap(), Proposal::new());
     let noted = Report::processing().with(Proposal::new().extra("Request", NAME));
     assert_eq!(progress(&unstored), noted);
-    assert_eq!(progress(&visit(&waiting)), Report::processing());
+    assert_eq!(progress(&visit(&waiting)), waits(&unbegun("")));
+}
+
+#[test]
+fn what_openkruise_keeps_a_target_waiting_for_is_said_after_ten_seconds() {
+    let label = "crr.apps.kruise.io/node-name";
+    let pending = request("Pending", &[("app", "Pending")]).created(LATER).label(label, "node-1");
+    let early = visit(&pending).now_ms(NOW - 56_000);
+    assert_eq!(progress(&early), Report::processing().check_after(Duration::from_secs(6)));
+    assert_eq!(progress(&visit(&pending)), waits(&unbegun(" of node node-1")));
+    let other = |phase: &str, created: &str| {
+        request(phase, &[("app", phase)]).created(created).field(&["metadata", "name"], json!("other"))
+    };
+    let second = format!("ContainerRecreateRequest {NAME} waits for the end of other, which is about the same pod");
+    for first in [other("Pending", EARLIER), other("", EARLIER), other("Recreating", LATER)] {
+        assert_eq!(progress(&visit(&pending).object(&first)), waits(&second));
+    }
+    for no_first in [other("Completed", EARLIER), other("Pending", EARLIER).deleted(LATER)] {
+        assert_eq!(progress(&visit(&pending).object(&no_first)), waits(&unbegun(" of node node-1")));
+    }
+    let restarts = request("Recreating", &[("app", "Succeeded"), ("log", "Recreating")]);
+    let words = format!("ContainerRecreateRequest {NAME} restarts log, which is not ready yet");
+    assert_eq!(progress(&visit(&restarts)), waits(&words));
 }
 
 #[test]
@@ -136,7 +171,10 @@ fn a_request_that_somebody_deleted_is_not_made_again() {
     assert_eq!(failure(&progress(&vanished)).0, "RestartFailed");
     // The look shows that it is there after all.
     let unseen = vanished.unseen(&request("Recreating", &[("app", "Recreating")]));
-    assert_eq!(progress(&unseen), Report::processing());
+    assert_eq!(
+        progress(&unseen),
+        waits(&format!("ContainerRecreateRequest {NAME} restarts app, which is not ready yet"))
+    );
 }
 
 #[test]
@@ -148,7 +186,8 @@ fn succeeded_means_that_the_request_has_ended_and_each_container_was_restarted()
         );
     }
     let not_yet = request("Recreating", &[("app", "Succeeded"), ("log", "Succeeded")]);
-    assert_eq!(progress(&visit(&not_yet)), Report::processing());
+    let words = format!("ContainerRecreateRequest {NAME} has restarted all containers, and has not ended");
+    assert_eq!(progress(&visit(&not_yet)), waits(&words));
     let unknown = request("Completed", &[("app", "Succeeded")])
         .field(&["spec", "containers"], json!([{"name": "app"}, {"name": "log"}]));
     assert_eq!(failure(&progress(&visit(&unknown))).0, "RestartFailed");
@@ -194,7 +233,7 @@ fn a_pod_that_goes_is_not_restarted_and_waited_for() {
     assert_eq!(proposal, Proposal::new().extra("Mode", "InPlace"));
     let given_up = request("Completed", &[("app", "Recreating")]);
     let waiting = Visit::to(&going).extra("Mode", "InPlace").extra("Request", NAME).object(&given_up);
-    assert_eq!(progress(&waiting), Report::processing());
+    assert_eq!(progress(&waiting), waits("pod web is being deleted"));
 }
 
 #[test]
