@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use oarlock_api::TargetDetail;
+use oarlock_api::{TargetDetail, TargetError};
 use serde::Deserialize as _;
 use serde_json::{Value, json};
 
@@ -15,7 +15,7 @@ use crate::job::task::{StoredTask, tail};
 use crate::ops_job::spec::OpsType;
 use crate::ops_job::view::{OpsJobView, TargetCounts};
 
-/// Most failed targets that have a condition.
+/// Most targets that have a condition.
 pub(super) const SHOWN: usize = 100;
 /// Most bytes of the value of an output, and of all outputs.
 const VALUE: usize = 64 * 1024;
@@ -26,6 +26,10 @@ const MESSAGE: usize = 256;
 const COLLECTED: &str = "logs";
 /// The task by which `exportimage` exports an image.
 const EXPORTED: &str = "export";
+/// The reason of a target that was in work when its job was ended by force.
+const INTERRUPTED: &str = "Interrupted";
+/// What is said of a task that had not ended then.
+const UNFINISHED: &str = "had not ended when the job was ended: it may have been done, or in part";
 /// The reason of a target that never started, since others had failed.
 pub(super) const SKIPPED: &str = "Skipped";
 
@@ -36,9 +40,9 @@ pub struct TargetOutcome {
     pub name: String,
     /// It succeeded.
     pub succeeded: bool,
-    /// It is in work.
+    /// It was in work when its job was ended by force.
     pub in_work: bool,
-    /// Why it failed, or what holds it up, for programs; empty where nothing did.
+    /// Why it has not succeeded, for programs; empty where it has.
     pub reason: String,
     /// Why, for people.
     pub message: String,
@@ -103,7 +107,11 @@ impl StepOutcome {
     fn all(extra: &BTreeMap<String, String>) -> Vec<Self> {
         let named = StoredTask::all(extra).filter_map(|(name, task)| {
             let index = name.strip_prefix("step-")?.parse().ok()?;
-            let said = if task.output.is_empty() { task.message } else { task.output };
+            let said = match task {
+                _ if !task.state.terminal() => UNFINISHED.to_owned(),
+                StoredTask { output, message, .. } if output.is_empty() => message,
+                StoredTask { output, .. } => output,
+            };
             Some(Self { index, exit_code: task.exit_code, output: tail(said.trim(), MESSAGE) })
         });
         let mut steps: Vec<Self> = named.collect();
@@ -115,12 +123,17 @@ impl StepOutcome {
 impl TargetOutcome {
     fn of(detail: TargetDetail) -> Self {
         let (error, mut extra) = (detail.error.unwrap_or_default(), detail.extra_info.unwrap_or_default());
+        let in_work = detail.progress.as_deref() == Some("Processing");
+        let (reason, message) = match in_work {
+            true => (INTERRUPTED.to_owned(), interrupted(&error, &extra)),
+            false => (error.reason, error.message),
+        };
         Self {
             name: detail.name,
             succeeded: detail.progress.as_deref() == Some("Succeeded"),
-            in_work: detail.progress.as_deref() == Some("Processing"),
-            reason: error.reason,
-            message: cut(&error.message, MESSAGE),
+            in_work,
+            reason,
+            message: cut(&message, MESSAGE),
             steps: StepOutcome::all(&extra),
             collected: Collected::read(&extra),
             copied: ExportedTo::read(&extra),
@@ -129,8 +142,17 @@ impl TargetOutcome {
     }
 
     fn failed(&self) -> bool {
-        // One in work may say what holds it up.
         !self.succeeded && !self.in_work && !self.reason.is_empty() && self.reason != SKIPPED
+    }
+}
+
+/// What is said of a target that was in work when its job was ended by force.
+fn interrupted(error: &TargetError, extra: &BTreeMap<String, String>) -> String {
+    let unfinished = StoredTask::all(extra).find(|(_, task)| !task.state.terminal());
+    match (unfinished, error.reason.as_str()) {
+        (Some((task, _)), _) => format!("its task {task} {UNFINISHED}"),
+        (None, "") => "it was in work when the job was ended".to_owned(),
+        (None, reason) => format!("it waited when the job was ended: {reason}: {}", error.message),
     }
 }
 
@@ -225,10 +247,12 @@ fn outcomes(child: &Value, records: &[Value]) -> Vec<TargetOutcome> {
     of_status.chain(of_records).map(TargetOutcome::of).collect()
 }
 
-/// The failed targets that get a condition: name, reason and message.
-pub(super) fn failures(outcomes: &[TargetOutcome]) -> impl Iterator<Item = (&str, &str, &str)> {
-    let failed = outcomes.iter().filter(|outcome| outcome.failed()).take(SHOWN);
-    failed.map(|outcome| (outcome.name.as_str(), outcome.reason.as_str(), outcome.message.as_str()))
+/// The targets that get a condition: name, reason and message. Those that failed, then those that were in work when their
+/// job was ended by force.
+pub(super) fn explained(outcomes: &[TargetOutcome]) -> impl Iterator<Item = (&str, &str, &str)> {
+    let failed = outcomes.iter().filter(|outcome| outcome.failed());
+    let all = failed.chain(outcomes.iter().filter(|outcome| outcome.in_work)).take(SHOWN);
+    all.map(|outcome| (outcome.name.as_str(), outcome.reason.as_str(), outcome.message.as_str()))
 }
 
 /// The outputs of a type, to be added to those that there are.
@@ -417,10 +441,25 @@ mod tests {
     }
 
     #[test]
-    fn a_target_in_work_that_says_what_holds_it_up_has_not_failed() {
-        let held_up = r#"{"name":"a","progress":"Processing","error":{"reason":"EvictionBlocked","message":"m"}}"#;
-        let child = json!({"status": {"targetDetails": [serde_json::from_str::<Value>(held_up).unwrap()]}});
-        assert_eq!(failures(&Outcomes::read(&child, &[]).targets).count(), 0);
+    fn targets_that_were_in_work_when_their_job_was_ended_have_not_failed_and_say_what_may_have_been_done() {
+        let task = json!({"state": "Running", "pod": "u"}).to_string();
+        let child = json!({"status": {"totalPodCount": 3, "targetDetails": [
+            {"name": "a", "progress": "Processing", "error": {"reason": "EvictionBlocked", "message": "m"}},
+            {"name": "b", "progress": "Processing", "extraInfo": {"Task/step-0": task}},
+            {"name": "c", "progress": "Processing"},
+            {"name": "d", "progress": "Failed", "error": {"reason": "ScriptFailed", "message": "m"}}]}});
+        let read = Outcomes::read(&child, &[]);
+        let ran = format!("its task step-0 {UNFINISHED}");
+        let expected = [
+            ("d", "ScriptFailed", "m"),
+            ("a", INTERRUPTED, "it waited when the job was ended: EvictionBlocked: m"),
+            ("b", INTERRUPTED, &*ran),
+            ("c", INTERRUPTED, "it was in work when the job was ended"),
+        ];
+        assert_eq!(explained(&read.targets).collect::<Vec<_>>(), expected);
+        assert_eq!(read.targets.iter().filter(|target| target.failed()).count(), 1);
+        let nodes = value(&outputs(OpsType::Addon, &read), "nodes");
+        assert_eq!((&nodes[1]["node"], &nodes[1]["steps"][0]["output"]), (&json!("b"), &json!(UNFINISHED)));
     }
 
     #[test]

@@ -15,7 +15,7 @@ use crate::ops_job::child::child_of;
 use crate::ops_job::export::ExportedImage;
 use crate::ops_job::holders::Holders;
 use crate::ops_job::inputs::Scope;
-use crate::ops_job::outcomes::{JobFile, Outcomes, failures, outputs};
+use crate::ops_job::outcomes::{JobFile, Outcomes, explained, outputs};
 use crate::ops_job::phases::{OpsStatus, Phase, Why};
 use crate::ops_job::pod_targets::{PodFacts, WorkloadPods, resolve_pods};
 use crate::ops_job::spec::{OpsSpec, OpsType, RuleBroken};
@@ -589,7 +589,7 @@ impl<'a> Pass<'a> {
         outputs.extend(skipped_output(self.observed.job.targets.as_ref().map_or(&[], |resolved| &resolved.skipped)));
         self.status.rest.insert("outputs".to_owned(), json!(outputs));
         self.status.rest.insert("waitingFor".to_owned(), json!([]));
-        for (name, reason, message) in failures(&outcomes.targets) {
+        for (name, reason, message) in explained(&outcomes.targets) {
             self.status.say_of_target(name, reason, message, now);
         }
         let words = format!("{} of {} succeeded, {} failed", counts.succeeded, counts.total, counts.failed);
