@@ -160,6 +160,25 @@ pub async fn a_busy_node_is_awaited_and_no_pod_is_evicted(rig: &mut Rig) -> anyh
     end_well(rig, &history).await
 }
 
+/// A job that is stopped amid a script says on which node it ran: it may have been done in part. Source:
+/// rancher/system-upgrade-controller#71.
+pub async fn an_addon_that_is_stopped_amid_a_script_names_its_node(rig: &mut Rig) -> anyhow::Result<()> {
+    let (a, b) = (node(rig, "a", true).await?, node(rig, "b", true).await?);
+    let history = begin(rig, ADDON).await?;
+    let slow = template(rig, "AddonTemplate", "slow", json!({"script": "# sim: sleep 600"})).await?;
+    rig.create_ops("s", addon(&[&a, &b], &[("addon.template", &slow)], &json!({}))).await?;
+    patiently("its script runs", async || Ok(rig.world.commands_begun(&a) == 1)).await?;
+    rig.until_ops("s", "it runs", |job| job.pointer("/status/phase") == Some(&json!("Running"))).await?;
+    rig.patch_ops("s", json!({"spec": {"stop": true}})).await?;
+    let job = rig.until_ops_ended("s", "Failed", "Stopped").await?;
+    ensure!(said(&job, &a).starts_with("its task step-0 had not ended"), "{job:#}");
+    let ran = &output(&job, "nodes")[0];
+    ensure!(ran["node"] == json!(a) && ran["reason"] == "Interrupted" && ran["passed"] == false, "{ran:#}");
+    ensure!(rig.world.commands_begun(&b) == 0 && !said(&job, &b).contains("had not ended"), "{job:#}");
+    patiently("its taint is gone", async || Ok(taints(rig, &a).await?.is_empty())).await?;
+    end_well(rig, &history).await
+}
+
 /// A script that fails, one that takes too long, and a node that gets no further one of the job.
 pub async fn a_node_whose_script_fails_says_how_and_loses_its_taint(rig: &mut Rig) -> anyhow::Result<()> {
     let (a, b) = (node(rig, "a", true).await?, node(rig, "b", true).await?);

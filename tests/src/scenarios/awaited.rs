@@ -8,6 +8,7 @@ use oarlock_sim::world::{Pause, Scope};
 use serde_json::{Value, json};
 
 use super::drains::workload;
+use super::lifecycle::{restart, start};
 use super::on_nodes::{cordon, node};
 use super::{SETTLED, names, settled};
 use crate::jobs::{Told, replace};
@@ -62,4 +63,30 @@ pub async fn a_replacement_whose_set_is_scaled_down_says_that_no_pod_has_come(ri
     let job = rig.until_progress("r", "Failed").await?;
     ensure!(error(&job).contains("has made no new pod"), "{}", error(&job));
     Ok(())
+}
+
+/// Two jobs restart one pod, and nobody on its node restarts containers: the first says so, and the second names the first.
+/// Source: openkruise/kruise#1626.
+pub async fn of_two_restarts_of_one_pod_the_second_names_the_request_that_it_waits_for(
+    rig: &mut Rig,
+) -> anyhow::Result<()> {
+    rig.world.install_kruise().await?;
+    node(rig, "a", true).await?;
+    let set = workload(rig, "web", 1).await?;
+    let pods = settled(rig, &set, "web").await?;
+    rig.world.hold(Pause::Restart, Scope::World);
+    start(rig).await?;
+    rig.create_job("r", restart(&names(&pods), json!({}))).await?;
+    let first = rig.until("r", "it says what it waits for", |job| waits_for(job) == "Kruise").await?;
+    let told = first.condition_message("Reconciling");
+    ensure!(told.contains("the kruise-daemon of node ") && told.contains(" has not begun with"), "{told}");
+    rig.create_job("s", restart(&names(&pods), json!({}))).await?;
+    let second = rig.until("s", "it says what it waits for", |job| waits_for(job) == "Kruise").await?;
+    let told = second.condition_message("Reconciling");
+    ensure!(told.contains(" waits for the end of r-"), "{told}");
+    rig.world.release(Pause::Restart, Scope::World);
+    for job in ["r", "s"] {
+        rig.until_progress(job, "Succeeded").await?;
+    }
+    rig.until_nothing_is_left().await
 }
