@@ -168,7 +168,8 @@ pub async fn pods_that_may_not_go_are_named_and_cost_their_own_node_its_time(rig
     let b = bootable(rig, "b").await?;
     let there = on(rig, &a).await;
     begin(rig, REBOOT).await?;
-    create(rig, "r", reboot(&[&a, &b], &json!({"drainTimeoutSeconds": 4}), &json!({}))).await?;
+    // Longer than a busy machine takes until somebody has seen what blocks it.
+    create(rig, "r", reboot(&[&a, &b], &json!({"drainTimeoutSeconds": 30}), &json!({}))).await?;
     let stay: Vec<String> = there.iter().map(|name| format!("{}/{name}", rig.namespace)).collect();
     ensure!(stay.len() == 2, "{stay:?}");
     until_blocked(rig, "r", &a, &stay).await?;
