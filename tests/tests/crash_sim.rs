@@ -22,7 +22,7 @@ fn alone() -> MutexGuard<'static, ()> {
 #[test]
 fn jobs_of_every_kind_survive_every_trouble_at_every_write() -> anyhow::Result<()> {
     let _alone = alone();
-    let floor = if sweep::is_soak() { 2_000 } else { 300 };
+    let floor = if sweep::is_soak() { 2_000 } else { 150 };
     sweep::sweep("every trouble at every write", &points::all()?, floor, Duration::from_secs(60))?;
     let floor = if sweep::is_soak() { 500 } else { 50 };
     sweep::sweep("every trouble of jobs on nodes", &points::on_nodes()?, floor, Duration::from_secs(20))?;
@@ -42,7 +42,7 @@ fn flows_and_daemon_jobs_survive_every_trouble_at_every_write() -> anyhow::Resul
 #[test]
 fn jobs_survive_whatever_hundreds_of_seeds_have_for_them() -> anyhow::Result<()> {
     let _alone = alone();
-    sweep::schedules("schedules", schedule::ON_PODS, if sweep::is_soak() { 20_000 } else { 400 })
+    sweep::schedules("schedules", schedule::ON_PODS, if sweep::is_soak() { 20_000 } else { 200 })
 }
 
 /// The same for reboots and checks of nodes.
@@ -60,7 +60,7 @@ fn a_host_that_dies_between_writes_lags_or_misses_a_change_keeps_every_promise()
     let began = Instant::now();
     let seeds = match schedule::named_seed()? {
         Some(seed) => seed..=seed,
-        None => 1..=if sweep::is_soak() { 1_000 } else { 80 },
+        None => 1..=if sweep::is_soak() { 1_000 } else { 40 },
     };
     let (last, next) = (*seeds.end(), AtomicU64::new(*seeds.start()));
     let told = Mutex::new((BTreeMap::<&str, (usize, usize)>::new(), Vec::new()));
