@@ -32,7 +32,13 @@ impl HistoryPlace {
         if let Some(path) = text.strip_prefix("sqlite:") {
             return if path.is_empty() { Err(usage()) } else { Ok(Self::File(path.into())) };
         }
-        let url = Url::parse(text).map_err(|error| format!("{}; it is no address: {error}", usage()))?;
+        const ENCODE: &str = "in a password, write / ? # @ : and % as %2F %3F %23 %40 %3A and %25";
+        let url = Url::parse(text).map_err(|error| format!("{}; it is no address: {error}; {ENCODE}", usage()))?;
+        // What follows a password that is not encoded would be shown as the name of a database.
+        let behind = [url.path(), url.query().unwrap_or_default(), url.fragment().unwrap_or_default()];
+        if behind.iter().any(|text| text.contains('@')) {
+            return Err(format!("{}; an @ stands behind its host: {ENCODE}", usage()));
+        }
         let names_database = url.has_host() && url.path().len() > 1;
         // The driver would show those that it does not know, with their values.
         if let Some((key, _)) = url.query_pairs().find(|(key, _)| !KEYS.contains(&key.as_ref())) {
@@ -97,6 +103,10 @@ mod tests {
         }
         let hidden = HistoryPlace::read("mysql://u:hidden@h/d").unwrap_err();
         assert!(!hidden.contains("hidden"), "{hidden}");
+        for unencoded in ["ab/hidden", "/hidden", "12/hidden", "ab?hidden", "12?hidden", "1#hidden", "?a=1#hidden"] {
+            let refused = HistoryPlace::read(&format!("postgres://u:{unencoded}@db/d")).expect_err(unencoded);
+            assert!(refused.contains("%2F") && !refused.contains("hidden"), "{unencoded}: {refused}");
+        }
     }
 
     #[test]
