@@ -40,10 +40,25 @@ impl HistoryFailed {
 
 impl From<sqlx::Error> for HistoryFailed {
     fn from(error: sqlx::Error) -> Self {
-        match error.as_database_error().is_some_and(|error| is_of_values(error.code().as_deref())) {
-            true => Self::Refused(error.to_string()),
-            false => Self::Down(error.to_string()),
+        let code = error.as_database_error().and_then(|error| Some(error.code()?.into_owned()));
+        match code.as_deref() {
+            code if is_of_values(code) => Self::Refused(error.to_string()),
+            Some(code) => match to_mend(code) {
+                Some(mend) => Self::Unusable(format!("the history cannot be used: {error}; {mend}")),
+                None => Self::Down(error.to_string()),
+            },
+            None => Self::Down(error.to_string()),
         }
+    }
+}
+
+/// What an admin has to do about the codes of PostgreSQL that do not pass by themselves.
+fn to_mend(code: &str) -> Option<&'static str> {
+    match code {
+        "28P01" | "28000" => Some("give another user or password in its address"),
+        "3D000" => Some("make that database, or name another one in its address"),
+        "42501" => Some("let its user make tables: GRANT ALL ON SCHEMA public, or make it the owner of the database"),
+        _ => None,
     }
 }
 
@@ -67,5 +82,6 @@ mod tests {
         assert!(refused.iter().all(|code| is_of_values(Some(code))));
         let may_pass = ["57P01", "40001", "53300", "25006", "53100", "5", "13", "10", ""];
         assert!(may_pass.iter().all(|code| !is_of_values(Some(code))) && !is_of_values(None));
+        assert!(may_pass.iter().all(|code| to_mend(code).is_none()));
     }
 }

@@ -38,7 +38,7 @@ pub(crate) async fn migrate(pool: &AnyPool, migrations: &Migrations) -> Result<(
     };
     Err(match failed {
         MigrateError::VersionMissing(found) if found > known => HistoryFailed::Newer { found, known },
-        MigrateError::Execute(error) => HistoryFailed::Down(error.to_string()),
+        MigrateError::Execute(error) => error.into(),
         MigrateError::ExecuteMigration(error, version) if is_passing(&error) => {
             HistoryFailed::Down(format!("migration {version}: {error}"))
         }

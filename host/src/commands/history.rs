@@ -53,7 +53,8 @@ impl HistoryArgs {
         match timeout(OPENS_WITHIN, opening).await {
             Ok(Ok(Err(failed))) if !failed.may_pass() => return Err(failed.into()),
             Ok(Ok(Ok(()))) => {}
-            _ => tracing::warn!(place = %history.place(), "waiting for the history"),
+            Ok(Ok(Err(failed))) => tracing::warn!(place = %history.place(), error = %failed, "waiting for the history"),
+            _ => tracing::warn!(place = %history.place(), "waiting for the history, which does not answer"),
         }
         let days = |days: u32| (days > 0).then(|| Duration::from_secs(u64::from(days) * 24 * 3600));
         let keeping = Keeping { jobs: days(history_days), requests: days(audit_days), redacts: history_redacts };
