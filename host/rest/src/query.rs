@@ -16,6 +16,8 @@ use crate::answers::Item;
 /// What a list has unless it is asked for.
 const LIMIT: usize = 100;
 const MOST: usize = 10_000;
+/// Most characters of a part of a name.
+const PART: usize = 512;
 /// How far back a list looks unless it is told.
 const BACK: SignedDuration = SignedDuration::from_hours(720);
 /// What a list may be sorted by.
@@ -54,6 +56,14 @@ pub(crate) struct ListQuery {
     job_name: Option<String>,
     phase: Option<Phase>,
     kind: Option<OpsType>,
+}
+
+/// A part of a name that is searched for, in lower case.
+fn part(name: &str, text: &str) -> Result<String, OpsRefusal> {
+    match text.chars().count() <= PART {
+        true => Ok(text.to_ascii_lowercase()),
+        false => Err(OpsRefusal::bad(format!("{name}: at most {PART} characters"))),
+    }
 }
 
 /// The values of a query by name. What is empty is absent.
@@ -121,8 +131,8 @@ impl ListQuery {
             until,
             cluster: take("clusterId"),
             workspace: take("workspaceId"),
-            user_name: take("userName").map(|text| text.to_ascii_lowercase()),
-            job_name: take("jobName").map(|text| text.to_ascii_lowercase()),
+            user_name: take("userName").map(|text| part("userName", &text)).transpose()?,
+            job_name: take("jobName").map(|text| part("jobName", &text)).transpose()?,
             phase: take("phase").map(|word| phase(&word)).transpose()?,
             kind: take("type").map(|word| kind(&word)).transpose()?,
         })
