@@ -249,14 +249,14 @@ impl Recorder {
                 failed.message
             }),
             Work::Lost => {
+                let listed = ops.cluster().clock().now();
                 // A watch may have seen an API server that did not serve this kind for a moment.
                 let stored = ops.stored_uids().await.map_err(|failed| failed.message);
                 let closed = match stored {
                     Ok(mut uids) => {
                         uids.extend(self.0.held.lock().alive.iter().cloned());
                         let uids: Vec<&str> = uids.iter().map(String::as_str).collect();
-                        let now = ops.cluster().clock().now();
-                        history.close_lost(&uids, now, keeping.redacts).await.map_err(|failed| failed.to_string())
+                        history.close_lost(&uids, listed, keeping.redacts).await.map_err(|failed| failed.to_string())
                     }
                     Err(failed) => Err(failed),
                 };

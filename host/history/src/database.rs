@@ -60,6 +60,8 @@ struct Parts {
 enum Use {
     Read,
     Write,
+    /// To change tables, which may take long.
+    Migrate,
 }
 
 impl History {
@@ -109,18 +111,12 @@ impl History {
             HistoryPlace::File(path) => Some(take(path)?),
             HistoryPlace::Server(_) => None,
         };
-        let pool = parts.pool(Use::Write);
-        if parts.dialect == Dialect::Postgres {
-            let encoding =
-                async { Ok(sqlx::query("SHOW server_encoding").fetch_one(&pool).await?.try_get::<String, _>(0)?) };
-            let encoding = self.within(Use::Write, encoding).await?;
-            if encoding != "UTF8" {
-                let words = format!("the database has the encoding {encoding}: make one with UTF8");
-                return Err(HistoryFailed::Unusable(words));
-            }
-        }
-        let migrated = timeout(MIGRATES_WITHIN, migrate(&pool, parts.migrations)).await;
-        migrated.map_err(|_| late(MIGRATES_WITHIN))??;
+        // Its connection ends with it: one whose migration failed may have a lock.
+        let pool = pool(&parts.options, parts.dialect, Use::Migrate);
+        let made =
+            timeout(MIGRATES_WITHIN, parts.make_tables(&pool)).await.unwrap_or_else(|_| Err(late(MIGRATES_WITHIN)));
+        let _ = timeout(ANSWERS_WITHIN, pool.close()).await;
+        made?;
         let _ = parts.ready.set(lock);
         Ok(())
     }
@@ -216,21 +212,25 @@ impl History {
         .await
     }
 
-    /// Closes the rows of jobs that are not in the cluster any more and were never seen to go. `live` are the UIDs of all that are there.
-    /// One that had not ended has failed; with `redacts`, its scripts and variables are left out.
+    /// Closes the rows of jobs that are not in the cluster any more and were never seen to go. `live` are the UIDs of all that were there
+    /// when they were listed. One that had not ended has failed; with `redacts`, its scripts and variables are left out.
     ///
     /// # Errors
     /// Why that is not known to be done.
-    pub async fn close_lost(&self, live: &[&str], now: Timestamp, redacts: bool) -> Result<usize, HistoryFailed> {
+    pub async fn close_lost(&self, live: &[&str], listed: Timestamp, redacts: bool) -> Result<usize, HistoryFailed> {
         let Parts { dialect, cluster, .. } = &*self.0;
         let of_lost = |statement: &mut Statement, has_ended: bool| {
             let (own, never) = (statement.text(cluster), statement.number(NEVER));
             let ended = if has_ended { "<>" } else { "=" };
-            statement.push(&format!(" WHERE cluster_id = {own} AND deleted = {never} AND ended {ended} {never}"));
+            // However late this arrives: of a job that was made after the list nobody knows here.
+            let listed = statement.number(millis(Some(listed)));
+            statement.push(&format!(
+                " WHERE cluster_id = {own} AND deleted = {never} AND ended {ended} {never} AND created <= {listed}"
+            ));
             statement.and_none_of(*dialect, live);
         };
         let mut ended = Statement::new("UPDATE ops_job SET deleted = ");
-        let deleted = ended.number(millis(Some(now)));
+        let deleted = ended.number(millis(Some(listed)));
         ended.push(&deleted);
         of_lost(&mut ended, true);
         let mut closed = usize::try_from(self.change(&ended).await?).unwrap_or(0);
@@ -241,7 +241,7 @@ impl History {
         loop {
             let pool = self.0.pool(Use::Read);
             let rows = self.within(Use::Read, async { Ok(others.query().fetch_all(&pool).await?) }).await?;
-            let lost = rows.iter().map(|row| lost(row, now)).collect::<Result<Vec<_>, _>>()?;
+            let lost = rows.iter().map(|row| lost(row, listed)).collect::<Result<Vec<_>, _>>()?;
             if lost.is_empty() {
                 return Ok(closed);
             }
@@ -302,8 +302,29 @@ impl Parts {
     fn slot(&self, way: Use) -> &RwLock<AnyPool> {
         match way {
             Use::Read => &self.reads,
-            Use::Write => &self.writes,
+            Use::Write | Use::Migrate => &self.writes,
         }
+    }
+
+    /// Brings the tables to this version. A file is of one cluster, whatever that was called before.
+    async fn make_tables(&self, pool: &AnyPool) -> Result<(), HistoryFailed> {
+        if self.dialect == Dialect::Postgres {
+            let encoding: String = sqlx::query("SHOW server_encoding").fetch_one(pool).await?.try_get(0)?;
+            if encoding != "UTF8" {
+                let words = format!("the database has the encoding {encoding}: make one with UTF8");
+                return Err(HistoryFailed::Unusable(words));
+            }
+        }
+        migrate(pool, self.migrations).await?;
+        let has_audit = self.migrations.len() > 1;
+        let tables = ["ops_job", "audit"].into_iter().take(if has_audit { 2 } else { 1 });
+        for table in tables.filter(|_| self.dialect == Dialect::Sqlite) {
+            let mut statement = Statement::new(&format!("UPDATE {table} SET cluster_id = "));
+            let own = statement.text(&self.cluster);
+            statement.push(&format!("{own} WHERE cluster_id <> {own}"));
+            statement.query().execute(pool).await?;
+        }
+        Ok(())
     }
 
     fn pool(&self, way: Use) -> AnyPool {
@@ -334,9 +355,11 @@ fn pool(options: &AnyConnectOptions, dialect: Dialect, way: Use) -> AnyPool {
 async fn configure(connection: &mut AnyConnection, dialect: Dialect, way: Use) -> Result<(), sqlx::Error> {
     let statements = match (dialect, way) {
         (Dialect::Sqlite, _) => ["PRAGMA journal_mode = WAL", "PRAGMA synchronous = FULL"].as_slice(),
-        // What nobody waits for any more is not worked on.
-        (Dialect::Postgres, Use::Read) => &["SET statement_timeout = '5s'"],
-        (Dialect::Postgres, Use::Write) => &[],
+        // What nobody waits for any more is not worked on, and takes effect no more.
+        (Dialect::Postgres, Use::Read | Use::Write) => {
+            &["SET statement_timeout = '5s'", "SET idle_in_transaction_session_timeout = '10s'"]
+        }
+        (Dialect::Postgres, Use::Migrate) => &["SET statement_timeout = 0"],
     };
     for statement in statements {
         connection.execute(*statement).await?;
@@ -529,6 +552,34 @@ mod tests {
         let (one, other) = (begin(), begin());
         let (one, other) = tokio::join!(one.prepare(), other.prepare());
         assert!(one.is_ok() && other.is_ok(), "{one:?} {other:?}");
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_file_is_of_one_cluster_whatever_that_is_called_now() {
+        let folder = std::env::temp_dir().join(format!("oarlock-history-renamed-{}", std::process::id()));
+        let begin = |cluster| History::at(HistoryPlace::in_folder(&folder), cluster).unwrap();
+        begin("local").store(&[job()]).await.unwrap();
+        assert_eq!(begin("prod").job("j").await.unwrap().unwrap().row, job().row);
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_server_that_lets_nobody_in_says_what_is_to_be_mended() {
+        let server = Postgres::start().unwrap();
+        let url = server.url();
+        server.sql("CREATE ROLE guest LOGIN PASSWORD 'guest'; REVOKE CREATE ON SCHEMA public FROM PUBLIC").unwrap();
+        let (scheme, rest) = url.split_once("://").unwrap();
+        let (_, place) = rest.split_once('@').unwrap();
+        let words = [
+            (format!("{scheme}://guest:wrong@{place}"), "another user or password"),
+            (format!("{scheme}://guest:guest@{place}"), "GRANT ALL ON SCHEMA public"),
+            (format!("{}/nowhere", url.rsplit_once('/').map_or("", |(head, _)| head)), "make that database"),
+        ];
+        for (address, mend) in words {
+            let failed =
+                History::at(HistoryPlace::read(&address).unwrap(), "local").unwrap().prepare().await.unwrap_err();
+            assert!(!failed.may_pass() && failed.to_string().contains(mend), "{failed}");
+        }
     }
 
     #[tokio::test(flavor = "multi_thread")]

@@ -199,7 +199,7 @@ async fn a_job_that_nobody_saw_go_is_closed(history: History) {
         .store(&[job("lost", 1, &running(3)), job("over", 1, &ended("Succeeded", 2, 150)), gone.clone()])
         .await
         .unwrap();
-    history.store(&[job("lives", 1, &running(1))]).await.unwrap();
+    history.store(&[job("lives", 1, &running(1)), job("newer", 901, &running(1))]).await.unwrap();
     assert_eq!(history.close_lost(&["uid-lives"], second(900), false).await.unwrap(), 2);
     let read = async |id: &str| history.job(id).await.unwrap().unwrap();
     let lost = read("lost").await;
@@ -214,7 +214,8 @@ async fn a_job_that_nobody_saw_go_is_closed(history: History) {
         ("Succeeded", Some(second(150)), Some(second(900)))
     );
     assert_eq!((read("gone").await.row, read("lives").await.row.deleted), (gone.row, None));
-    assert_eq!(history.close_lost(&["uid-lives"], second(901), false).await.unwrap(), 0);
+    assert_eq!(read("newer").await.row.deleted, None, "it was made after the list");
+    assert_eq!(history.close_lost(&["uid-lives", "uid-newer"], second(902), false).await.unwrap(), 0);
 }
 
 async fn what_ended_long_ago_is_removed_once_it_is_gone(history: History) {
