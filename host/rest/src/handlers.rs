@@ -1,5 +1,6 @@
 //! The handlers: each reads its request, has the work done, and answers. Source: docs/opsjob-rest.md 4 to 7.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,7 +14,7 @@ use oarlock_core::ops_job::access::Access;
 use oarlock_core::ops_job::body::Body;
 use oarlock_core::ops_job::refusal::{Code, OpsRefusal};
 use oarlock_core::ops_job::spec::OpsType;
-use oarlock_history::Viewer;
+use oarlock_history::{JobRow, Viewer};
 use serde::Serialize;
 use serde_json::json;
 use tokio::time::timeout;
@@ -164,6 +165,11 @@ async fn page(parts: &Parts, caller: &Caller, uri: &Uri) -> Result<Answer, OpsRe
             user_name: caller.name.clone(),
         },
     };
+    // Whoever waits for it would see jobs that have gone meanwhile.
+    let _turn = match &parts.history {
+        Some(_) => Some(parts.turns.take(&caller.name).await?),
+        None => None,
+    };
     let jobs = parts.ops.cache().jobs();
     let sees = |job: &oarlock_core::ops_job::stored::StoredOps| {
         sees_all || types.contains(&job.summary.kind.as_str()) || job.summary.is_of(caller.id(), &caller.name)
@@ -176,7 +182,6 @@ async fn page(parts: &Parts, caller: &Caller, uri: &Uri) -> Result<Answer, OpsRe
     };
     // Its row may say that it was deleted before it is gone.
     let uids: Vec<&str> = jobs.iter().filter(|job| job.view.deleting).map(|job| job.view.uid.as_str()).collect();
-    let _turn = parts.turns.take(&caller.name).await?;
     let (count, rows, warning) = match history.page(&query.filter(seen), &uids, &window).await {
         Ok((count, rows)) => (count, rows, None),
         Err(failed) => {
@@ -184,8 +189,11 @@ async fn page(parts: &Parts, caller: &Caller, uri: &Uri) -> Result<Answer, OpsRe
             (0, Vec::new(), Some(format!("jobs that are gone are missing: {}", refusal.message)))
         }
     };
+    // One may have gone since.
+    let live_uids: HashSet<&str> = jobs.iter().map(|job| job.view.uid.as_str()).collect();
+    let (twice, rows): (Vec<JobRow>, Vec<JobRow>) = rows.into_iter().partition(|row| live_uids.contains(&*row.uid));
     let rows = rows.into_iter().map(|row| Item::of_row(row, &parts.cluster)).collect();
-    let total_count = live.len().saturating_add(count);
+    let total_count = live.len().saturating_add(count).saturating_sub(twice.len());
     let mut answer = json_of(&Page { total_count, items: query.page(live, rows, window.offset) });
     warn(&mut answer, warning);
     Ok(answer)
