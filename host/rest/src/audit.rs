@@ -32,7 +32,7 @@ impl Asked {
     /// Its row while it has no answer.
     pub(crate) fn row(&self, noted: &Noted) -> AuditRow {
         let Self { id, time, request_id, caller, address, verb } = self.clone();
-        let Noted { job, kind, body } = noted.clone();
+        let Noted { job, kind, body, .. } = noted.clone();
         // A path names what it likes.
         let job = cut(&job, MOST_NAME);
         let (user_name, user_id) = (caller.name.clone(), caller.uid.clone());
@@ -47,6 +47,8 @@ pub(crate) struct Noted {
     pub(crate) job: String,
     pub(crate) kind: String,
     pub(crate) body: String,
+    /// Its row is there, without an answer.
+    pub(crate) has_row: bool,
 }
 
 impl Noted {
@@ -71,7 +73,7 @@ impl Noted {
         let mut text = Value::Object(spec).to_string();
         let end = (0..=BODY.min(text.len())).rev().find(|end| text.is_char_boundary(*end));
         text.truncate(end.unwrap_or(0));
-        Self { job: String::new(), kind: body.asked.kind.word().to_owned(), body: text }
+        Self { kind: body.asked.kind.word().to_owned(), body: text, ..Self::default() }
     }
 }
 

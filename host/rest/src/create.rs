@@ -14,7 +14,7 @@ use oarlock_core::ops_job::summary::OpsSummary;
 use oarlock_core::ops_job::targets::Here;
 use oarlock_core::ops_job::verdict::{Facts, NewJob, OpsVerdict, RequestNeed, verdict};
 use oarlock_core::ops_job::workload::WorkloadName;
-use oarlock_history::REQUEST;
+use oarlock_history::{AuditRow, REQUEST};
 use ring::rand::{SecureRandom as _, SystemRandom};
 use serde_json::{Value, json};
 
@@ -86,11 +86,13 @@ pub(crate) struct CreateRequest<'a> {
     pub(crate) caller: &'a Caller,
     pub(crate) body: &'a Body,
     pub(crate) how: &'a How,
+    /// The row that is there before the job.
+    pub(crate) row: Option<AuditRow>,
 }
 
 impl<'a> CreateRequest<'a> {
-    /// Makes the job, if all that is asked of it holds.
-    pub(crate) async fn make(&self) -> Result<Made, OpsRefusal> {
+    /// Makes the job, if all that is asked of it holds. Says whether its row was written.
+    pub(crate) async fn make(&self, has_row: &mut bool) -> Result<Made, OpsRefusal> {
         let digest = format!("{}:{:?}:{}", self.body.digest, self.how.mode, self.how.is_rehearsal);
         let mut id = self.draw()?;
         if self.how.key.is_some() && !self.how.is_rehearsal {
@@ -106,6 +108,11 @@ impl<'a> CreateRequest<'a> {
         let (job, _claim) = self.judge(&id).await?;
         if self.how.is_rehearsal {
             return Ok(Made::Rehearsal(job));
+        }
+        // Not before: what is refused waits for no row, and leaves a small one.
+        if let Some((audit, row)) = self.parts.audit.as_ref().zip(self.row.clone()) {
+            audit.begin(row).await?;
+            *has_row = true;
         }
         for _ in 0..DRAWS {
             match self.send(&id, &job, &digest).await {

@@ -86,10 +86,8 @@ async fn make(
     let how = How::read(head.uri.query(), &head.headers)?;
     let body = Body::read(&bytes, how.mode, parts.ops.defaults())?;
     *noted = Noted::of_body(&body);
-    if let Some((audit, asked)) = parts.audit.as_ref().zip(head.extensions.get::<Asked>()) {
-        audit.begin(asked.row(noted)).await?;
-    }
-    let made = CreateRequest { parts, caller, body: &body, how: &how }.make().await?;
+    let row = head.extensions.get::<Asked>().map(|asked| asked.row(noted));
+    let made = CreateRequest { parts, caller, body: &body, how: &how, row }.make(&mut noted.has_row).await?;
     let (mut answer, ignored) = match made {
         Made::Job(id, ignored) => {
             noted.job.clone_from(&id);

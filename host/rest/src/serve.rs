@@ -342,10 +342,18 @@ async fn known(State(rest): State<Rest>, mut request: Request<Body>, next: Next)
             took_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX),
             "a request that changes OpsJobs"
         );
-        // Those who ask too often are in the log: a database is no place for floods.
-        if let Some((audit, asked)) = noting.filter(|_| response.status() != StatusCode::TOO_MANY_REQUESTS) {
-            let row = asked.row(&noted);
-            audit.end(AuditRow { status: response.status().as_u16(), code: code.to_owned(), ..row });
+        // A database is no place for floods: those who ask too often, or are refused too often, are in the log.
+        let (status, is_refused) = (response.status(), !response.status().is_success());
+        let has_place = || match status {
+            StatusCode::TOO_MANY_REQUESTS => false,
+            _ => !is_refused || parts.rates.take_refusal(&caller.name),
+        };
+        if let Some((audit, asked)) = noting.filter(|_| noted.has_row || has_place()) {
+            let mut row = asked.row(&noted);
+            if is_refused && !noted.has_row {
+                row.body.clear();
+            }
+            audit.end(AuditRow { status: status.as_u16(), code: code.to_owned(), ..row });
         }
     }
     response.into_response()

@@ -253,13 +253,25 @@ async fn jobs_that_are_gone_stay_known_in_postgresql_while_it_comes_and_goes() -
     let admin = served.token("admin").await?;
     let sleeps = json!({"name": "sleeps", "type": "preflight", "inputs": [{"name": "node", "value": "node-0"}], "image": "busybox",
         "entryPoint": "IyBzaW06IHNsZWVwIDYwCnNsZWVwIDYwMA=="});
+    // Whoever is refused again and again fills no database.
+    let nobody = served.token("nobody").await?;
+    for _ in 0..110 {
+        let answer = served.ask(Some(&nobody), Method::POST, JOBS, Some(&sleeps)).await?;
+        ensure!(answer.status == 403, "{answer:?}");
+    }
+    // Its row is there before it, and rows are written in their order.
     let id = make(&served, &admin, &sleeps).await?;
+    let rows = "SELECT count(*) BETWEEN 100 AND 105, max(length(body)) FROM audit WHERE user_name LIKE '%:nobody'";
+    let rows = server.sql(rows)?;
+    ensure!(rows == "t|0", "{rows}");
     served.until(&admin, &id, |job| job.text("/phase") == "Running").await?;
     server.kill();
     let listed = served.ask(Some(&admin), Method::GET, JOBS, None).await?;
     let warning = listed.headers.get("warning").and_then(|value| value.to_str().ok()).unwrap_or_default();
     ensure!(listed.body.to_string().contains(&id) && warning.contains("jobs that are gone are missing"), "{listed:?}");
-    let refused = served.ask(Some(&admin), Method::POST, JOBS, Some(&sleeps)).await?;
+    let mut idle = sleeps.clone();
+    idle["inputs"][0]["value"] = json!("node-1");
+    let refused = served.ask(Some(&admin), Method::POST, JOBS, Some(&idle)).await?;
     ensure!(refused.status == 503 && refused.text("/errorMessage").contains("history"), "{refused:?}");
     let path = format!("{JOBS}/{id}");
     for (method, verb) in [(Method::POST, "/stop"), (Method::DELETE, "")] {
