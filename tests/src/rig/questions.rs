@@ -42,7 +42,9 @@ impl Rig {
         .await;
         match (waited, seen) {
             (Ok(()), Some(job)) => Ok(job),
-            (waited, seen) => {
+            (waited, mut seen) => {
+                // Longer than all the rest of it.
+                seen.iter_mut().for_each(|job| job.metadata.managed_fields = None);
                 let shown = seen.map(|job| serde_json::to_string_pretty(&job)).transpose()?;
                 let shown = shown.unwrap_or_else(|| "gone".to_owned());
                 anyhow::bail!(
