@@ -16,8 +16,8 @@ use crate::python;
 use crate::workspace::{cargo_on_all, succeed};
 
 /// Test binaries that mostly wait for servers.
-const WAITING: [&str; 10] =
-    ["real", "crash_real", "processes", "conformance", "kubectl", "watching", "scenarios", "rest", "roles", "threads"];
+const WAITING: [&str; 9] =
+    ["real", "crash_real", "processes", "conformance", "kubectl", "watching", "scenarios", "rest", "roles"];
 
 /// All scenarios on a real control plane: most of them wait for it most of the time.
 const SCENARIOS: &str = "real";
