@@ -1,5 +1,6 @@
 //! OpsJobs by HTTP on real nodes: through the Service, by TLS, with the token of an account that may do it.
 
+use std::cell::RefCell;
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 
@@ -15,17 +16,40 @@ use crate::scene::Scene;
 /// A client of the API, which comes to the Service by a forwarded port.
 pub(crate) struct Client<'a> {
     scene: &'a Scene,
-    forwarded: Child,
-    /// What that says: it ends where nobody takes it.
-    _said: BufReader<ChildStdout>,
-    server: String,
+    forwarded: RefCell<Forwarded>,
     token: String,
 }
 
-impl Drop for Client<'_> {
+/// A port of this machine that leads to a pod of the Service. It ends with that pod, and where that does not listen yet.
+struct Forwarded {
+    process: Child,
+    /// What that says: it ends where nobody takes it.
+    _said: BufReader<ChildStdout>,
+    server: String,
+}
+
+impl Drop for Forwarded {
     fn drop(&mut self) {
-        let _ = self.forwarded.kill();
-        let _ = self.forwarded.wait();
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+impl Forwarded {
+    fn new(scene: &Scene) -> anyhow::Result<Self> {
+        let mut command = scene.bed.kubectl_command();
+        command.args(["--namespace", "oarlock-system", "port-forward", "service/oarlock-rest", ":443"]);
+        let mut process = command.stdout(Stdio::piped()).spawn().context("cannot run kubectl port-forward")?;
+        let mut said = BufReader::new(process.stdout.take().context("kubectl port-forward has no output")?);
+        // Such as `Forwarding from 127.0.0.1:40123 -> 8443`.
+        let port = said.by_ref().lines().map_while(Result::ok).find_map(|line| {
+            let (_, rest) = line.split_once("127.0.0.1:")?;
+            rest.split_whitespace().next().map(str::to_owned)
+        });
+        let server = port.map(|port| format!("https://localhost:{port}")).unwrap_or_default();
+        let forwarded = Self { process, _said: said, server };
+        ensure!(!forwarded.server.is_empty(), "kubectl port-forward names no port");
+        Ok(forwarded)
     }
 }
 
@@ -33,19 +57,16 @@ impl<'a> Client<'a> {
     /// As an account of the scene, with a token that kubectl makes.
     fn new(scene: &'a Scene, account: &str) -> anyhow::Result<Self> {
         let token = scene.kubectl(&["create", "token", account, "--audience", "oarlock"])?.trim().to_owned();
-        let mut command = scene.bed.kubectl_command();
-        command.args(["--namespace", "oarlock-system", "port-forward", "service/oarlock-rest", ":443"]);
-        let mut forwarded = command.stdout(Stdio::piped()).spawn().context("cannot run kubectl port-forward")?;
-        let mut said = BufReader::new(forwarded.stdout.take().context("kubectl port-forward has no output")?);
-        // Such as `Forwarding from 127.0.0.1:40123 -> 8443`.
-        let port = said.by_ref().lines().map_while(Result::ok).find_map(|line| {
-            let (_, rest) = line.split_once("127.0.0.1:")?;
-            rest.split_whitespace().next().map(str::to_owned)
-        });
-        let server = port.map(|port| format!("https://localhost:{port}")).unwrap_or_default();
-        let client = Self { scene, forwarded, _said: said, server, token };
-        ensure!(!client.server.is_empty(), "kubectl port-forward names no port");
-        Ok(client)
+        Ok(Self { scene, forwarded: RefCell::new(Forwarded::new(scene)?), token })
+    }
+
+    /// The address of the API, forwarded anew where that has ended.
+    fn server(&self) -> anyhow::Result<String> {
+        let mut forwarded = self.forwarded.borrow_mut();
+        if forwarded.process.try_wait().context("cannot ask for kubectl port-forward")?.is_some() {
+            *forwarded = Forwarded::new(self.scene)?;
+        }
+        Ok(forwarded.server.clone())
     }
 
     /// What curl has for an answer: status and body.
@@ -57,7 +78,7 @@ impl<'a> Client<'a> {
         if let Some(body) = body {
             command.args(["--data", &body.to_string()]);
         }
-        command.arg(format!("{}/api/v1/opsjobs{path}", self.server));
+        command.arg(format!("{}/api/v1/opsjobs{path}", self.server()?));
         let output = command.output().context("cannot run curl")?;
         let said = String::from_utf8_lossy(&output.stdout).into_owned();
         ensure!(output.status.success(), "curl: {}", String::from_utf8_lossy(&output.stderr));
@@ -80,7 +101,8 @@ impl<'a> Client<'a> {
         let token = bed.folder_of(&self.scene.namespace)?.join("token");
         std::fs::write(&token, &self.token).context("cannot write the token")?;
         let (authority, token) = (bed.authority().display().to_string(), token.display().to_string());
-        let to_server = ["--server", self.server.as_str(), "--ca-file", &authority, "--token-file", &token];
+        let server = self.server()?;
+        let to_server = ["--server", server.as_str(), "--ca-file", &authority, "--token-file", &token];
         bed.oarlock(&[arguments, &to_server].concat())
     }
 
