@@ -47,7 +47,7 @@ pub(crate) struct Noted {
     pub(crate) job: String,
     pub(crate) kind: String,
     pub(crate) body: String,
-    /// Its row is there, without an answer.
+    /// Its row was sent before it had an answer.
     pub(crate) has_row: bool,
 }
 

@@ -91,7 +91,7 @@ pub(crate) struct CreateRequest<'a> {
 }
 
 impl<'a> CreateRequest<'a> {
-    /// Makes the job, if all that is asked of it holds. Says whether its row was written.
+    /// Makes the job, if all that is asked of it holds. Says whether its row was sent before.
     pub(crate) async fn make(&self, has_row: &mut bool) -> Result<Made, OpsRefusal> {
         let digest = format!("{}:{:?}:{}", self.body.digest, self.how.mode, self.how.is_rehearsal);
         let mut id = self.draw()?;
@@ -111,8 +111,9 @@ impl<'a> CreateRequest<'a> {
         }
         // Not before: what is refused waits for no row, and leaves a small one.
         if let Some((audit, row)) = self.parts.audit.as_ref().zip(self.row.clone()) {
-            audit.begin(row).await?;
+            // One that comes late is there all the same.
             *has_row = true;
+            audit.begin(row).await?;
         }
         for _ in 0..DRAWS {
             match self.send(&id, &job, &digest).await {
