@@ -257,8 +257,10 @@ pub(crate) struct ListParameters {
     cluster_id: Option<String>,
     workspace_id: Option<String>,
     /// A part of the name of the user.
+    #[param(max_length = 512)]
     user_name: Option<String>,
     /// A part of the name or of the id of the job.
+    #[param(max_length = 512)]
     job_name: Option<String>,
     phase: Option<PhaseWord>,
     r#type: Option<JobType>,
