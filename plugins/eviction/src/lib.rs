@@ -40,7 +40,7 @@ const SUCCESSORS: &str = "successors";
 pub const KINDS: [&str; 4] = ["Deployment", "ReplicaSet", "StatefulSet", "DaemonSet"];
 /// How long the controller is given before its absence is suspected, and before people are told what is awaited, in
 /// milliseconds. A ReplicaSet makes the new pod at once, so the look that it would cost is spared nearly always.
-const PATIENCE: u64 = 10_000;
+pub const PATIENCE: u64 = 10_000;
 /// The word for a target whose new pod is awaited.
 const AWAITED: &str = "NewPod";
 
@@ -248,7 +248,8 @@ fn controller(job: &Job, owner: &str) -> Option<(ObjectRef, String)> {
 }
 
 /// How much of `span` milliseconds since `start` is left; `None` once they are over.
-fn remaining(job: &Job, start: u64, span: u64) -> Option<Duration> {
+#[must_use]
+pub fn remaining(job: &Job, start: u64, span: u64) -> Option<Duration> {
     let end = start.saturating_add(span);
     end.checked_sub(job.now_ms()).filter(|rest| *rest > 0).map(Duration::from_millis)
 }

@@ -4,9 +4,7 @@
 //! The request bears a name that follows from job, target and attempt, so that it is made once however often it is proposed.
 //! May not propose it again once it was seen: somebody may have deleted it after it restarted the containers.
 
-use core::time::Duration;
-
-use eviction::{Case, MODE};
+use eviction::{Case, MODE, PATIENCE, remaining};
 use oarlock_sdk::{Freshness, Object, Proposal, ReadError, Report, Result, Value, get, json};
 
 use crate::{IN_PLACE, RELEASED, REQUESTS, containers_of, not_found, text_of, wanted};
@@ -25,8 +23,6 @@ const NODE: &str = "crr.apps.kruise.io/node-name";
 const CREATED: &str = "/metadata/creationTimestamp";
 /// The word for targets that wait for OpenKruise.
 const AWAITED: &str = "Kruise";
-/// How long a restart may take before people are told what it waits for.
-const PATIENCE: Duration = Duration::from_secs(10);
 /// The most characters of a job's name in that of a request, which becomes the value of labels.
 const JOB_NAME: usize = 35;
 
@@ -115,19 +111,17 @@ fn judge(case: &Case<'_>, request: &Object) -> Result<Report> {
     }
     // A pod that is being deleted is gone soon, which is a better reason than that its request was given up.
     let goes = case.pod.as_ref().is_some_and(Object::is_terminating);
+    let left: Vec<&str> = unfinished.iter().map(|(container, ..)| container.as_str()).collect();
     if !is_over || goes && phase != "Failed" {
-        let left: Vec<&str> = unfinished.iter().map(|(container, ..)| container.as_str()).collect();
         return wait(case, request, &left);
     }
     let said: String = request.field("/status/message")?.unwrap_or_default();
-    let left: Vec<&str> = unfinished.iter().map(|(container, ..)| container.as_str()).collect();
     failed(format!("OpenKruise gave up on pod {name}, with {} not restarted: {said}", left.join(", ")))
 }
 
 /// Waits on, and has people told for what once that lasts.
 fn wait(case: &Case<'_>, request: &Object, left: &[&str]) -> Result<Report> {
-    let since = Duration::from_millis(case.job.now_ms().saturating_sub(case.target.started_ms()));
-    if let Some(rest) = PATIENCE.checked_sub(since).filter(|rest| !rest.is_zero()) {
+    if let Some(rest) = remaining(case.job, case.target.started_ms(), PATIENCE) {
         return Ok(Report::processing().check_after(rest));
     }
     let name = request.name();
