@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use http::StatusCode;
 use k8s_openapi::jiff::Timestamp;
 use oarlock_core::cluster::scripts::sha256;
 use oarlock_core::job::state::cut;
@@ -38,6 +39,15 @@ impl Asked {
         let (user_name, user_id) = (caller.name.clone(), caller.uid.clone());
         let (status, code) = (0, String::new());
         AuditRow { id, time, request_id, user_name, user_id, address, verb, job_id: job, kind, status, code, body }
+    }
+
+    /// Its row with its answer. One that was refused before leaves no body.
+    pub(crate) fn answered(&self, noted: &Noted, status: StatusCode, code: &str) -> AuditRow {
+        let mut row = self.row(noted);
+        if !status.is_success() && !noted.has_row {
+            row.body.clear();
+        }
+        AuditRow { status: status.as_u16(), code: code.to_owned(), ..row }
     }
 }
 

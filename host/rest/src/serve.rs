@@ -18,7 +18,6 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
 use oarlock_core::ops_job::refusal::{Code, OpsRefusal};
-use oarlock_history::AuditRow;
 use ring::rand::{SecureRandom as _, SystemRandom};
 use rustls::ServerConfig;
 use tokio::time::{Instant, sleep, timeout};
@@ -313,19 +312,13 @@ async fn known(State(rest): State<Rest>, mut request: Request<Body>, next: Next)
     });
     let response = match parts.rates.take(&caller.name, &method) {
         Err(refusal) => errors::answer(&refusal),
-        // What a client has begun is done and noted though it does not wait for the answer.
-        Ok(()) if is_write => match tokio::spawn(in_time(next.run(request))).await {
-            Ok(response) => response,
-            Err(error) => {
-                tracing::error!(error = %error, "a request ended by a fault of this process");
-                errors::answer(&OpsRefusal::new(Code::Internal, "a fault of the host; its log says more"))
-            }
-        },
+        Ok(()) if is_write => carried_out(request, next).await,
         Ok(()) => next.run(request).await,
     };
     if is_write {
         let noted = response.extensions().get::<Noted>().cloned().unwrap_or_default();
         let code = response.extensions().get::<Code>().map_or("", |code| code.word());
+        let status = response.status();
         tracing::info!(
             target: "oarlock::audit",
             request = id,
@@ -336,27 +329,30 @@ async fn known(State(rest): State<Rest>, mut request: Request<Body>, next: Next)
             path,
             job = noted.job,
             kind = noted.kind,
-            status = response.status().as_u16(),
+            status = status.as_u16(),
             code,
             body = noted.body,
             took_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX),
             "a request that changes OpsJobs"
         );
         // A database is no place for floods: those who ask too often, or are refused too often, are in the log.
-        let (status, is_refused) = (response.status(), !response.status().is_success());
         let has_place = || match status {
             StatusCode::TOO_MANY_REQUESTS => false,
-            _ => !is_refused || parts.rates.take_refusal(&caller.name),
+            _ => status.is_success() || parts.rates.take_refusal(&caller.name),
         };
         if let Some((audit, asked)) = noting.filter(|_| noted.has_row || has_place()) {
-            let mut row = asked.row(&noted);
-            if is_refused && !noted.has_row {
-                row.body.clear();
-            }
-            audit.end(AuditRow { status: status.as_u16(), code: code.to_owned(), ..row });
+            audit.end(asked.answered(&noted, status, code));
         }
     }
     response.into_response()
+}
+
+/// The answer to a request that changes something: that is done and noted though its client does not wait for it.
+async fn carried_out(request: Request<Body>, next: Next) -> Response<Body> {
+    tokio::spawn(in_time(next.run(request))).await.unwrap_or_else(|error| {
+        tracing::error!(error = %error, "a request ended by a fault of this process");
+        errors::answer(&OpsRefusal::new(Code::Internal, "a fault of the host; its log says more"))
+    })
 }
 
 #[cfg(test)]
