@@ -180,6 +180,7 @@ pub mod ops_job {
     pub mod plan;
     pub mod pod_targets;
     pub mod policy;
+    pub mod quota_key;
     pub mod ratio;
     pub mod refusal;
     pub mod spec;
