@@ -176,6 +176,7 @@ pub mod ops_job {
     mod nearest;
     pub mod node;
     pub mod outcomes;
+    pub mod outline;
     pub mod phases;
     pub mod plan;
     pub mod pod_targets;

@@ -1,5 +1,6 @@
 //! What whoever asks for an OpsJob must be allowed, as questions to the API server. Source: docs/opsjob-rest.md 2.
 
+use crate::ops_job::refusal::{Code, OpsRefusal};
 use crate::ops_job::spec::OpsType;
 use crate::ops_job::workload::WorkloadName;
 
@@ -72,6 +73,16 @@ impl Access {
         let script = has_own_script.then(|| Self::to_ops_jobs("create", "script"));
         let own = ["", kind.word()].map(|subresource| Self::to_ops_jobs("create", subresource));
         own.into_iter().chain(script).collect()
+    }
+
+    /// Refuses what somebody may not do to OpsJobs, and says who can give the right.
+    pub fn refused(&self) -> OpsRefusal {
+        let words = self.words();
+        let advice = match self.subresource {
+            "script" => "no role of Oarlock has that right, by which one is root on nodes",
+            _ => "a cluster admin may bind the role oarlock-ops-operator to you",
+        };
+        OpsRefusal::new(Code::Forbidden, format!("you may not {words}; {advice}"))
     }
 
     /// What it says of OpsJobs, after `you may not`.

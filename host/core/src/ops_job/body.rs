@@ -8,11 +8,10 @@ use std::collections::BTreeSet;
 use indexmap::IndexMap;
 use serde_json::{Map, Value, json};
 
-use crate::cluster::scripts::sha256;
 use crate::job::bound::shown;
-use crate::ops_job::json_tree::Tree;
+use crate::ops_job::json_tree::{NoTree, Tree};
 use crate::ops_job::nearest::nearest;
-use crate::ops_job::refusal::OpsRefusal;
+use crate::ops_job::refusal::{Code, OpsRefusal};
 use crate::ops_job::spec::{Defaults, FIELDS_OF_TYPES, OpsSpec, OpsType};
 
 /// Most bytes of a name.
@@ -21,6 +20,41 @@ const NAME: usize = 256;
 const KEYS: usize = 1_000;
 /// Most things of a body that a client is told were ignored.
 const TOLD: usize = 20;
+
+/// How much of a body is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BodyBounds {
+    /// Most bytes.
+    pub bytes: usize,
+    /// Most values: each object, list, text, number, flag and null counts.
+    pub values: usize,
+}
+
+impl BodyBounds {
+    /// Of callers with rights in the whole cluster: 5,000 inputs and 5,000 excluded nodes have place.
+    pub const CLUSTER_WIDE: Self = Self { bytes: 2 * 1024 * 1024, values: 25_000 };
+    /// Of all other callers.
+    pub const OTHERS: Self = Self { bytes: 64 * 1024, values: 2_000 };
+
+    /// Refuses a body with more than these bytes.
+    pub fn too_many_bytes(self) -> OpsRefusal {
+        self.too_large(format!("the body has more than {} bytes", self.bytes), Self::CLUSTER_WIDE.bytes)
+    }
+
+    /// Refuses a body with more than these values.
+    pub fn too_many_values(self) -> OpsRefusal {
+        self.too_large(format!("the body has more than {} values", self.values), Self::CLUSTER_WIDE.values)
+    }
+
+    fn too_large(self, words: String, most: usize) -> OpsRefusal {
+        let advice = match self {
+            Self::CLUSTER_WIDE => "split the job",
+            _ => "only callers that may create opsjobs of a type in the whole cluster may send more, up to",
+        };
+        let most = if self == Self::CLUSTER_WIDE { String::new() } else { format!(" {most}") };
+        OpsRefusal::new(Code::TooLarge, format!("{words}; {advice}{most}"))
+    }
+}
 
 /// What is done with what a body has and no job takes, as the Kubernetes API has it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -110,13 +144,32 @@ pub struct Body {
 }
 
 impl Body {
-    /// Reads a body.
+    /// Reads a body of a caller with rights in the whole cluster.
     ///
     /// # Errors
     /// The first thing that is wrong.
     pub fn read(bytes: &[u8], mode: FieldValidation, defaults: Defaults) -> Result<Self, OpsRefusal> {
-        let tree = Tree::read(bytes).map_err(|why| OpsRefusal::bad(format!("the body is no JSON: {why}")))?;
-        let digest = sha256(&tree.sorted().to_string());
+        Self::read_within(BodyBounds::CLUSTER_WIDE, bytes, mode, defaults)
+    }
+
+    /// Reads a body within these bounds.
+    ///
+    /// # Errors
+    /// The first thing that is wrong.
+    pub fn read_within(
+        bounds: BodyBounds,
+        bytes: &[u8],
+        mode: FieldValidation,
+        defaults: Defaults,
+    ) -> Result<Self, OpsRefusal> {
+        if bytes.len() > bounds.bytes {
+            return Err(bounds.too_many_bytes());
+        }
+        let tree = Tree::read(bytes, bounds.values).map_err(|failed| match failed {
+            NoTree::Malformed(why) => OpsRefusal::bad(format!("the body is no JSON: {why}")),
+            NoTree::TooManyValues => bounds.too_many_values(),
+        })?;
+        let digest = tree.digest();
         let Tree::Fields(fields) = tree else { return Err(OpsRefusal::bad("the body: an object")) };
         let mut reader = Reader { mode, ignored: Vec::new() };
         let kind = type_of(&fields)?;

@@ -135,12 +135,58 @@ fn without_strictness_what_is_not_known_is_ignored_and_told_where_that_is_asked_
 
 #[test]
 fn very_many_fields_cost_no_more_than_their_bytes() {
-    let keys: String = (0..200_000).map(|key| format!(r#", "{key}": 1"#)).collect();
+    let keys = |many: usize| -> String { (0..many).map(|key| format!(r#", "{key}": 1"#)).collect() };
     for mode in [FieldValidation::Strict, FieldValidation::Warn, FieldValidation::Ignore] {
-        assert!(read(&reboot(&keys), mode).is_err());
+        assert!(read(&reboot(&keys(20_000)), mode).is_err());
+        let many = Body::read(reboot(&keys(100_000)).as_bytes(), mode, Defaults::default());
+        assert_eq!(many.unwrap_err().code, Code::TooLarge);
     }
-    let variables = format!(r#", "env": {{"a": "b"{}}}"#, keys.replace(": 1", r#": "1""#));
+    let variables = format!(r#", "env": {{"a": "b"{}}}"#, keys(20_000).replace(": 1", r#": "1""#));
     assert!(strict(&preflight(&variables)).unwrap_err().contains("more than 1000 fields"));
+}
+
+#[test]
+fn a_body_of_a_million_numbers_is_refused_before_they_are_kept() {
+    let numbers = format!(r#"{{"a":[{}0]}}"#, "0,".repeat(1_000_000));
+    let told = Body::read(numbers.as_bytes(), FieldValidation::Ignore, Defaults::default()).unwrap_err();
+    assert_eq!(
+        (told.code, told.message.as_str()),
+        (Code::TooLarge, "the body has more than 25000 values; split the job")
+    );
+}
+
+#[test]
+fn who_has_no_right_in_the_whole_cluster_sends_less_and_is_told_who_may_send_more() {
+    let within = |body: &str| {
+        Body::read_within(BodyBounds::OTHERS, body.as_bytes(), FieldValidation::Ignore, Defaults::default())
+    };
+    let filled = |bytes: usize| format!("{}{}", reboot(""), " ".repeat(bytes - reboot("").len()));
+    assert!(within(&filled(64 * 1024)).is_ok());
+    let told = within(&filled(64 * 1024 + 1)).unwrap_err();
+    assert_eq!(told.code, Code::TooLarge);
+    assert!(
+        told.message.contains("65536 bytes")
+            && told.message.contains("in the whole cluster may send more, up to 2097152"),
+        "{}",
+        told.message
+    );
+    let values = |many: usize| reboot(&format!(r#", "excludedNodes": ["a"{}]"#, r#","a""#.repeat(many)));
+    assert!(within(&values(1_990)).is_ok());
+    let told = within(&values(1_999)).unwrap_err();
+    assert!(told.code == Code::TooLarge && told.message.contains("more than 2000 values"), "{}", told.message);
+    assert!(strict(&values(1_999)).is_ok(), "rights in the whole cluster");
+}
+
+#[test]
+fn the_largest_job_that_is_documented_has_place() {
+    let inputs: Vec<String> = (0..5_000).map(|node| format!(r#"{{"name":"node","value":"node-{node}"}}"#)).collect();
+    let excluded: Vec<String> = (0..5_000).map(|node| format!("\"other-{node}\"")).collect();
+    let body = format!(
+        r#"{{"name": "a", "type": "reboot", "inputs": [{}], "excludedNodes": [{}]}}"#,
+        inputs.join(","),
+        excluded.join(",")
+    );
+    assert_eq!(strict(&body).unwrap().asked.kind, OpsType::Reboot);
 }
 
 #[test]

@@ -3,15 +3,18 @@
 //! A map keeps one value of a key, and a binary number not the decimals that were written, and both decide here.
 
 use std::borrow::Cow;
+use std::cell::Cell;
 use std::fmt;
 
-use serde::Deserialize;
-use serde::de::{MapAccess, Visitor};
+use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, de};
 use serde_json::value::RawValue;
-use serde_json::{Map, Value, json};
+use sha2::{Digest, Sha256};
 
 /// How deep a body may be. The deepest that means something has three levels.
-const DEEPEST: usize = 16;
+pub(super) const DEEPEST: usize = 16;
+/// The mark of UTF-8 that some editors put before a text.
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 /// A value.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,59 +29,117 @@ pub(super) enum Tree {
     Fields(Vec<(String, Tree)>),
 }
 
-struct Pairs<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
+/// Why a text is no tree.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum NoTree {
+    /// It is no document, with the place in it where one is known.
+    Malformed(String),
+    /// It has more values than may be read.
+    TooManyValues,
+}
 
-impl<'de: 'a, 'a> Deserialize<'de> for Pairs<'a> {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct OfMap;
-        impl<'de> Visitor<'de> for OfMap {
-            type Value = Pairs<'de>;
+/// The values that may still be read.
+pub(super) struct Budget(Cell<usize>);
 
-            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-                formatter.write_str("an object")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-                let mut pairs = Vec::new();
-                while let Some(pair) = map.next_entry::<Key<'de>, &'de RawValue>()? {
-                    pairs.push((pair.0.0, pair.1));
-                }
-                Ok(Pairs(pairs))
-            }
-        }
-        deserializer.deserialize_map(OfMap)
+impl Budget {
+    pub(super) fn of(values: usize) -> Self {
+        Self(Cell::new(values))
     }
+
+    /// Counts a value. Returns false if it is one too many.
+    pub(super) fn take(&self) -> bool {
+        let left = self.0.get().checked_sub(1);
+        self.0.set(left.unwrap_or(0));
+        left.is_some()
+    }
+}
+
+/// A document without the byte order mark that may be before it.
+pub(super) fn without_mark(bytes: &[u8]) -> &[u8] {
+    bytes.strip_prefix(BYTE_ORDER_MARK).unwrap_or(bytes)
 }
 
 /// A key, which may have escapes.
 #[derive(Deserialize)]
-struct Key<'a>(#[serde(borrow)] Cow<'a, str>);
+pub(super) struct Key<'a>(#[serde(borrow)] pub(super) Cow<'a, str>);
 
-impl Tree {
-    /// Reads a document.
-    ///
-    /// # Errors
-    /// Why it is none, with the place in it where one is known.
-    pub(super) fn read(bytes: &[u8]) -> Result<Self, String> {
-        let raw: &RawValue = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
-        Self::of(raw, DEEPEST)
+/// Reads the parts of one list or object, each as soon as it is met: what is one too many is not kept.
+struct Parts<'b> {
+    budget: &'b Budget,
+    /// Levels that may be below.
+    below: usize,
+    failed: &'b Cell<Option<NoTree>>,
+}
+
+impl Parts<'_> {
+    fn part<E: de::Error>(&self, raw: &RawValue) -> Result<Tree, E> {
+        Tree::of(raw, self.below, self.budget).map_err(|failed| {
+            let error = E::custom("");
+            self.failed.set(Some(failed));
+            error
+        })
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for Parts<'_> {
+    type Value = Tree;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Tree, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Parts<'_> {
+    type Value = Tree;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("a list or an object")
     }
 
-    fn of(raw: &RawValue, depth: usize) -> Result<Self, String> {
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Tree, A::Error> {
+        let mut items = Vec::new();
+        while let Some(raw) = list.next_element::<&'de RawValue>()? {
+            items.push(self.part(raw)?);
+        }
+        Ok(Tree::List(items))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Tree, A::Error> {
+        let mut fields = Vec::new();
+        while let Some((key, raw)) = map.next_entry::<Key<'de>, &'de RawValue>()? {
+            fields.push((key.0.into_owned(), self.part(raw)?));
+        }
+        Ok(Tree::Fields(fields))
+    }
+}
+
+impl Tree {
+    /// Reads a document of at most so many values.
+    ///
+    /// # Errors
+    /// Why it is none.
+    pub(super) fn read(bytes: &[u8], values: usize) -> Result<Self, NoTree> {
+        let words = |error: serde_json::Error| NoTree::Malformed(error.to_string());
+        let raw: &RawValue = serde_json::from_slice(without_mark(bytes)).map_err(words)?;
+        Self::of(raw, DEEPEST, &Budget::of(values))
+    }
+
+    /// Reads a value that may have so many levels.
+    pub(super) fn of(raw: &RawValue, depth: usize, budget: &Budget) -> Result<Self, NoTree> {
         let text = raw.get();
         let Some(below) = depth.checked_sub(1) else {
-            return Err(format!("it is nested deeper than {DEEPEST} levels"));
+            return Err(NoTree::Malformed(format!("it is nested deeper than {DEEPEST} levels")));
         };
-        let words = |error: serde_json::Error| error.to_string();
+        if !budget.take() {
+            return Err(NoTree::TooManyValues);
+        }
+        let words = |error: serde_json::Error| NoTree::Malformed(error.to_string());
         Ok(match text.as_bytes().first() {
-            Some(b'{') => {
-                let Pairs(pairs) = serde_json::from_str(text).map_err(words)?;
-                let field = |(key, raw): (Cow<'_, str>, &RawValue)| Ok((key.into_owned(), Self::of(raw, below)?));
-                Self::Fields(pairs.into_iter().map(field).collect::<Result<_, String>>()?)
-            }
-            Some(b'[') => {
-                let items: Vec<&RawValue> = serde_json::from_str(text).map_err(words)?;
-                Self::List(items.into_iter().map(|raw| Self::of(raw, below)).collect::<Result<_, _>>()?)
+            Some(b'{' | b'[') => {
+                let failed = Cell::new(None);
+                let parts = Parts { budget, below, failed: &failed };
+                let read = parts.deserialize(&mut serde_json::Deserializer::from_str(text));
+                read.map_err(|error| failed.take().unwrap_or_else(|| words(error)))?
             }
             Some(b'"') => Self::Text(serde_json::from_str(text).map_err(words)?),
             Some(b't' | b'f') => Self::Flag(text == "true"),
@@ -105,22 +166,55 @@ impl Tree {
         text.parse().ok()
     }
 
-    /// The same with the keys of each object in their order, and the last of those that are repeated.
-    pub(super) fn sorted(&self) -> Value {
+    /// The SHA-256 of what it says, in hexadecimal digits: whatever the order of the keys of each object is, and by the last one of
+    /// those that are repeated.
+    ///
+    /// It is that of a document in which each number is an object with the text of it. Jobs keep it for their key, so it stays as it is.
+    pub(super) fn digest(&self) -> String {
+        let mut digest = Sha256::new();
+        self.add_to(&mut digest);
+        digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    fn add_to(&self, digest: &mut Sha256) {
         match self {
-            Self::Null => Value::Null,
-            Self::Flag(flag) => json!(flag),
-            Self::Number(text) => json!({"number": text}),
-            Self::Text(text) => json!(text),
-            Self::List(items) => items.iter().map(Self::sorted).collect(),
+            Self::Null => digest.update("null"),
+            Self::Flag(flag) => digest.update(if *flag { "true" } else { "false" }),
+            Self::Number(text) => {
+                digest.update("{\"number\":");
+                add_text(text, digest);
+                digest.update("}");
+            }
+            Self::Text(text) => add_text(text, digest),
+            Self::List(items) => {
+                digest.update("[");
+                for (index, item) in items.iter().enumerate() {
+                    digest.update(if index == 0 { "" } else { "," });
+                    item.add_to(digest);
+                }
+                digest.update("]");
+            }
             Self::Fields(fields) => {
-                let mut fields: Vec<_> = fields.iter().collect();
+                let mut fields: Vec<&(String, Self)> = fields.iter().collect();
                 fields.sort_by(|(one, _), (other, _)| one.cmp(other));
-                let fields = fields.into_iter().map(|(key, value)| (key.clone(), value.sorted()));
-                Value::Object(fields.collect::<Map<_, _>>())
+                digest.update("{");
+                for (index, same) in fields.chunk_by(|(one, _), (other, _)| one == other).enumerate() {
+                    let Some((key, last)) = same.last() else { continue };
+                    digest.update(if index == 0 { "" } else { "," });
+                    add_text(key, digest);
+                    digest.update(":");
+                    last.add_to(digest);
+                }
+                digest.update("}");
             }
         }
     }
+}
+
+/// Adds a text as JSON writes it.
+fn add_text(text: &str, digest: &mut Sha256) {
+    // A digest takes whatever is written, and a text is always written.
+    let _never_fails = serde_json::to_writer(digest, text);
 }
 
 #[cfg(test)]
@@ -129,7 +223,7 @@ mod tests {
 
     #[test]
     fn keys_that_are_repeated_and_numbers_are_kept_as_they_are_written() {
-        let read = Tree::read(br#"{"a": 1.50, "\u0061": "x", "b": [true, null, {"c": 1e3}]}"#).unwrap();
+        let read = Tree::read(br#"{"a": 1.50, "\u0061": "x", "b": [true, null, {"c": 1e3}]}"#, 100).unwrap();
         let number = |text: &str| Tree::Number(text.to_owned());
         let Tree::Fields(fields) = &read else { panic!("{read:?}") };
         assert_eq!(fields[0], ("a".to_owned(), number("1.50")));
@@ -141,11 +235,66 @@ mod tests {
 
     #[test]
     fn what_is_no_document_is_told() {
-        for text in ["", "{", "[1,]", "{} {}", "{\"a\": \"\\ud800\"}", "\u{feff}{}"] {
-            assert!(Tree::read(text.as_bytes()).is_err(), "{text}");
+        for text in ["", "{", "[1,]", "{} {}", "{\"a\": \"\\ud800\"}", "\u{feff}\u{feff}{}", "\u{feff}"] {
+            assert!(matches!(read(text), Err(NoTree::Malformed(_))), "{text}");
         }
-        assert!(Tree::read(&[b'"', 0xff, b'"']).is_err());
+        assert!(Tree::read(&[b'"', 0xff, b'"'], 100).is_err());
         let nested = format!("{}{}", "[".repeat(100), "]".repeat(100));
-        assert!(Tree::read(nested.as_bytes()).unwrap_err().contains("deeper than 16"));
+        let Err(NoTree::Malformed(why)) = read(&nested) else { panic!("{nested}") };
+        assert!(why.contains("deeper than 16"), "{why}");
+    }
+
+    fn read(text: &str) -> Result<Tree, NoTree> {
+        Tree::read(text.as_bytes(), 100)
+    }
+
+    #[test]
+    fn a_byte_order_mark_says_nothing() {
+        assert_eq!(read("\u{feff} {\"a\": 1}"), read("{\"a\": 1}"));
+    }
+
+    #[test]
+    fn each_value_counts_wherever_it_is_and_one_too_many_is_not_read() {
+        let seven = r#"{"a": [1, 2], "b": {"c": [], "d": null}}"#;
+        assert!(Tree::read(seven.as_bytes(), 7).is_ok());
+        assert_eq!(Tree::read(seven.as_bytes(), 6), Err(NoTree::TooManyValues));
+        for wide in [format!("[{}0]", "0,".repeat(1_000_000)), format!("{{{}\"a\":0}}", "\"a\":0,".repeat(300_000))] {
+            assert_eq!(Tree::read(wide.as_bytes(), 2_000), Err(NoTree::TooManyValues));
+        }
+    }
+
+    /// The digest as it was made before it was made by a walk: jobs that are stored have it.
+    fn digest_of_old(tree: &Tree) -> String {
+        fn sorted(tree: &Tree) -> serde_json::Value {
+            match tree {
+                Tree::Null => serde_json::Value::Null,
+                Tree::Flag(flag) => serde_json::json!(flag),
+                Tree::Number(text) => serde_json::json!({"number": text}),
+                Tree::Text(text) => serde_json::json!(text),
+                Tree::List(items) => items.iter().map(sorted).collect(),
+                Tree::Fields(fields) => {
+                    let mut fields: Vec<_> = fields.iter().collect();
+                    fields.sort_by(|(one, _), (other, _)| one.cmp(other));
+                    let fields = fields.into_iter().map(|(key, value)| (key.clone(), sorted(value)));
+                    serde_json::Value::Object(fields.collect())
+                }
+            }
+        }
+        crate::cluster::scripts::sha256(&sorted(tree).to_string())
+    }
+
+    #[test]
+    fn a_digest_is_the_one_that_stored_jobs_have() {
+        for text in [
+            "null",
+            "[]",
+            "{}",
+            "[1, 2.50, -0, 1e3, true, false, null, \"\"]",
+            r#"{"b": 1, "a": {"d": [], "c": [[], {}]}, "b": "x", "": 0, "b": null}"#,
+            r#"{"\u0000\u001f\"\\/\n\u00e4\ud83d\ude00": "\u0000\u001f\"\\/\n\t\u007f\u2028\u00e4\ud83d\ude00"}"#,
+        ] {
+            let tree = read(text).unwrap();
+            assert_eq!(tree.digest(), digest_of_old(&tree), "{text}");
+        }
     }
 }

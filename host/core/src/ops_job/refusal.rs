@@ -25,6 +25,8 @@ pub enum Code {
     Conflict,
     /// The body, or what it would become, is too large.
     TooLarge,
+    /// The body is in a form that is not read here.
+    UnreadForm,
     /// Too many requests.
     TooMany,
     /// A fault of the host.
@@ -37,7 +39,7 @@ pub enum Code {
 
 impl Code {
     /// All of them.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::BadRequest,
         Self::MethodNotAllowed,
         Self::Unauthenticated,
@@ -49,6 +51,7 @@ impl Code {
         Self::Busy,
         Self::Conflict,
         Self::TooLarge,
+        Self::UnreadForm,
         Self::TooMany,
         Self::Internal,
         Self::Unreachable,
@@ -65,6 +68,7 @@ impl Code {
             Self::MethodNotAllowed => 405,
             Self::Busy | Self::Conflict => 409,
             Self::TooLarge => 413,
+            Self::UnreadForm => 415,
             Self::TooMany => 429,
             Self::Internal => 500,
             Self::NotServed => 501,
@@ -76,7 +80,7 @@ impl Code {
     pub const fn word(self) -> &'static str {
         match self {
             Self::Internal | Self::Unreachable => "Primus.00001",
-            Self::BadRequest | Self::MethodNotAllowed => "Primus.00002",
+            Self::BadRequest | Self::MethodNotAllowed | Self::UnreadForm => "Primus.00002",
             Self::Forbidden => "Primus.00003",
             Self::NotFound => "Primus.00005",
             Self::TooLarge => "Primus.00006",

@@ -326,12 +326,7 @@ impl Judge<'_> {
 }
 
 fn forbidden<T>(denied: &Access) -> Result<T, Held> {
-    let words = denied.words();
-    let advice = match denied.subresource {
-        "script" => "no role of Oarlock has that right, by which one is root on nodes",
-        _ => "a cluster admin may bind the role oarlock-ops-operator to you",
-    };
-    refused(Code::Forbidden, format!("you may not {words}; {advice}"))
+    Err(denied.refused().into())
 }
 
 /// The same for what is not there and for what the caller may not read.
