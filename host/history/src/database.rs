@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use k8s_openapi::jiff::Timestamp;
 use oarlock_core::ops_job::phases::{OpsStatus, Phase, Why};
-use parking_lot::RwLock;
 use serde_json::Value;
-use sqlx::any::{AnyConnectOptions, AnyPoolOptions, AnyRow};
-use sqlx::{AnyConnection, AnyPool, ConnectOptions as _, Executor as _, Row as _};
+use sqlx::any::{Any, AnyConnectOptions, AnyPoolOptions, AnyRow};
+use sqlx::pool::PoolConnection;
+use sqlx::{AnyConnection, AnyPool, ConnectOptions as _, Connection as _, Executor as _, Row as _};
 use tokio::sync::Mutex;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::audit::AuditRow;
 use crate::failed::HistoryFailed;
@@ -26,8 +26,11 @@ use crate::schema::{Migrations, POSTGRES, SQLITE, migrate, take};
 const ANSWERS_WITHIN: Duration = Duration::from_secs(5);
 /// Longest time for the migrations, which may rewrite a table.
 const MIGRATES_WITHIN: Duration = Duration::from_secs(600);
-/// Questions at once.
-const READERS: u32 = 4;
+/// Lists, and reads of one job, at once. Lists may count many rows, so reads of one job have connections of their own.
+const LISTS: u32 = 3;
+const JOBS: u32 = 2;
+/// A connection that was idle for longer is tried before it is used: its server may be another one by now.
+const TRIED_AFTER: Duration = Duration::from_secs(1);
 /// Rows that are removed at once where there may be very many.
 const BATCH: i64 = 500;
 /// Rows that are read whole at once: each may have a megabyte.
@@ -46,9 +49,10 @@ struct Parts {
     cluster: String,
     migrations: &'static Migrations,
     options: AnyConnectOptions,
-    reads: RwLock<AnyPool>,
+    lists: AnyPool,
+    jobs: AnyPool,
     /// One at a time: a file has one writer.
-    writes: RwLock<AnyPool>,
+    writes: AnyPool,
     /// Set once the tables are there; of a file, with its lock.
     ready: OnceLock<Option<File>>,
     /// Held by whoever opens it.
@@ -58,7 +62,10 @@ struct Parts {
 /// What a connection is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Use {
-    Read,
+    /// To read one job.
+    Job,
+    /// To read many.
+    List,
     Write,
     /// To change tables, which may take long.
     Migrate,
@@ -81,9 +88,9 @@ impl History {
             Dialect::Sqlite => SQLITE,
             Dialect::Postgres => POSTGRES,
         };
-        let [reads, writes] = [Use::Read, Use::Write].map(|way| RwLock::new(pool(&options, dialect, way)));
+        let [jobs, lists, writes] = [Use::Job, Use::List, Use::Write].map(|way| pool(&options, dialect, way));
         let (cluster, ready, opens) = (cluster.to_owned(), OnceLock::new(), Mutex::new(()));
-        Ok(Self(Arc::new(Parts { place, dialect, cluster, migrations, options, reads, writes, ready, opens })))
+        Ok(Self(Arc::new(Parts { place, dialect, cluster, migrations, options, lists, jobs, writes, ready, opens })))
     }
 
     /// Where it is, without its password.
@@ -121,19 +128,11 @@ impl History {
         Ok(())
     }
 
-    /// The answer, unless it takes too long. After a failure other connections are made: the old ones may lead nowhere, or be in a
-    /// transaction whose COMMIT was refused, of which what comes later would be a part that nobody commits.
-    async fn within<T>(
-        &self,
-        way: Use,
-        work: impl Future<Output = Result<T, HistoryFailed>>,
-    ) -> Result<T, HistoryFailed> {
-        let answer = timeout(ANSWERS_WITHIN, work).await.unwrap_or_else(|_| Err(late(ANSWERS_WITHIN)));
-        if answer.is_err() {
-            let Parts { options, dialect, .. } = &*self.0;
-            *self.0.slot(way).write() = pool(options, *dialect, way);
-        }
-        answer
+    /// Takes a connection.
+    async fn connect(&self, way: Use) -> Result<Connected, HistoryFailed> {
+        let until = Instant::now() + ANSWERS_WITHIN;
+        let taken = timeout_at(until, self.0.pool(way).acquire()).await;
+        Ok(Connected { connection: taken.map_err(|_| late(ANSWERS_WITHIN))??, until })
     }
 
     /// Stores jobs as they are now. A row changes to a higher revision alone, and once its job has ended nothing of it changes but the
@@ -143,14 +142,17 @@ impl History {
     /// Why it is not known to be stored.
     pub async fn store(&self, jobs: &[JobSnapshot]) -> Result<(), HistoryFailed> {
         self.prepare().await?;
-        self.within(Use::Write, async {
-            let mut transaction = self.0.pool(Use::Write).begin().await?;
+        let mut connected = self.connect(Use::Write).await?;
+        let (until, connection) = connected.parts();
+        let stored = answered(until, async {
+            let mut transaction = connection.begin().await?;
             for job in jobs {
                 store(&mut transaction, &self.0.cluster, job).await?;
             }
             Ok(transaction.commit().await?)
-        })
-        .await
+        });
+        let stored = stored.await;
+        connected.is_over(stored)
     }
 
     /// The newest job of this name.
@@ -163,10 +165,10 @@ impl History {
         statement
             .push(&format!(" WHERE cluster_id = {cluster} AND job_id = {id} ORDER BY created DESC, uid DESC LIMIT 1"));
         self.prepare().await?;
-        let row = self
-            .within(Use::Read, async { Ok(statement.query().fetch_optional(&self.0.pool(Use::Read)).await?) })
-            .await?;
-        row.as_ref().map(gone_job).transpose()
+        let mut connected = self.connect(Use::Job).await?;
+        let (until, connection) = connected.parts();
+        let row = answered(until, async { Ok(statement.query().fetch_optional(connection).await?) }).await;
+        connected.is_over(row)?.as_ref().map(gone_job).transpose()
     }
 
     /// How many jobs that were deleted a filter takes, and a window of these. Those with a UID of `live` do not count: they are not gone yet,
@@ -195,11 +197,11 @@ impl History {
         rows.push(&format!(" ORDER BY {} LIMIT {limit} OFFSET {offset}", by.join(", ")));
 
         self.prepare().await?;
-        self.within(Use::Read, async {
-            let mut transaction = self.0.pool(Use::Read).begin().await?;
-            if let Some(begin) = dialect.one_state() {
-                transaction.execute(begin).await?;
-            }
+        let mut connected = self.connect(Use::List).await?;
+        let (until, connection) = connected.parts();
+        let found = answered(until, async {
+            // Both questions are about one state of the tables.
+            let mut transaction = connection.begin_with(dialect.one_state()).await?;
             let count: i64 = all.query().fetch_one(&mut *transaction).await?.try_get("total")?;
             let found = match window.limit {
                 0 => Vec::new(),
@@ -208,8 +210,9 @@ impl History {
             transaction.commit().await?;
             let found = found.iter().map(job_row).collect::<Result<Vec<_>, _>>()?;
             Ok((usize::try_from(count).unwrap_or(0), found))
-        })
-        .await
+        });
+        let found = found.await;
+        connected.is_over(found)
     }
 
     /// Closes the rows of jobs that are not in the cluster any more and were never seen to go. `live` are the UIDs of all that were there
@@ -239,8 +242,10 @@ impl History {
         of_lost(&mut others, false);
         others.push(&format!(" LIMIT {LOST}"));
         loop {
-            let pool = self.0.pool(Use::Read);
-            let rows = self.within(Use::Read, async { Ok(others.query().fetch_all(&pool).await?) }).await?;
+            let mut connected = self.connect(Use::List).await?;
+            let (until, connection) = connected.parts();
+            let rows = answered(until, async { Ok(others.query().fetch_all(connection).await?) }).await;
+            let rows = connected.is_over(rows)?;
             let lost = rows.iter().map(|row| lost(row, listed)).collect::<Result<Vec<_>, _>>()?;
             if lost.is_empty() {
                 return Ok(closed);
@@ -269,14 +274,17 @@ impl History {
     /// Why they are not known to be stored.
     pub async fn note(&self, rows: &[AuditRow]) -> Result<(), HistoryFailed> {
         self.prepare().await?;
-        self.within(Use::Write, async {
-            let mut transaction = self.0.pool(Use::Write).begin().await?;
+        let mut connected = self.connect(Use::Write).await?;
+        let (until, connection) = connected.parts();
+        let noted = answered(until, async {
+            let mut transaction = connection.begin().await?;
             for row in rows {
                 audited(&self.0.cluster, row).query().execute(&mut *transaction).await?;
             }
             Ok(transaction.commit().await?)
-        })
-        .await
+        });
+        let noted = noted.await;
+        connected.is_over(noted)
     }
 
     /// Removes requests from before this time, at most a few hundred. Yields how many.
@@ -292,16 +300,48 @@ impl History {
 
     async fn change(&self, statement: &Statement) -> Result<u64, HistoryFailed> {
         self.prepare().await?;
-        let pool = self.0.pool(Use::Write);
-        let changed = async { Ok(statement.query().execute(&pool).await?.rows_affected()) };
-        self.within(Use::Write, changed).await
+        let mut connected = self.connect(Use::Write).await?;
+        let (until, connection) = connected.parts();
+        let changed = answered(until, async { Ok(statement.query().execute(connection).await?.rows_affected()) }).await;
+        connected.is_over(changed)
     }
 }
 
+/// A connection that somebody asks, and until when there has to be an answer.
+struct Connected {
+    connection: PoolConnection<Any>,
+    until: Instant,
+}
+
+impl Connected {
+    fn parts(&mut self) -> (Instant, &mut AnyConnection) {
+        (self.until, &mut self.connection)
+    }
+
+    /// Gives the connection back, or closes it after a failure: it may lead nowhere, or be in a transaction whose COMMIT was refused, of
+    /// which what comes later would be a part that nobody commits. Until it is closed it counts, so a server that is slow gets no more
+    /// connections than one that is not.
+    fn is_over<T>(mut self, answer: Result<T, HistoryFailed>) -> Result<T, HistoryFailed> {
+        if answer.is_err() {
+            self.connection.close_on_drop();
+        }
+        answer
+    }
+}
+
+/// The answer, unless it takes too long.
+async fn answered<T>(
+    until: Instant,
+    answer: impl Future<Output = Result<T, HistoryFailed>>,
+) -> Result<T, HistoryFailed> {
+    timeout_at(until, answer).await.unwrap_or_else(|_| Err(late(ANSWERS_WITHIN)))
+}
+
 impl Parts {
-    fn slot(&self, way: Use) -> &RwLock<AnyPool> {
+    fn pool(&self, way: Use) -> &AnyPool {
         match way {
-            Use::Read => &self.reads,
+            Use::Job => &self.jobs,
+            Use::List => &self.lists,
             Use::Write | Use::Migrate => &self.writes,
         }
     }
@@ -326,10 +366,6 @@ impl Parts {
         }
         Ok(())
     }
-
-    fn pool(&self, way: Use) -> AnyPool {
-        self.slot(way).read().clone()
-    }
 }
 
 /// Everything of jobs; which of them is still to be said.
@@ -345,8 +381,20 @@ fn late(limit: Duration) -> HistoryFailed {
 
 /// Connections that are made when they are needed.
 fn pool(options: &AnyConnectOptions, dialect: Dialect, way: Use) -> AnyPool {
-    let most = if way == Use::Read { READERS } else { 1 };
+    let most = match way {
+        Use::List => LISTS,
+        Use::Job => JOBS,
+        Use::Write | Use::Migrate => 1,
+    };
     let pool = AnyPoolOptions::new().max_connections(most).acquire_timeout(ANSWERS_WITHIN);
+    let pool = pool.test_before_acquire(false).before_acquire(|connection, known| {
+        Box::pin(async move {
+            if known.idle_for > TRIED_AFTER {
+                connection.ping().await?;
+            }
+            Ok(true)
+        })
+    });
     pool.after_connect(move |connection, _| Box::pin(configure(connection, dialect, way)))
         .connect_lazy_with(options.clone())
 }
@@ -356,7 +404,7 @@ async fn configure(connection: &mut AnyConnection, dialect: Dialect, way: Use) -
     let statements = match (dialect, way) {
         (Dialect::Sqlite, _) => ["PRAGMA journal_mode = WAL", "PRAGMA synchronous = FULL"].as_slice(),
         // What nobody waits for any more is not worked on, and takes effect no more.
-        (Dialect::Postgres, Use::Read | Use::Write) => {
+        (Dialect::Postgres, Use::Job | Use::List | Use::Write) => {
             &["SET statement_timeout = '5s'", "SET idle_in_transaction_session_timeout = '10s'"]
         }
         (Dialect::Postgres, Use::Migrate) => &["SET statement_timeout = 0"],
@@ -517,8 +565,9 @@ mod tests {
     async fn is_upgraded(place: &HistoryPlace) {
         let first = of_version(place.clone(), 1);
         first.store(&[job()]).await.unwrap();
-        first.0.pool(Use::Read).close().await;
-        first.0.pool(Use::Write).close().await;
+        for way in [Use::Job, Use::List, Use::Write] {
+            first.0.pool(way).close().await;
+        }
         drop(first);
         let newest = History::at(place.clone(), "local").unwrap();
         assert_eq!(newest.job("j").await.unwrap().unwrap().row, job().row);
@@ -593,6 +642,66 @@ mod tests {
         drop(first);
         begin().prepare().await.unwrap();
         std::fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn nobody_but_its_owner_reads_a_file() {
+        use std::fs::{Permissions, set_permissions};
+        use std::os::unix::fs::PermissionsExt as _;
+        let folder = std::env::temp_dir().join(format!("oarlock-history-modes-{}", std::process::id()));
+        let begin = || History::at(HistoryPlace::in_folder(&folder), "local").unwrap();
+        let is_own = || {
+            let mode = |path: &std::path::Path| path.metadata().unwrap().permissions().mode() & 0o777;
+            assert_eq!(mode(&folder), 0o700);
+            let files = std::fs::read_dir(&folder).unwrap().map(|file| file.unwrap().path());
+            let modes: Vec<_> = files.map(|path| (mode(&path), path)).collect();
+            assert!(modes.len() >= 3 && modes.iter().all(|(mode, _)| *mode == 0o600), "{modes:?}");
+        };
+        let first = begin();
+        first.store(&[job()]).await.unwrap();
+        is_own();
+        drop(first);
+        // As an earlier version has left it.
+        for name in ["history.db", "history.lock"] {
+            set_permissions(folder.join(name), Permissions::from_mode(0o644)).unwrap();
+        }
+        begin().store(&[job()]).await.unwrap();
+        is_own();
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_server_that_fails_gets_no_more_connections_than_one_that_answers() {
+        let server = Postgres::start().unwrap();
+        let history = History::at(HistoryPlace::read(&server.url()).unwrap(), "local").unwrap();
+        history.store(&[job()]).await.unwrap();
+        let locked = "BEGIN; LOCK TABLE ops_job IN ACCESS EXCLUSIVE MODE; SELECT pg_sleep(12)";
+        let stalls = server.sql_in_background(locked).unwrap();
+        server.until("SELECT count(*) FROM pg_locks WHERE mode = 'AccessExclusiveLock' AND granted", "1").unwrap();
+        let asked = (0..40).map(|_| {
+            let history = history.clone();
+            tokio::spawn(async move { history.job("j").await })
+        });
+        let asked: Vec<_> = asked.collect();
+        let most = async {
+            let mut most = 0;
+            while asked.iter().any(|asked| !asked.is_finished()) {
+                let own =
+                    "SELECT count(*) FROM pg_stat_activity WHERE datname = 'postgres' AND pid <> pg_backend_pid()";
+                most = most.max(server.sql(own).unwrap().parse::<u32>().unwrap());
+                tokio::task::yield_now().await;
+            }
+            most
+        };
+        // The writer, the one with the lock, and two that read.
+        let most = most.await;
+        assert!((3..=2 + JOBS).contains(&most), "{most} connections");
+        for asked in asked {
+            assert!(asked.await.unwrap().unwrap_err().may_pass());
+        }
+        drop(stalls);
+        server.until("SELECT count(*) FROM pg_locks WHERE mode = 'AccessExclusiveLock' AND granted", "0").unwrap();
+        assert_eq!(history.job("j").await.unwrap().unwrap().row, job().row);
     }
 
     #[tokio::test(flavor = "multi_thread")]

@@ -26,10 +26,10 @@ impl Dialect {
     }
 
     /// What a transaction begins with that sees one state of the tables.
-    pub(crate) fn one_state(self) -> Option<&'static str> {
+    pub(crate) fn one_state(self) -> &'static str {
         match self {
-            Self::Sqlite => None,
-            Self::Postgres => Some("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"),
+            Self::Sqlite => "BEGIN",
+            Self::Postgres => "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY",
         }
     }
 }

@@ -1,7 +1,8 @@
 //! The tables, and how they got to be as they are. A change of a table is one more migration; those that are there stay as they are.
 
-use std::fs::File;
-use std::path::Path;
+use std::fs::{DirBuilder, File, Permissions};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
 use sqlx::AnyPool;
@@ -51,17 +52,44 @@ fn is_passing(error: &sqlx::Error) -> bool {
     matches!(error, sqlx::Error::Io(_) | sqlx::Error::PoolTimedOut | sqlx::Error::PoolClosed | sqlx::Error::Tls(_))
 }
 
+/// Who may read and write the files: their owner alone, since scripts and variables are in there.
+const OWN: u32 = 0o600;
+
 /// Takes the file for this process, as long as what it yields lives. Migrations of a file have no other lock.
 pub(crate) fn take(path: &Path) -> Result<File, HistoryFailed> {
     let lock = path.with_extension("lock");
-    let unusable = |error: std::io::Error| HistoryFailed::Unusable(format!("cannot open {}: {error}", lock.display()));
+    let unusable = |path: &Path, error: std::io::Error| {
+        HistoryFailed::Unusable(format!("cannot open {}: {error}", path.display()))
+    };
     if let Some(folder) = path.parent() {
-        std::fs::create_dir_all(folder).map_err(unusable)?;
+        DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(|error| unusable(folder, error))?;
     }
-    let file = File::options().create(true).truncate(false).write(true).open(&lock).map_err(unusable)?;
+    let file = open_own(&lock).map_err(|error| unusable(&lock, error))?;
     match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(file),
-        Err(rustix::io::Errno::WOULDBLOCK) => Err(HistoryFailed::Taken(path.to_owned())),
-        Err(error) => Err(unusable(error.into())),
+        Ok(()) => {}
+        Err(rustix::io::Errno::WOULDBLOCK) => return Err(HistoryFailed::Taken(path.to_owned())),
+        Err(error) => return Err(unusable(&lock, error.into())),
     }
+    // SQLite gives its other files the mode of this one. An earlier version has let others read them.
+    open_own(path).map_err(|error| unusable(path, error))?;
+    for other in ["-wal", "-shm"].map(|end| beside(path, end)).iter().filter(|other| other.exists()) {
+        open_own(other).map_err(|error| unusable(other, error))?;
+    }
+    Ok(file)
+}
+
+/// The file beside that of the tables with this end.
+fn beside(path: &Path, end: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(end);
+    name.into()
+}
+
+/// Opens a file, or makes it, and lets nobody else read it.
+fn open_own(path: &Path) -> std::io::Result<File> {
+    let file = File::options().create(true).truncate(false).write(true).mode(OWN).open(path)?;
+    if file.metadata()?.permissions().mode() & 0o077 != 0 {
+        file.set_permissions(Permissions::from_mode(OWN))?;
+    }
+    Ok(file)
 }
