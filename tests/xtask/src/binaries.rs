@@ -11,6 +11,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context as _, bail};
 use serde_json::Value;
 
+use crate::phases::counted;
 use crate::workspace::{
     COMPONENTS_VARIABLE, HOST_VARIABLE, SOAK_VARIABLE, WASM_ONLY, binary, cargo, cargo_on_all, components_folder, root,
     succeed, target_folder,
@@ -45,11 +46,17 @@ pub(crate) fn build_wasm_only() -> anyhow::Result<Binary> {
 }
 
 fn built(mut command: Command) -> anyhow::Result<Vec<Binary>> {
-    let output = command.stderr(Stdio::inherit()).output().context("cannot run cargo")?;
-    if !output.status.success() {
+    // What cargo says is longer than a pipe holds, so it goes to a file.
+    let folder = target_folder().join("test-logs");
+    std::fs::create_dir_all(&folder).context("cannot create the folder of logs")?;
+    let told = folder.join("cargo.json");
+    let output = File::create(&told).with_context(|| format!("cannot create {}", told.display()))?;
+    let status = counted(command.stdout(output)).context("cannot run cargo")?;
+    if !status.success() {
         bail!("the tests cannot be built");
     }
-    let found: Vec<Binary> = String::from_utf8_lossy(&output.stdout).lines().filter_map(read).collect();
+    let told = std::fs::read_to_string(&told).with_context(|| format!("cannot read {}", told.display()))?;
+    let found: Vec<Binary> = told.lines().filter_map(read).collect();
     if found.is_empty() {
         bail!("cargo named no test binary");
     }
@@ -110,7 +117,7 @@ impl Binary {
         let log = folder.join(format!("{}.log", self.title().replace(['/', ' '], "-")));
         let output = File::create(&log).with_context(|| format!("cannot create {}", log.display()))?;
         let errors = output.try_clone().context("cannot share the log")?;
-        let status = command.stdin(Stdio::null()).stdout(output).stderr(errors).status();
+        let status = counted(command.stdin(Stdio::null()).stdout(output).stderr(errors));
         let status = status.with_context(|| format!("cannot run {}", self.executable.display()))?;
         let text = String::from_utf8_lossy(&std::fs::read(&log).unwrap_or_default()).into_owned();
         let all = !status.success() || TALKING.contains(&self.name.as_str());

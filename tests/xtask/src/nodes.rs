@@ -6,7 +6,6 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
-use std::time::Instant;
 
 use anyhow::{Context as _, bail};
 
@@ -25,13 +24,13 @@ pub(crate) fn run() -> anyhow::Result<ExitCode> {
     if !is_root() {
         bail!("nodes need root: run it as root, with Rust and Go for root");
     }
-    let (began, phases) = (Instant::now(), Phases::default());
+    let phases = Phases::default();
     let found = suite::build(&phases).unwrap_or_default();
     match found.iter().find(|binary| binary.title() == NODES) {
         Some(binary) => drop(phases.run("scenarios on real nodes", || play(binary))),
         None => phases.not_run("scenarios on real nodes", "what they need is missing"),
     }
-    Ok(phases.close(began.elapsed()))
+    Ok(phases.close())
 }
 
 fn play(test: &Binary) -> anyhow::Result<()> {

@@ -1,11 +1,28 @@
-//! What ran, how it ended and how long it took.
+//! The timeline of a run: each phase with its begin, its duration, its processor time and its outcome.
 //!
 //! Takes phases as they run, also beside one another; yields a table and an honest verdict: one failure fails the whole.
 
+use std::cell::Cell;
 use std::fmt::Write as _;
-use std::process::ExitCode;
+use std::io;
+use std::process::{Command, ExitCode, ExitStatus};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
+
+use wait4::Wait4 as _;
+
+thread_local! {
+    /// Processor time of the commands that this thread has run since its phase began.
+    static SPENT: Cell<Duration> = const { Cell::new(Duration::ZERO) };
+}
+
+/// Runs `command` to its end. The phase of this thread counts its processor time, with that of the processes it waited for.
+pub(crate) fn counted(command: &mut Command) -> io::Result<ExitStatus> {
+    let ended = command.spawn()?.wait4()?;
+    let spent = ended.rusage.utime.saturating_add(ended.rusage.stime);
+    SPENT.set(SPENT.get().saturating_add(spent));
+    Ok(ended.status)
+}
 
 /// How a phase ended.
 #[derive(Clone, Debug)]
@@ -23,13 +40,24 @@ pub(crate) enum Outcome {
 struct Phase {
     name: String,
     outcome: Outcome,
+    /// From the begin of the run.
+    began: Duration,
     took: Duration,
+    /// Processor time.
+    spent: Duration,
 }
 
 /// The phases of one run.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Phases {
+    began: Instant,
     rows: Mutex<Vec<Phase>>,
+}
+
+impl Default for Phases {
+    fn default() -> Self {
+        Self { began: Instant::now(), rows: Mutex::default() }
+    }
 }
 
 impl Phases {
@@ -37,6 +65,7 @@ impl Phases {
     pub(crate) fn run(&self, name: &str, work: impl FnOnce() -> anyhow::Result<()>) -> bool {
         println!("==> {name}");
         let began = Instant::now();
+        SPENT.set(Duration::ZERO);
         let outcome = match work() {
             Ok(()) => Outcome::Passed,
             Err(cause) => {
@@ -45,13 +74,25 @@ impl Phases {
             }
         };
         let passed = matches!(outcome, Outcome::Passed);
-        self.add(Phase { name: name.to_owned(), outcome, took: began.elapsed() });
+        self.add(Phase {
+            name: name.to_owned(),
+            outcome,
+            began: began.duration_since(self.began),
+            took: began.elapsed(),
+            spent: SPENT.get(),
+        });
         passed
     }
 
     /// Notes that a phase was not run, which counts as a failure of the whole.
     pub(crate) fn not_run(&self, name: &str, reason: &'static str) {
-        self.add(Phase { name: name.to_owned(), outcome: Outcome::NotRun(reason), took: Duration::ZERO });
+        self.add(Phase {
+            name: name.to_owned(),
+            outcome: Outcome::NotRun(reason),
+            began: self.began.elapsed(),
+            took: Duration::ZERO,
+            spent: Duration::ZERO,
+        });
     }
 
     fn add(&self, phase: Phase) {
@@ -68,24 +109,34 @@ impl Phases {
     }
 
     /// Prints the table, with the time that all of it took, and yields the verdict.
-    pub(crate) fn close(&self, took: Duration) -> ExitCode {
+    pub(crate) fn close(&self) -> ExitCode {
         let verdict = if self.passed() { "passed" } else { "FAILED" };
-        println!("\n{}{:<44} {:>7.1} s  {verdict}", self.table(), "all", took.as_secs_f64());
+        let spent: Duration = self.rows().iter().map(|phase| phase.spent).sum();
+        let all = row("all", [Duration::ZERO, self.began.elapsed(), spent], verdict);
+        println!("\n{}{all}", self.table());
         if self.passed() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
     }
 
-    /// The table of phases.
+    /// The table of phases, in the order of their begins.
     pub(crate) fn table(&self) -> String {
-        self.rows().iter().fold(String::new(), |mut table, Phase { name, outcome, took }| {
+        let heads = format!("{:<44} {:>8} {:>10} {:>10}\n", "phase", "begins", "takes", "processor");
+        let mut rows = self.rows();
+        rows.sort_by_key(|phase| phase.began);
+        rows.iter().fold(heads, |mut table, Phase { name, outcome, began, took, spent }| {
             let words = match outcome {
                 Outcome::Passed => "passed".to_owned(),
                 Outcome::Failed(reason) => format!("FAILED: {}", reason.lines().next().unwrap_or_default()),
                 Outcome::NotRun(reason) => format!("NOT RUN: {reason}"),
             };
-            let _ = writeln!(table, "{name:<44} {:>7.1} s  {words}", took.as_secs_f64());
+            let _ = writeln!(table, "{}", row(name, [*began, *took, *spent], &words));
             table
         })
     }
+}
+
+fn row(name: &str, times: [Duration; 3], words: &str) -> String {
+    let [began, took, spent] = times.map(|time| time.as_secs_f64());
+    format!("{name:<44} {began:>6.0} s {took:>8.1} s {spent:>8.1} s  {words}")
 }
 
 #[cfg(test)]
@@ -101,6 +152,19 @@ mod tests {
         assert!(!phases.run("second", || Err(anyhow!("no Go"))));
         assert!(!phases.passed());
         assert!(phases.table().contains("FAILED: no Go"), "{}", phases.table());
+    }
+
+    #[test]
+    fn a_phase_counts_the_processor_time_of_its_commands_and_of_their_children() {
+        let phases = Phases::default();
+        let spin = "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done";
+        phases.run("computes", || {
+            counted(Command::new("sh").args(["-c", &format!("sh -c '{spin}'; true")]))?;
+            Ok(())
+        });
+        phases.run("rests", || Ok(()));
+        let spent: Vec<bool> = phases.rows().iter().map(|phase| !phase.spent.is_zero()).collect();
+        assert_eq!(spent, [true, false]);
     }
 
     #[test]

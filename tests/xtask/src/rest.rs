@@ -30,7 +30,7 @@ const SHOWN: usize = 1_000;
 
 /// The command `cargo xtask test rest`.
 pub(crate) fn run() -> anyhow::Result<ExitCode> {
-    let (began, phases) = (Instant::now(), Phases::default());
+    let phases = Phases::default();
     let mut found = None;
     let prepared = phases.run("target wasm32-wasip2", plugins::ensure_target)
         && phases.run("components", plugins::compile)
@@ -44,7 +44,7 @@ pub(crate) fn run() -> anyhow::Result<ExitCode> {
         Some(python) => play(&phases, &python),
         None => phases.not_run("the REST API", "what it needs is missing"),
     }
-    Ok(phases.close(began.elapsed()))
+    Ok(phases.close())
 }
 
 fn play(phases: &Phases, python: &Path) {

@@ -5,7 +5,6 @@
 //! real control plane, and those that compute. A control plane that is missing is a failure and never a skip.
 
 use std::process::ExitCode;
-use std::time::Instant;
 
 use crate::binaries::{self, Binary};
 use crate::checks;
@@ -30,17 +29,17 @@ const SOAKING: [&str; 4] = ["model", "crash_sim", "crash_real", "variants"];
 
 /// The command `cargo xtask test`.
 pub(crate) fn run() -> anyhow::Result<ExitCode> {
-    let (began, phases) = (Instant::now(), Phases::default());
+    let phases = Phases::default();
     match prepare(&phases) {
         Some(binaries) => in_two_lanes(&phases, &binaries),
         None => phases.not_run("tests", "what they need is missing"),
     }
-    Ok(phases.close(began.elapsed()))
+    Ok(phases.close())
 }
 
 /// The command `cargo xtask soak`: what a test run shows for a few minutes, as a whole.
 pub(crate) fn soak() -> anyhow::Result<ExitCode> {
-    let (began, phases) = (Instant::now(), Phases::default());
+    let phases = Phases::default();
     match prepare(&phases) {
         Some(binaries) => {
             for binary in binaries.iter().filter(|binary| SOAKING.contains(&binary.name.as_str())) {
@@ -49,7 +48,7 @@ pub(crate) fn soak() -> anyhow::Result<ExitCode> {
         }
         None => phases.not_run("soak", "what it needs is missing"),
     }
-    Ok(phases.close(began.elapsed()))
+    Ok(phases.close())
 }
 
 /// Builds everything, the control plane beside the Rust code. Yields the test binaries if it is all there.

@@ -7,6 +7,8 @@ use std::process::{Command, ExitStatus};
 
 use anyhow::{Context as _, bail};
 
+use crate::phases::counted;
+
 /// The target that plugins are compiled for.
 pub(crate) const WASM_TARGET: &str = "wasm32-wasip2";
 
@@ -89,9 +91,9 @@ pub(crate) fn binary(profile: &str, name: &str) -> PathBuf {
     target_folder().join(profile).join(name).with_extension(std::env::consts::EXE_EXTENSION)
 }
 
-/// Runs `command` to its end with its output shown.
+/// Runs `command` to its end with its output shown. Its phase counts the processor time.
 pub(crate) fn status(command: &mut Command) -> anyhow::Result<ExitStatus> {
-    command.status().with_context(|| format!("cannot run {}", line(command)))
+    counted(command).with_context(|| format!("cannot run {}", line(command)))
 }
 
 /// Runs `command`, and fails unless it succeeds.
