@@ -1,6 +1,6 @@
-//! Every scenario on a real etcd and API server, and what only a real one shows: kubectl, and a server that is killed.
+//! Scenarios on a real etcd and API server, and what only a real one shows: kubectl, and a server that is killed.
 //!
-//! All scenarios share one control plane, each in a namespace of its own, with a host that sees that namespace alone and
+//! A test run has the scenarios in which the API server decides something; a soak has all. All scenarios share one control plane, each in a namespace of its own, with a host that sees that namespace alone and
 //! has exactly the roles of `oarlock manifests`. Those that kill the API server have one of their own.
 
 use std::sync::Arc;
@@ -80,6 +80,19 @@ macro_rules! on_real {
 }
 
 oarlock_tests::scenarios!(on_real);
+
+/// A test for each scenario that a soak alone runs here.
+macro_rules! in_a_soak {
+    ($($module:ident :: $scenario:ident),* $(,)?) => {$(
+        #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+        #[ignore = "only the host decides here: each run has it in memory, and a soak on this control plane"]
+        async fn $scenario() -> anyhow::Result<()> {
+            run(stringify!($scenario), oarlock_tests::scenarios::$module::$scenario).await
+        }
+    )*};
+}
+
+oarlock_tests::host_scenarios!(in_a_soak);
 
 /// A test for each scenario that needs a control plane of its own.
 macro_rules! on_its_own {

@@ -19,6 +19,7 @@ macro_rules! on_sim {
 }
 
 oarlock_tests::scenarios!(on_sim);
+oarlock_tests::host_scenarios!(on_sim);
 oarlock_tests::ops_scenarios!(on_sim);
 oarlock_tests::log_scenarios!(on_sim);
 

@@ -84,6 +84,8 @@ pub(crate) enum Cluster {
     },
     /// End it, and remove all that is left of it
     Down,
+    /// Build the programs of its nodes, which takes about ten minutes the first time; `up` builds what is missing as well
+    Build,
 }
 
 const CLUSTER: &str = "\

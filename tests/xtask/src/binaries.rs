@@ -87,10 +87,10 @@ impl Binary {
         self.logged(command)
     }
 
-    /// Runs it until it has shown everything.
+    /// Runs all of its tests, also those that a test run leaves out.
     pub(crate) fn soak(&self) -> anyhow::Result<()> {
         let mut command = self.command();
-        command.env(SOAK_VARIABLE, "1");
+        command.env(SOAK_VARIABLE, "1").arg("--include-ignored");
         self.logged(command)
     }
 

@@ -13,6 +13,9 @@ use crate::workspace::{binary, cargo, succeed, target_folder};
 
 /// The command `cargo xtask cluster`.
 pub(crate) fn run(asked: &Cluster) -> anyhow::Result<ExitCode> {
+    if matches!(asked, Cluster::Build) {
+        return build().map(|()| ExitCode::SUCCESS);
+    }
     let program = program()?;
     let folder = folder()?;
     let mut command = match asked {
@@ -22,6 +25,7 @@ pub(crate) fn run(asked: &Cluster) -> anyhow::Result<ExitCode> {
             command.arg("status").arg(&folder).args(json.then_some("--json"));
             command
         }
+        Cluster::Build => return Ok(ExitCode::SUCCESS),
         Cluster::Kubeconfig => {
             println!("{}", folder.join("kubeconfig").display());
             return Ok(ExitCode::SUCCESS);
@@ -39,6 +43,13 @@ pub(crate) fn run(asked: &Cluster) -> anyhow::Result<ExitCode> {
     };
     let status = command.status().context("cannot run the program of the cluster")?;
     Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Builds the programs of nodes, and the S3 server that scenarios on nodes write to.
+fn build() -> anyhow::Result<()> {
+    controlplane::node_binaries(&|line| println!("nodes: {line}"))?;
+    controlplane::s3_server(&|line| println!("store: {line}"))?;
+    Ok(())
 }
 
 /// Builds the program.

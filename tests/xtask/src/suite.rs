@@ -4,7 +4,9 @@
 //! took. The control plane is built beside the Rust code, and test binaries run in two lanes: those that mostly wait for a
 //! real control plane, and those that compute. A control plane that is missing is a failure and never a skip.
 
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
+
+use anyhow::Context as _;
 
 use crate::binaries::{self, Binary};
 use crate::checks;
@@ -24,8 +26,8 @@ const SCENARIOS: &str = "real";
 /// What takes long begins first, so that both lanes end at about the same time.
 const LONG: [&str; 4] = ["real", "crash_real", "crash_sim", "sim"];
 
-/// What a soak runs: of all of these a test run shows a part.
-const SOAKING: [&str; 4] = ["model", "crash_sim", "crash_real", "variants"];
+/// The binaries of a soak. A test run shows a part of each.
+const SOAKING: [&str; 5] = ["model", "crash_sim", "crash_real", "variants", SCENARIOS];
 
 /// The command `cargo xtask test`.
 pub(crate) fn run() -> anyhow::Result<ExitCode> {
@@ -98,6 +100,10 @@ fn in_two_lanes(phases: &Phases, binaries: &[Binary]) {
                 phases.run(&format!("waits: {}", binary.title()), || binary.run(threads));
             }
         });
+        // A run of CI goes on to the nodes. Their programs take what the lanes leave of the processors.
+        if std::env::var_os("CI").is_some() {
+            scope.spawn(|| phases.run("the programs of nodes", build_idly));
+        }
         for binary in computing {
             phases.run(&format!("computes: {}", binary.title()), || binary.run(cores));
         }
@@ -106,6 +112,12 @@ fn in_two_lanes(phases: &Phases, binaries: &[Binary]) {
             phases.not_run("the rest of the waiting lane", "it panicked");
         }
     });
+}
+
+/// Builds the programs of nodes with whatever processor time nobody else wants.
+fn build_idly() -> anyhow::Result<()> {
+    let program = std::env::current_exe().context("cannot find this program")?;
+    succeed(Command::new("nice").args(["-n", "19"]).arg(program).args(["cluster", "build"]))
 }
 
 /// What cargo alone can run, and the checks that read.
