@@ -26,20 +26,27 @@ pub(crate) const OF_PIECE: u32 = 6;
 pub(crate) struct Sizes {
     /// Bytes of a piece of a file that is written.
     pub(crate) piece: usize,
-    /// Files that may be written at once: each holds a piece.
+    /// Files that may be written at once: each holds a piece, and where `writes_beside` is set the piece before it too.
     pub(crate) streams: usize,
+    /// A piece is written while the next one is filled.
+    pub(crate) writes_beside: bool,
     /// Least and most bytes of a window of a part that is read.
     pub(crate) least_window: usize,
     pub(crate) most_window: usize,
 }
 
-/// 24 pieces are 12 MiB.
+/// 48 pieces are 12 MiB.
 pub(crate) const OF_FOLDER: Sizes =
-    Sizes { piece: 512 * 1024, streams: 24, least_window: 16 * 1024, most_window: 512 * 1024 };
+    Sizes { piece: 256 * 1024, streams: 24, writes_beside: true, least_window: 16 * 1024, most_window: 512 * 1024 };
 /// S3 takes no piece below 5 MiB but the last, and 10,000 of them: a file has at most 48 GiB. 4 pieces are 20 MiB; a merge holds 16 MiB of
 /// windows, a piece, and what is being read. A request takes as long as many bytes, so windows are large.
-pub(crate) const OF_BUCKET: Sizes =
-    Sizes { piece: 5 * 1024 * 1024, streams: 4, least_window: 1024 * 1024, most_window: 4 * 1024 * 1024 };
+pub(crate) const OF_BUCKET: Sizes = Sizes {
+    piece: 5 * 1024 * 1024,
+    streams: 4,
+    writes_beside: false,
+    least_window: 1024 * 1024,
+    most_window: 4 * 1024 * 1024,
+};
 
 /// A store, with what it is.
 pub(crate) struct Backend {

@@ -46,6 +46,13 @@ impl LineTime {
         fits.then_some(Self(*own))
     }
 
+    /// The time in this form that a line begins with, and the rest of the line after the space. `None` where the line begins otherwise.
+    pub(crate) fn before_text(line: &[u8]) -> Option<(Self, &[u8])> {
+        let (time, rest) = line.split_first_chunk::<LENGTH>()?;
+        let text = rest.strip_prefix(b" ")?;
+        Some((Self::already(time)?, text))
+    }
+
     /// The one that a line of a part begins with.
     pub fn of_line(line: &[u8]) -> Option<Self> {
         line.first_chunk().map(|own| Self(*own))

@@ -4,6 +4,7 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::collections::binary_heap::PeekMut;
 
 use crate::backend::Sizes;
 use crate::failed::ArtefactsFailed;
@@ -93,19 +94,16 @@ async fn merge(
         next.extend(window.time().await?.map(|time| Reverse((time, number))));
     }
     let (mut lines, mut written, mut told) = (0_u64, 0_u64, 0_u64);
-    while let Some(Reverse((_, number))) = next.pop() {
-        let Some(window) = windows.get_mut(number) else { continue };
-        let other = next.peek().map(|Reverse(other)| *other);
-        loop {
-            written = written.saturating_add(window.copy_line(into).await?);
-            lines = lines.saturating_add(1);
-            match window.time().await? {
-                None => break,
-                Some(time) if other.is_some_and(|other| other < (time, number)) => {
-                    next.push(Reverse((time, number)));
-                    break;
-                }
-                Some(_) => {}
+    while let Some(Reverse((_, number))) = next.peek().copied() {
+        let Some(window) = windows.get_mut(number) else { break };
+        written = written.saturating_add(window.copy_line(into).await?);
+        lines = lines.saturating_add(1);
+        let time = window.time().await?;
+        // The next line of a part is often the next of all, so its entry stays in its place until that is known.
+        if let Some(mut first) = next.peek_mut() {
+            match time {
+                Some(time) => *first = Reverse((time, number)),
+                None => drop(PeekMut::pop(first)),
             }
         }
         if written.saturating_sub(told) > TOLD_EACH {

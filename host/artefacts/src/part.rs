@@ -200,6 +200,14 @@ impl Lines<'_> {
                 bytes = later;
                 continue;
             }
+            // Most lines begin with a time in the form of parts, and that is read where it stands.
+            if self.token.is_empty()
+                && let Some((time, text)) = LineTime::before_text(bytes)
+            {
+                self.begin_line(out, Some(time));
+                bytes = text;
+                continue;
+            }
             let room = TOKEN.saturating_sub(self.token.len());
             let searched = bytes.get(..room.min(bytes.len())).unwrap_or_default();
             let end = searched.iter().position(|byte| matches!(byte, b' ' | b'\n'));

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use object_store::path::Path as Place;
 use object_store::{MultipartUpload, ObjectStoreExt as _};
+use tokio::task::JoinHandle;
 
 use crate::backend::Backend;
 use crate::failed::ArtefactsFailed;
@@ -16,6 +17,8 @@ pub struct Upload {
     place: Place,
     /// `None` before the first piece is sent to a bucket: what is smaller needs no pieces.
     upload: Option<Box<dyn MultipartUpload>>,
+    /// The piece that is being written while the next one is filled.
+    beside: Option<JoinHandle<Result<(), ArtefactsFailed>>>,
     buffer: Vec<u8>,
     written: u64,
 }
@@ -27,7 +30,7 @@ impl Upload {
             Some(_) => Some(of.within(of.store.put_multipart(&place)).await?),
             None => None,
         };
-        Ok(Self { of, place, upload, buffer: Vec::new(), written: 0 })
+        Ok(Self { of, place, upload, beside: None, buffer: Vec::new(), written: 0 })
     }
 
     /// Adds bytes.
@@ -62,7 +65,20 @@ impl Upload {
             Some(upload) => upload,
             none => none.insert(self.of.within(self.of.store.put_multipart(&self.place)).await?),
         };
-        self.of.within_piece(upload.put_part(piece.into())).await
+        let writing = upload.put_part(piece.into());
+        if !self.of.sizes().writes_beside {
+            return self.of.within_piece(writing).await;
+        }
+        self.written_beside().await?;
+        let of = self.of.clone();
+        self.beside = Some(tokio::spawn(async move { of.within_piece(writing).await }));
+        Ok(())
+    }
+
+    /// The end of the piece that is written beside.
+    async fn written_beside(&mut self) -> Result<(), ArtefactsFailed> {
+        let Some(beside) = self.beside.take() else { return Ok(()) };
+        beside.await.unwrap_or_else(|lost| Err(ArtefactsFailed::new(format!("writing a piece of a file: {lost}"))))
     }
 
     /// Publishes the file. Yields its bytes.
@@ -78,6 +94,7 @@ impl Upload {
         if !self.buffer.is_empty() {
             self.send().await?;
         }
+        self.written_beside().await?;
         if let Some(upload) = &mut self.upload {
             self.of.within_piece(upload.complete()).await?;
         }
