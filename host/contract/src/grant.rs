@@ -306,9 +306,12 @@ impl Grant {
 
     /// True if a check may see this directory of a node.
     pub fn shows_host_path(&self, path: &str) -> bool {
-        let rules = self.tasks.iter().filter(|rule| covers(&rule.name, CHECK_POD));
-        let mut shown = rules.flat_map(|rule| &rule.host_paths);
-        may_be_seen(path) && shown.any(|own| own == ANY_HOST_PATH || is_in(own, path))
+        may_be_seen(path) && self.host_paths_of_checks().any(|own| own == ANY_HOST_PATH || is_in(own, path))
+    }
+
+    /// The directories of a node that its checks may see.
+    pub fn host_paths_of_checks(&self) -> impl Iterator<Item = &String> {
+        self.tasks.iter().filter(|rule| covers(&rule.name, CHECK_POD)).flat_map(|rule| &rule.host_paths)
     }
 
     /// True if a job of `namespace` may use the plugin.

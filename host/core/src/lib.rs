@@ -181,6 +181,7 @@ pub mod ops_job {
     pub mod plan;
     pub mod pod_targets;
     pub mod policy;
+    pub mod published;
     pub mod quota_key;
     pub mod ratio;
     pub mod refusal;

@@ -1,0 +1,298 @@
+//! What the leading host publishes of itself, for the servers that take requests in its place. Source: docs/opsjob-rest.md 11.
+//!
+//! Takes what the host serves and how it is set; yields a text within a bound, what serves a job, and why a server may not rely on it. May
+//! not read a clock.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+
+use crate::cluster::own::OPS_NAMESPACE;
+use crate::job::bound::shown;
+use crate::ops_job::plan::{NO_FILES, NO_REGISTRY};
+use crate::ops_job::spec::{OpsSpec, OpsType};
+use crate::ops_job::verdict::{Service, ungranted};
+use crate::ops_job::workload::WorkloadName;
+use crate::plugin::grant::{Grant, ScriptRule, TaskRule};
+use crate::plugin::task::CHECK_POD;
+
+/// The name of the ConfigMap in the host's namespace.
+pub const PUBLISHED: &str = "oarlock-host";
+/// Its key.
+pub const KEY: &str = "host.json";
+/// Most bytes of the text: an object may have 1 MiB.
+const MOST_BYTES: usize = 512 * 1024;
+/// Most characters of a reason why a type is not served.
+const WHY: usize = 1_024;
+/// The host renews what it publishes after so long at the latest.
+pub const RENEWED_WITHIN: Duration = Duration::from_secs(30);
+/// What was not renewed for so long is old: two renewals in a row are missing.
+pub const OLD_AFTER: Duration = Duration::from_secs(90);
+/// How far two clocks may be apart, in seconds.
+const CLOCKS: i64 = 600;
+
+/// What the leading host publishes of itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Published {
+    /// The renewals so far, of whichever host.
+    pub renewal: u64,
+    /// The second of the last renewal, by the clock of that host.
+    pub renewed_at: i64,
+    /// The version of the host.
+    pub version: String,
+    /// The node that the host runs on, where the host knows it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
+    /// True if the host keeps the files of jobs.
+    pub keeps_files: bool,
+    /// True if the host has a registry to export images to.
+    pub exports: bool,
+    /// What serves each type, by its word.
+    pub types: BTreeMap<String, ServedType>,
+    /// A digest of each setting that host and server share, by its name.
+    pub settings: BTreeMap<String, String>,
+}
+
+/// What the leading host has for a type.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum ServedType {
+    /// A plugin, as far as its grant reaches.
+    Serves(Reach),
+    /// Nothing: why.
+    Missing(String),
+}
+
+/// How far the grant of a plugin reaches, of what requests ask for.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Reach {
+    /// The namespaces of its jobs, as patterns.
+    pub namespaces: Vec<String>,
+    /// True if it runs scripts that a job brings.
+    pub scripts: bool,
+    /// True if it commits containers.
+    pub commits: bool,
+    /// The directories of a node that a check may see.
+    pub host_paths: Vec<String>,
+}
+
+impl Reach {
+    /// What a grant says of it.
+    pub fn of(grant: &Grant) -> Self {
+        Self {
+            namespaces: grant.namespaces.clone(),
+            scripts: grant.tasks.iter().any(|rule| rule.scripts >= ScriptRule::Inputs),
+            commits: grant.tasks.iter().any(TaskRule::takes_commits),
+            host_paths: grant.host_paths_of_checks().cloned().collect(),
+        }
+    }
+
+    /// A grant that reaches as far.
+    fn grant(&self) -> Grant {
+        let (name, host_paths) = (CHECK_POD.to_owned(), self.host_paths.clone());
+        let checks = TaskRule { name, host_paths, ..TaskRule::default() };
+        Grant { namespaces: self.namespaces.clone(), tasks: vec![checks], ..Grant::default() }
+    }
+}
+
+impl Published {
+    /// What serves a job, and what of the job its grant does not cover.
+    pub fn service(&self, asked: &OpsSpec) -> Service {
+        let word = asked.kind.word();
+        match asked.kind {
+            OpsType::Dumplog if !self.keeps_files => return Service::None(NO_FILES.to_owned()),
+            OpsType::Exportimage if !self.exports => return Service::None(NO_REGISTRY.to_owned()),
+            _ => {}
+        }
+        let reach = match self.types.get(word) {
+            Some(ServedType::Serves(reach)) => reach,
+            Some(ServedType::Missing(why)) => return Service::None(why.clone()),
+            None => return Service::None(unserved(word)),
+        };
+        // The namespace of a workload that is named by less than its place is not known here.
+        let place = match asked.kind.is_for_nodes() {
+            true => Some(OPS_NAMESPACE.to_owned()),
+            false => asked.scope.workloads.first().and_then(|words| WorkloadName::read(words)).map(|own| own.namespace),
+        };
+        let grant = reach.grant();
+        if let Some(place) = place.filter(|place| !grant.allows_namespace(place)) {
+            return Service::None(format!("the grant of the plugin for {word} does not reach the namespace {place}"));
+        }
+        let shows = |path: &str| grant.shows_host_path(path);
+        Service::Plugin { ungranted: ungranted(asked, shows, reach.scripts, reach.commits) }
+    }
+
+    /// The text. A type whose grant is too long for it is left out, which the text says.
+    pub fn text(mut self) -> String {
+        loop {
+            let text = serde_json::to_string(&self).unwrap_or_default();
+            if text.len() <= MOST_BYTES {
+                return text;
+            }
+            let longest = self.types.iter_mut().max_by_key(|(_, own)| own.bytes());
+            let Some((word, own)) = longest.filter(|(_, own)| matches!(own, ServedType::Serves(_))) else {
+                return text;
+            };
+            *own = ServedType::Missing(format!("the grant of the plugin for {word} is too long to be published"));
+        }
+    }
+
+    /// What a text says; `None` if it is not of this form.
+    pub fn read(text: &str) -> Option<Self> {
+        serde_json::from_str(text).ok().filter(|_| text.len() <= MOST_BYTES)
+    }
+
+    /// True if both say the same, whenever they were written.
+    pub fn says_as_much_as(&self, other: &Self) -> bool {
+        let when = |own: &Self| Self { renewal: 0, renewed_at: 0, ..own.clone() };
+        when(self) == when(other)
+    }
+}
+
+impl ServedType {
+    /// A type that nothing serves, for this reason.
+    pub fn missing(word: &str, why: &str) -> Self {
+        Self::Missing(format!("no plugin serves {word}: {}", shown(why, WHY)))
+    }
+
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Missing(_) => 0,
+            Self::Serves(reach) => {
+                let lengths = reach.namespaces.iter().chain(&reach.host_paths).map(String::len);
+                lengths.fold(0, usize::saturating_add)
+            }
+        }
+    }
+}
+
+/// Why a type that no plugin is for is not served.
+pub fn unserved(word: &str) -> String {
+    format!("no plugin serves {word}: a cluster admin adds one")
+}
+
+/// The settings that a host and its servers have to share.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SharedSettings {
+    /// The id of the cluster.
+    pub cluster: String,
+    /// Where the history is, without user and password; nothing where there is none.
+    pub history: String,
+    /// The folder or bucket of the files; nothing where there is none.
+    pub files: String,
+    /// The bounds that both judge by.
+    pub bounds: String,
+}
+
+impl SharedSettings {
+    /// A digest of each, by the name that people know it by.
+    pub fn digests(&self) -> BTreeMap<String, String> {
+        let Self { cluster, history, files, bounds } = self;
+        let all = [
+            ("--cluster-id", cluster),
+            ("--history", history),
+            ("--data or --artefacts", files),
+            ("the bounds of this version", bounds),
+        ];
+        all.into_iter().map(|(name, value)| (name.to_owned(), digest(value))).collect()
+    }
+}
+
+fn digest(text: &str) -> String {
+    let hex: String = Sha256::digest(text.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("sha256:{hex}")
+}
+
+/// Why a server may not rely on what a host has published.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Unpublished {
+    /// There is nothing.
+    Missing,
+    /// It is of a form that this version does not know.
+    Unreadable,
+    /// It was not renewed in time.
+    Old,
+    /// The host has other settings: their names.
+    OtherSettings(Vec<String>),
+    /// It cannot be read: why.
+    Unread(String),
+}
+
+impl Unpublished {
+    /// What a client and an admin are told.
+    pub fn words(&self) -> String {
+        match self {
+            Self::Missing => "no host has published what it serves: is the host running?".to_owned(),
+            Self::Unreadable => format!(
+                "what the host has published in the ConfigMap {PUBLISHED} is not known to this version: run host and server of one version"
+            ),
+            Self::Old => {
+                format!("the host has not renewed what it serves for {} s: is the host running?", OLD_AFTER.as_secs())
+            }
+            Self::OtherSettings(names) => {
+                format!("the host and this server are set differently: {}; give both the same", names.join(", "))
+            }
+            Self::Unread(why) => format!("it is not known what the host serves: {why}"),
+        }
+    }
+}
+
+/// When a server last saw the host renew what it publishes.
+#[derive(Clone, Debug, Default)]
+pub struct Renewals {
+    last: Option<Renewal>,
+}
+
+#[derive(Clone, Debug)]
+struct Renewal {
+    of: (u64, i64),
+    /// When it was first seen, by a clock that only goes forward.
+    seen: Duration,
+    /// It was old when it was first seen, whatever two clocks differ by.
+    was_old: bool,
+}
+
+impl Renewals {
+    /// Takes what was read at this time of a clock that only goes forward, and at this second of a clock that may be ten minutes off. Only
+    /// the first reading of a server needs the second clock.
+    pub fn take(&mut self, read: &Published, forward: Duration, second: i64) {
+        let of = (read.renewal, read.renewed_at);
+        if self.last.as_ref().is_some_and(|last| last.of == of) {
+            return;
+        }
+        let oldest = CLOCKS.saturating_add(i64::try_from(OLD_AFTER.as_secs()).unwrap_or(i64::MAX));
+        let was_old = self.last.is_none() && second.saturating_sub(read.renewed_at) > oldest;
+        self.last = Some(Renewal { of, seen: forward, was_old });
+    }
+
+    /// True if the host has renewed it in time.
+    pub fn are_fresh(&self, forward: Duration) -> bool {
+        self.last.as_ref().is_some_and(|last| !last.was_old && forward.saturating_sub(last.seen) <= OLD_AFTER)
+    }
+}
+
+/// Why a server with these settings may not rely on what it has read.
+///
+/// # Errors
+/// The first reason that holds: it is old, or of other settings.
+pub fn check(
+    read: &Published,
+    own: &BTreeMap<String, String>,
+    renewals: &Renewals,
+    forward: Duration,
+) -> Result<(), Unpublished> {
+    if !renewals.are_fresh(forward) {
+        return Err(Unpublished::Old);
+    }
+    let differs = |name: &&String| own.get(*name) != read.settings.get(*name);
+    let names: Vec<String> = own.keys().filter(differs).cloned().collect();
+    if names.is_empty() { Ok(()) } else { Err(Unpublished::OtherSettings(names)) }
+}
+
+#[cfg(test)]
+#[path = "published_tests.rs"]
+mod tests;
