@@ -20,7 +20,7 @@ use crate::filter::{JobFilter, Window};
 use crate::place::HistoryPlace;
 use crate::query::{Dialect, Statement};
 use crate::row::{GoneJob, JobRow, JobSnapshot, NEVER, millis, time};
-use crate::schema::{Migrations, POSTGRES, SQLITE, migrate, take};
+use crate::schema::{Migrations, POSTGRES, SQLITE, applied, migrate, take};
 
 /// Longest time for an answer.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(5);
@@ -31,6 +31,8 @@ const LISTS: u32 = 3;
 const JOBS: u32 = 2;
 /// A connection that was idle for longer is tried before it is used: its server may be another one by now.
 const TRIED_AFTER: Duration = Duration::from_secs(1);
+/// For how long a guest believes that the tables are those of its version.
+const TABLES_SEEN: Duration = Duration::from_secs(10);
 /// Rows that are removed at once where there may be very many.
 const BATCH: i64 = 500;
 /// Rows that are read whole at once: each may have a megabyte.
@@ -55,6 +57,8 @@ struct Parts {
     writes: AnyPool,
     /// Set once the tables are there; of a file, with its lock.
     ready: OnceLock<Option<File>>,
+    /// Of a guest, when it last saw tables of its version; a host has none.
+    guest: Option<parking_lot::Mutex<Option<Instant>>>,
     /// Held by whoever opens it.
     opens: Mutex<()>,
 }
@@ -77,12 +81,29 @@ impl History {
     /// # Errors
     /// Why that is no place.
     pub fn at(place: HistoryPlace, cluster: &str) -> Result<Self, HistoryFailed> {
+        Self::open(place, cluster, None)
+    }
+
+    /// The same for a server beside the host: it reads rows and notes requests. It makes no tables, removes nothing and takes no lock, and
+    /// has no answer while the tables are those of another version.
+    ///
+    /// # Errors
+    /// Why that is no place.
+    pub fn as_guest(place: HistoryPlace, cluster: &str) -> Result<Self, HistoryFailed> {
+        Self::open(place, cluster, Some(parking_lot::Mutex::default()))
+    }
+
+    fn open(
+        place: HistoryPlace,
+        cluster: &str,
+        guest: Option<parking_lot::Mutex<Option<Instant>>>,
+    ) -> Result<Self, HistoryFailed> {
         sqlx::any::install_default_drivers();
         let dialect = match &place {
             HistoryPlace::File(_) => Dialect::Sqlite,
             HistoryPlace::Server(_) => Dialect::Postgres,
         };
-        let options = AnyConnectOptions::from_str(&place.address());
+        let options = AnyConnectOptions::from_str(&place.address(guest.is_some()));
         let options = options.map_err(|error| HistoryFailed::Unusable(error.to_string()))?.disable_statement_logging();
         let migrations = match dialect {
             Dialect::Sqlite => SQLITE,
@@ -90,7 +111,19 @@ impl History {
         };
         let [jobs, lists, writes] = [Use::Job, Use::List, Use::Write].map(|way| pool(&options, dialect, way));
         let (cluster, ready, opens) = (cluster.to_owned(), OnceLock::new(), Mutex::new(()));
-        Ok(Self(Arc::new(Parts { place, dialect, cluster, migrations, options, lists, jobs, writes, ready, opens })))
+        Ok(Self(Arc::new(Parts {
+            place,
+            dialect,
+            cluster,
+            migrations,
+            options,
+            lists,
+            jobs,
+            writes,
+            ready,
+            guest,
+            opens,
+        })))
     }
 
     /// Where it is, without its password.
@@ -105,6 +138,9 @@ impl History {
     /// Why it cannot be used; see [`HistoryFailed::may_pass`].
     pub async fn prepare(&self) -> Result<(), HistoryFailed> {
         let parts = &self.0;
+        if let Some(seen) = &parts.guest {
+            return self.look_at_tables(seen).await;
+        }
         if parts.ready.get().is_some() {
             return Ok(());
         }
@@ -126,6 +162,25 @@ impl History {
         made?;
         let _ = parts.ready.set(lock);
         Ok(())
+    }
+
+    /// Refuses tables of another version, which a host may make at any time.
+    async fn look_at_tables(&self, seen: &parking_lot::Mutex<Option<Instant>>) -> Result<(), HistoryFailed> {
+        if seen.lock().is_some_and(|since| since.elapsed() < TABLES_SEEN) {
+            return Ok(());
+        }
+        let known = self.0.migrations.last().map_or(0, |(version, ..)| *version);
+        let mut connected = self.connect(Use::Job).await?;
+        let (until, connection) = connected.parts();
+        let found = answered(until, applied(connection)).await;
+        match connected.is_over(found)? {
+            found if found < known => Err(HistoryFailed::Older { found, known }),
+            found if found > known => Err(HistoryFailed::Newer { found, known }),
+            _ => {
+                *seen.lock() = Some(Instant::now());
+                Ok(())
+            }
+        }
     }
 
     /// Takes a connection.
@@ -642,6 +697,81 @@ mod tests {
         drop(first);
         begin().prepare().await.unwrap();
         std::fs::remove_dir_all(&folder).unwrap();
+    }
+
+    fn request(id: &str) -> AuditRow {
+        let [request_id, user_name, user_id, address, verb, job_id, kind, code, body] =
+            ["r", "ann", "7", "::1", "POST", "j", "reboot", "", ""].map(str::to_owned);
+        let (id, time, status) = (id.to_owned(), Timestamp::UNIX_EPOCH, 200);
+        AuditRow { id, request_id, user_name, user_id, address, verb, job_id, kind, code, body, time, status }
+    }
+
+    /// What a guest gets at this place, which for the host is that one.
+    async fn is_guest(place: HistoryPlace, of_host: HistoryPlace, prepare: impl Fn()) {
+        let guest = History::as_guest(place.clone(), "local").unwrap();
+        assert!(guest.prepare().await.is_err(), "nobody has made tables");
+        let old = of_version(of_host.clone(), 1);
+        old.store(&[job()]).await.unwrap();
+        prepare();
+        let failed = guest.job("j").await.unwrap_err();
+        assert!(
+            matches!(failed, HistoryFailed::Older { found: 1, known } if known > 1) && failed.may_pass(),
+            "{failed}"
+        );
+        old.0.pool(Use::Job).close().await;
+        old.0.pool(Use::Write).close().await;
+        drop(old);
+        let host = History::at(of_host, "local").unwrap();
+        host.prepare().await.unwrap();
+        prepare();
+        // Beside the host, which has the lock of a file.
+        assert_eq!(guest.job("j").await.unwrap().unwrap().row, job().row);
+        guest.note(&[request("a")]).await.unwrap();
+        guest.note(&[request("a"), request("b")]).await.unwrap();
+        host.note(&[request("c")]).await.unwrap();
+        let mut newer =
+            Statement::new("INSERT INTO _sqlx_migrations (version, description, success, checksum, execution_time)");
+        newer
+            .push(" SELECT 99, description, success, checksum, execution_time FROM _sqlx_migrations WHERE version = 1");
+        newer.query().execute(host.0.pool(Use::Write)).await.unwrap();
+        let other = History::as_guest(place, "local").unwrap();
+        let failed = other.job("j").await.unwrap_err();
+        assert!(matches!(failed, HistoryFailed::Newer { found: 99, .. }) && !failed.may_pass(), "{failed}");
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_guest_reads_jobs_and_notes_requests_and_has_no_answer_from_tables_of_another_version() {
+        let folder = std::env::temp_dir().join(format!("oarlock-history-guest-{}", std::process::id()));
+        let file = HistoryPlace::in_folder(&folder);
+        is_guest(file.clone(), file, || {}).await;
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn the_role_that_the_documents_print_is_enough_for_a_guest_and_for_nothing_else() {
+        let server = Postgres::start().unwrap();
+        let url = server.url();
+        server.sql("CREATE ROLE oarlock_server LOGIN PASSWORD 'guest'").unwrap();
+        let (scheme, rest) = url.split_once("://").unwrap();
+        let (_, place) = rest.split_once('@').unwrap();
+        let place = HistoryPlace::read(&format!("{scheme}://oarlock_server:guest@{place}")).unwrap();
+        let documents = include_str!("../../../docs/install.md");
+        let grants: Vec<&str> =
+            documents.lines().filter(|line| line.starts_with("GRANT ") && line.contains(" ON ")).collect();
+        let grants: Vec<&str> = grants.into_iter().filter(|line| !line.contains("DATABASE")).collect();
+        assert_eq!(grants.len(), 3, "{grants:?}");
+        let grant = || {
+            // Before the second version there is no table of requests.
+            grants.iter().for_each(|grant| drop(server.sql(grant)));
+        };
+        is_guest(place.clone(), HistoryPlace::read(&url).unwrap(), grant).await;
+        let guest = History::as_guest(place, "local").unwrap();
+        for forbidden in
+            ["DELETE FROM ops_job", "UPDATE ops_job SET phase = ''", "DELETE FROM audit", "DROP TABLE audit"]
+        {
+            let statement = Statement::new(forbidden);
+            assert!(statement.query().execute(guest.0.pool(Use::Write)).await.is_err(), "{forbidden}");
+        }
     }
 
     #[tokio::test(flavor = "multi_thread")]

@@ -23,6 +23,16 @@ pub enum HistoryFailed {
         /// The newest that is known here.
         known: i64,
     },
+    /// Its tables are those of an older version, and this process may not change them.
+    #[error(
+        "the history has the tables of an older version of Oarlock (its schema has version {found}, and this one needs {known}): start a host of this version, which changes them"
+    )]
+    Older {
+        /// The version that it has; 0 where it has no tables.
+        found: i64,
+        /// The one that is needed here.
+        known: i64,
+    },
     /// Another process has the file.
     #[error("another process has {}: one file has one host", .0.display())]
     Taken(PathBuf),
@@ -34,7 +44,7 @@ pub enum HistoryFailed {
 impl HistoryFailed {
     /// True where it may pass by itself.
     pub fn may_pass(&self) -> bool {
-        matches!(self, Self::Down(_))
+        matches!(self, Self::Down(_) | Self::Older { .. })
     }
 }
 
@@ -57,7 +67,9 @@ fn to_mend(code: &str) -> Option<&'static str> {
     match code {
         "28P01" | "28000" => Some("give another user or password in its address"),
         "3D000" => Some("make that database, or name another one in its address"),
-        "42501" => Some("let its user make tables: GRANT ALL ON SCHEMA public, or make it the owner of the database"),
+        "42501" => Some(
+            "let its user make tables: GRANT ALL ON SCHEMA public, or make it the owner of the database; of a server, give it the role of docs/install.md",
+        ),
         _ => None,
     }
 }

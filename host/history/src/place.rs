@@ -55,13 +55,14 @@ impl HistoryPlace {
         Self::File(folder.join("history.db"))
     }
 
-    /// The address that the driver takes.
-    pub(crate) fn address(&self) -> String {
+    /// The address that the driver takes. A guest makes no file.
+    pub(crate) fn address(&self, is_guest: bool) -> String {
         match self {
             Self::Server(url) => url.to_string(),
             Self::File(path) => {
                 let path = path.to_string_lossy();
-                format!("sqlite:{}?mode=rwc", utf8_percent_encode(&path, SPECIAL))
+                let mode = if is_guest { "rw" } else { "rwc" };
+                format!("sqlite:{}?mode={mode}", utf8_percent_encode(&path, SPECIAL))
             }
         }
     }
@@ -117,7 +118,7 @@ mod tests {
 
     #[test]
     fn a_path_is_one_whatever_it_contains() {
-        let address = HistoryPlace::File("/a b/50%/c?d#e".into()).address();
+        let address = HistoryPlace::File("/a b/50%/c?d#e".into()).address(false);
         assert_eq!(address, "sqlite:/a%20b/50%25/c%3Fd%23e?mode=rwc");
     }
 }

@@ -5,8 +5,8 @@ use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt 
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
-use sqlx::AnyPool;
 use sqlx::migrate::{MigrateError, Migration, MigrationType, Migrator};
+use sqlx::{AnyConnection, AnyPool, Row as _};
 use sqlx::{AssertSqlSafe, SqlSafeStr as _};
 
 use crate::failed::HistoryFailed;
@@ -45,6 +45,23 @@ pub(crate) async fn migrate(pool: &AnyPool, migrations: &Migrations) -> Result<(
         }
         other => HistoryFailed::Unusable(format!("the tables of the history cannot be used: {other}")),
     })
+}
+
+/// The version of the tables; 0 where there are none.
+pub(crate) async fn applied(connection: &mut AnyConnection) -> Result<i64, HistoryFailed> {
+    const NO_TABLE: [&str; 2] = ["1", "42P01"];
+    let row =
+        sqlx::query("SELECT COALESCE(MAX(version), 0) AS version FROM _sqlx_migrations").fetch_one(connection).await;
+    match row {
+        Ok(row) => Ok(row.try_get("version")?),
+        Err(error) => {
+            let code = error.as_database_error().and_then(|error| Some(error.code()?.into_owned()));
+            match code.as_deref() {
+                Some(code) if NO_TABLE.contains(&code) => Ok(0),
+                _ => Err(error.into()),
+            }
+        }
+    }
 }
 
 /// True of what says nothing of the tables.
