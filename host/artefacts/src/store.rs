@@ -83,6 +83,26 @@ impl Artefacts {
         }
     }
 
+    /// The files in a bucket, for a process whose credentials only read. It is tried first, and what is wrong is logged.
+    ///
+    /// # Errors
+    /// What is wrong with the address or the credentials, as far as that shows without the store.
+    pub async fn in_bucket_to_read(place: S3Place) -> Result<Self, String> {
+        let (bucket, patience) = place.connect()?;
+        let artefacts = Self::of(Backend::of_bucket(bucket, patience));
+        let store = &artefacts.of.store;
+        let nothing = async {
+            match store.head(&Place::from(PROBE)).await {
+                Err(object_store::Error::NotFound { .. }) => Ok(()),
+                other => other.map(drop),
+            }
+        };
+        if let Err(failed) = artefacts.of.within(nothing).await {
+            tracing::warn!(error = %failed, "artefacts cannot be read: the credentials need s3:GetObject and s3:ListBucket");
+        }
+        Ok(artefacts)
+    }
+
     fn of(backend: Backend) -> Self {
         Self { of: Arc::new(backend), searched: Arc::default() }
     }
@@ -101,6 +121,15 @@ impl Artefacts {
     /// Where the files are, one folder for each job; `None` where they are in a bucket.
     pub fn folder(&self) -> Option<&Path> {
         self.of.folder()
+    }
+
+    /// Where the files are: the path of a folder, or the address of a bucket with its prefix.
+    pub fn place(&self) -> String {
+        match (self.of.folder(), self.of.bucket()) {
+            (Some(folder), _) => folder.display().to_string(),
+            (None, Some(bucket)) => format!("{}/{}", bucket.name, bucket.prefix),
+            (None, None) => String::new(),
+        }
     }
 
     /// How many files may be written at once: together they hold 20 MiB in memory at most.
