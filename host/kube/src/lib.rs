@@ -44,6 +44,7 @@ pub mod observe;
 pub mod ops;
 mod outcome;
 mod past_cache;
+mod published;
 pub mod record;
 mod scripts;
 mod secrets;

@@ -23,6 +23,7 @@ use crate::ops::OpsTap;
 use crate::ops::cache::OpsCache;
 use crate::ops::sinks::{JobSink, read_child};
 use crate::past_cache::{Picked, ReadFailed, Selected};
+use crate::watch::health::KindHealth;
 use crate::watch::on_demand::OnDemand;
 use crate::watch::projection::Projection;
 use crate::watch::reflector::ItemSink as _;
@@ -79,6 +80,29 @@ impl Ops {
     pub async fn synced(&self) {
         self.watches.synced(1, || {}).await;
         self.cluster.synced(&[]).await;
+    }
+
+    /// The state of each watch.
+    pub fn health(&self) -> Vec<KindHealth> {
+        self.watches.health()
+    }
+
+    /// Whether all jobs were listed, so that the cache has them.
+    ///
+    /// # Errors
+    /// What they wait for.
+    pub fn is_listed(&self) -> Result<(), String> {
+        match self.health().into_iter().find(|health| !health.synced || !health.served) {
+            None => Ok(()),
+            Some(KindHealth { synced: true, .. }) => {
+                Err("the API server does not serve OpsJobs: a cluster admin applies `oarlock manifests --ops`"
+                    .to_owned())
+            }
+            Some(KindHealth { error, .. }) => {
+                let why = error.unwrap_or_else(|| "the API server has not answered yet".to_owned());
+                Err(format!("the OpsJobs are not listed: {why}"))
+            }
+        }
     }
 
     /// Reads all jobs past the cache: a watch may be late, and who has which target must be known before another gets one.
