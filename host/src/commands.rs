@@ -26,6 +26,7 @@ mod retry;
 mod run;
 #[cfg(feature = "dev")]
 mod scratch;
+mod server;
 mod text_file;
 
 use std::io::Write as _;
@@ -52,6 +53,7 @@ const IN_MEMORY_EXAMPLES: &str = if cfg!(feature = "dev") {
 const EXAMPLES: &str = "
   oarlock manifests | kubectl apply -f -           prepare a cluster
   oarlock host --plugins ./plugins --identity me   run the controller against the current kubectl context
+  oarlock server --data ./data                     serve OpsJobs by REST, beside that host
   oarlock plugin vet my.wasm                       what the host would say of a plugin, and why
   oarlock run Replace -l app=web --partition 1 -w  replace one pod, and watch
   oarlock plan job.yaml --plugins ./plugins        what a job would do, before it is created
@@ -87,6 +89,8 @@ struct LogArgs {
 enum Command {
     /// Run the controller against a Kubernetes cluster
     Host(Box<host::HostArgs>),
+    /// Serve OpsJobs by REST, beside the host and with an account of its own
+    Server(Box<server::ServerArgs>),
     /// Print jobs: how far each is, and what it waits for
     Get(get::GetArgs),
     /// Follow a job, a JobFlow or a DaemonJob live, until it ends
@@ -151,7 +155,7 @@ impl Command {
     fn default_filter(&self) -> &'static str {
         match self {
             // The client logs each failed connection; so does its caller, with more detail.
-            Self::Host(_) => "info,kube_client::client::builder=off",
+            Self::Host(_) | Self::Server(_) => "info,kube_client::client::builder=off",
             #[cfg(feature = "dev")]
             Self::Dev(_) => "warn,oarlock_wasm=info,plugin=info",
             // The demo prints its progress on standard output, denied plugins included.
@@ -205,6 +209,7 @@ pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     telemetry::start(filter, cli.logs.log_format)?;
     match cli.command {
         Command::Host(args) => in_runtime(host::run(*args)),
+        Command::Server(args) => in_runtime(server::run(*args)),
         Command::Get(args) => in_runtime(get::run(args)),
         Command::Watch(args) => in_runtime(watch::run(args)),
         Command::Run(args) => in_runtime(run::run(*args)),

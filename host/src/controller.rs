@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use kube::Client;
 use oarlock_core::cluster::object::Kind;
 use oarlock_core::job::key::JobRef;
 use oarlock_kube::flows::Flows;
@@ -19,6 +20,7 @@ use crate::lead::Lead;
 use crate::logs::Logs;
 use crate::ops_job::{HostPlace, OpsTerm};
 use crate::ports::Ports;
+use crate::published::Publisher;
 use crate::reconcilers;
 use crate::tasks::TaskRunner;
 
@@ -34,12 +36,22 @@ pub struct Controller {
     resync: Duration,
     flows: Option<Flows>,
     ops: Option<(Ops, HostPlace)>,
+    home: Option<HostHome>,
+}
+
+/// Where a host keeps what is its own.
+#[derive(Clone)]
+pub struct HostHome {
+    /// A client of the API server.
+    pub client: Client,
+    /// The namespace of the host.
+    pub namespace: String,
 }
 
 impl Controller {
     /// A controller on these ports, which receives these events and reads everything anew every [`RESYNC`].
     pub fn new(ports: Arc<Ports>, events: UnboundedReceiver<WatchEvent>) -> Self {
-        Self { ports, events, resync: RESYNC, flows: None, ops: None }
+        Self { ports, events, resync: RESYNC, flows: None, ops: None, home: None }
     }
 
     /// The same with another interval between two complete reads.
@@ -66,6 +78,12 @@ impl Controller {
         let images = place.exports.clone().map(|exports| Images::new(cluster.clone(), exports));
         cluster.do_tasks(Arc::new(TaskRunner { logs, images }));
         Self { ops: Some((ops, place)), ..self }
+    }
+
+    /// The same, and it publishes there what it serves.
+    #[must_use]
+    pub fn publishing_in(self, home: HostHome) -> Self {
+        Self { home: Some(home), ..self }
     }
 
     /// Leads whenever `election` says so, until `stop`. Releases the lease at the end.
@@ -108,10 +126,15 @@ impl Controller {
         // They end with the term, and wait for no job.
         let metrics = || self.ports.metrics.clone();
         let flows = self.flows.clone().map(|flows| FlowTerm::begin(flows, fence.clone(), metrics()));
+        let publishing = self.ops.clone().zip(self.home.clone()).map(|((ops, place), home)| {
+            let (plugins, fence) = (self.ports.plugins.clone(), fence.clone());
+            AbortOnDropHandle::new(tokio::spawn(Publisher { ops, plugins, place, home, fence }.run()))
+        });
         let ops = self.ops.clone().map(|(ops, place)| OpsTerm::begin(ops, place, fence.clone(), &self.ports));
         let flows = flows.map(|term| tokio::spawn(reconcilers::lead(term)));
         let ops = ops.map(|term| tokio::spawn(reconcilers::lead(term)));
-        let (_flows, _ops) = (flows.map(AbortOnDropHandle::new), ops.map(AbortOnDropHandle::new));
+        let (_flows, _ops, _publishing) =
+            (flows.map(AbortOnDropHandle::new), ops.map(AbortOnDropHandle::new), publishing);
         let Some(jobs) = self.first_jobs(&mut lead, &fence, number, stop).await else { return lead.end().await };
         self.ports.metrics.leads(true);
         lead.expect(jobs);

@@ -25,13 +25,14 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
-use crate::controller::Controller;
+use crate::controller::{Controller, HostHome};
 use crate::health::{Health, Probe};
 use crate::images::ExportRegistry;
 use crate::metrics::Metrics;
 pub use crate::ops_job::HostPlace;
 use crate::ports::Ports;
-use crate::rest::{OfHost, RestArgs};
+use crate::published::of_this_process;
+use crate::rest::{RestArgs, RestParts};
 use crate::served_actions::ServedActions;
 
 /// Name of the lease: one host leads in a cluster.
@@ -131,18 +132,28 @@ impl Host {
         let flows = Flows::watch(ports.cluster.clone());
         let ops = Ops::watch(ports.cluster.clone(), Defaults::default(), place.tap());
         let health = Health::of(ready, ports.heart.clone());
-        let health = Arc::new(health.with_optional(vec![("flows", flows_probe(flows.clone()))]));
+        let health = Arc::new(
+            health.with_optional(vec![("flows", flows_probe(flows.clone())), ("opsjobs", ops_probe(ops.clone()))]),
+        );
         let controller = Controller::new(ports.clone(), events).resync_every(resync).with_flows(flows);
-        let controller = controller.with_ops(ops.clone(), place.clone());
+        let home = HostHome { client: client.clone(), namespace: namespace.clone() };
+        let controller = controller.with_ops(ops.clone(), place.clone()).publishing_in(home);
         Ok(Self { ports, client, ops, place, namespace, controller, election, health })
     }
 
-    /// The REST API of its OpsJobs.
+    /// The REST API of its OpsJobs, of a process that is host and server at once.
     pub fn rest(&self, args: &RestArgs) -> Rest {
-        let plugins = self.ports.plugins.clone();
-        let (client, ops, place, namespace) =
-            (self.client.clone(), self.ops.clone(), self.place.clone(), self.namespace.clone());
-        OfHost { client, ops, plugins, place, namespace }.rest(args)
+        let HostPlace { cluster, artefacts, recorder, .. } = self.place.clone();
+        let parts = RestParts {
+            client: self.client.clone(),
+            ops: self.ops.clone(),
+            host: of_this_process(self.ports.plugins.clone(), self.place.clone()),
+            cluster,
+            artefacts,
+            history: recorder.map(|recorder| recorder.history().clone()),
+            namespace: self.namespace.clone(),
+        };
+        parts.rest(args)
     }
 
     /// Its health.
@@ -238,6 +249,16 @@ fn flows_probe(flows: Flows) -> Probe {
     Box::new(move || {
         let is_late = |health: &KindHealth| health.unread || health.kind.api_version == API_VERSION && !health.synced;
         let Some(KindHealth { kind, error, .. }) = flows.health().into_iter().find(is_late) else { return Ok(()) };
+        let why = error.unwrap_or_else(|| "the API server has not answered yet".to_owned());
+        Err(format!("{} {} not listed: {why}", kind.api_version, kind.kind))
+    })
+}
+
+/// Ready once OpsJobs have been listed, where their kind is served. Without them only OpsJobs have to wait.
+fn ops_probe(ops: Ops) -> Probe {
+    Box::new(move || {
+        let is_late = |health: &KindHealth| health.unread || !health.synced;
+        let Some(KindHealth { kind, error, .. }) = ops.health().into_iter().find(is_late) else { return Ok(()) };
         let why = error.unwrap_or_else(|| "the API server has not answered yet".to_owned());
         Err(format!("{} {} not listed: {why}", kind.api_version, kind.kind))
     })

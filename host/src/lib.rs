@@ -19,6 +19,7 @@ pub mod metrics;
 mod ops_job;
 mod places;
 pub mod ports;
+mod published;
 pub mod queue;
 mod reconcilers;
 pub mod rehearsal;

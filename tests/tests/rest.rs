@@ -25,3 +25,5 @@ mod rights;
 mod s3_server;
 #[path = "rest/served.rs"]
 mod served;
+#[path = "rest/server.rs"]
+mod server;

@@ -9,6 +9,7 @@ use oarlock_core::ops_job::body::{Body, FieldValidation};
 use oarlock_core::ops_job::child::{API_VERSION, OPS_KIND};
 use oarlock_core::ops_job::job_id::{bytes_of_key, job_id};
 use oarlock_core::ops_job::plan::{Found, HISTORY};
+use oarlock_core::ops_job::published::Unpublished;
 use oarlock_core::ops_job::refusal::{Code, OpsRefusal};
 use oarlock_core::ops_job::summary::OpsSummary;
 use oarlock_core::ops_job::targets::Here;
@@ -168,11 +169,18 @@ impl<'a> CreateRequest<'a> {
     async fn judge(&self, id: &str) -> Result<(NewJob, Option<Reservation<'a>>), OpsRefusal> {
         let parts = self.parts;
         let (mut facts, mut reservation) = (Facts::default(), None);
-        let here = Here { cluster: &parts.cluster, node: parts.node.as_deref() };
+        let host = (parts.host)();
+        let node = host.as_ref().ok().and_then(|host| host.node.as_deref());
+        let here = Here { cluster: &parts.cluster, node };
         loop {
             match verdict(self.body, &facts, here)? {
                 OpsVerdict::Stands(job) => return Ok((job, reservation)),
+                OpsVerdict::Needs(RequestNeed::Service) => {
+                    let unknown = |why: &Unpublished| OpsRefusal::new(Code::Unreachable, why.words()).after(1);
+                    facts.service = Some(host.as_ref().map_err(unknown)?.service(&self.body.asked));
+                }
                 OpsVerdict::Needs(RequestNeed::Taken(places)) => {
+                    parts.check_listed()?;
                     let taken = parts.reservations.take(id, places, parts.ops.cache());
                     facts.taken = Some(match taken {
                         Ok(taken) => {
@@ -195,9 +203,6 @@ impl<'a> CreateRequest<'a> {
                 let is_so = parts.gives_node_operations(&namespace).await?;
                 facts.node_operations.insert(namespace, is_so);
             }
-            RequestNeed::Service => {
-                facts.service = Some((parts.service)(&self.body.asked));
-            }
             RequestNeed::Candidates(text) => {
                 if WorkloadName::read(&text).is_none() {
                     parts.rates.take_search(&self.caller.name)?;
@@ -212,7 +217,7 @@ impl<'a> CreateRequest<'a> {
                 let (gap, found) = futures::try_join!(parts.policy_gap(), found)?;
                 facts.found = Some(Found { gap, ..found });
             }
-            RequestNeed::Taken(_) => {}
+            RequestNeed::Service | RequestNeed::Taken(_) => {}
         }
         Ok(())
     }

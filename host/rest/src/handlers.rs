@@ -8,8 +8,7 @@ use axum::body::{Body as HttpBody, to_bytes};
 use axum::extract::{Extension, Path, State};
 use axum::response::IntoResponse as _;
 use http::{HeaderMap, HeaderValue, Request, Response, Uri, header};
-use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, GroupVersionKind, Patch, PatchParams, Preconditions};
-use oarlock_core::child::fields::text;
+use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
 use oarlock_core::ops_job::access::Access;
 use oarlock_core::ops_job::body::Body;
 use oarlock_core::ops_job::refusal::{Code, OpsRefusal};
@@ -141,6 +140,7 @@ pub(crate) async fn list(State(rest): State<Rest>, Extension(caller): Extension<
 
 async fn page(parts: &Parts, caller: &Caller, uri: &Uri) -> Result<Answer, OpsRefusal> {
     let query = ListQuery::read(uri.query(), parts.now())?;
+    parts.check_listed()?;
     let mut sees_all = parts.rights.has(caller, &Access::to_ops_jobs("list", "")).await?;
     if let Some(workspace) = query.workspace.as_ref().filter(|_| !sees_all) {
         let is_namespace = workspace.len() <= 63 && oarlock_core::job::spec::is_object_name(workspace);
@@ -260,20 +260,6 @@ async fn end(parts: &Parts, caller: &Caller, id: &str) -> Result<Answer, OpsRefu
             return Ok(HttpBody::empty().into_response());
         }
         Err(error) => return Err(of_request(&error, "stop the OpsJob")),
-    }
-    // So that no target begins before the controller has heard of it.
-    let view = &visible.job.view;
-    if let Some(uid) = text(&visible.document, "/status/operationJob/uid") {
-        let kind = GroupVersionKind::gvk("apps.kusionstack.io", "v1alpha1", "OperationJob");
-        let resource = ApiResource::from_gvk(&kind);
-        let children: Api<DynamicObject> =
-            Api::namespaced_with(parts.client.clone(), view.child_namespace(), &resource);
-        let patch = json!({"metadata": {"uid": uid}, "spec": {"paused": true}});
-        match children.patch(id, &PatchParams::default(), &Patch::Merge(patch)).await {
-            Ok(_) => {}
-            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {}
-            Err(error) => return Err(of_request(&error, "pause the OperationJob")),
-        }
     }
     Ok(HttpBody::empty().into_response())
 }

@@ -31,9 +31,8 @@ use kube::Client;
 use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind};
 use oarlock_artefacts::Artefacts;
 use oarlock_core::ops_job::child::{API_VERSION, OPS_KIND};
-use oarlock_core::ops_job::refusal::OpsRefusal;
-use oarlock_core::ops_job::spec::OpsSpec;
-use oarlock_core::ops_job::verdict::Service;
+use oarlock_core::ops_job::published::{Published, Unpublished};
+use oarlock_core::ops_job::refusal::{Code, OpsRefusal};
 use oarlock_history::History;
 use oarlock_kube::ops::Ops;
 use parking_lot::Mutex;
@@ -48,6 +47,7 @@ use crate::reservations::Reservations;
 use crate::rights::Rights;
 pub use crate::serve::{Listening, Readiness, RestError, Tls};
 use crate::signatures::Signatures;
+pub use crate::signatures::make_first_key;
 use crate::turns::Turns;
 
 /// For how long it is believed that the policies are in force.
@@ -56,8 +56,8 @@ const POLICIES_KEPT: Duration = Duration::from_secs(10);
 /// The label that lets a namespace give rights over the nodes of its workspace.
 const NODE_OPERATIONS: &str = "oarlock.dev/node-operations";
 
-/// Says what serves the type of a job, and what its grant does not cover of that.
-pub type ServiceOf = Box<dyn Fn(&OpsSpec) -> Service + Send + Sync>;
+/// Says what the host that leads serves, or why that cannot be relied on.
+pub type HostOf = Box<dyn Fn() -> Result<Arc<Published>, Unpublished> + Send + Sync>;
 
 /// What the API is made of.
 pub struct RestOptions {
@@ -67,12 +67,10 @@ pub struct RestOptions {
     pub ops: Ops,
     /// The id of this cluster.
     pub cluster: String,
-    /// The node that the host itself runs on.
-    pub node: Option<String>,
     /// The namespaces whose pods make no node busy.
     pub system: &'static [&'static str],
-    /// What serves which type.
-    pub service: ServiceOf,
+    /// What the host that leads serves.
+    pub host: HostOf,
     /// The files that jobs leave.
     pub artefacts: Option<Artefacts>,
     /// What is known of jobs that are gone.
@@ -99,9 +97,8 @@ struct Parts {
     client: Client,
     ops: Ops,
     cluster: String,
-    node: Option<String>,
     system: &'static [&'static str],
-    service: ServiceOf,
+    host: HostOf,
     artefacts: Option<Artefacts>,
     history: Option<History>,
     audit: Option<AuditLog>,
@@ -119,7 +116,7 @@ struct Parts {
 impl Rest {
     /// An API that is ready to be served. To be made where tasks can be spawned.
     pub fn new(options: RestOptions) -> Self {
-        let RestOptions { client, ops, cluster, node, system, service, artefacts, history, .. } = options;
+        let RestOptions { client, ops, cluster, system, host, artefacts, history, .. } = options;
         Self(Arc::new(Parts {
             callers: Callers::new(client.clone(), options.audience, options.takes_cluster_tokens),
             rights: Rights::new(client.clone()),
@@ -131,9 +128,8 @@ impl Rest {
             client,
             ops,
             cluster,
-            node,
             system,
-            service,
+            host,
             artefacts,
             audit: history.clone().map(AuditLog::of),
             history,
@@ -156,6 +152,12 @@ impl Parts {
 
     fn now(&self) -> k8s_openapi::jiff::Timestamp {
         self.ops.cluster().clock().now()
+    }
+
+    /// Refuses what needs all OpsJobs until they were listed.
+    fn check_listed(&self) -> Result<(), OpsRefusal> {
+        let unlisted = |why| OpsRefusal::new(Code::Unreachable, why).after(1);
+        self.ops.is_listed().map_err(unlisted)
     }
 
     /// Why whoever makes a job may not be asked for his rights by the API server. While that is so, this API makes none either: the

@@ -55,7 +55,7 @@ pub struct Tls {
 #[derive(Debug, thiserror::Error)]
 pub enum RestError {
     /// The address is in use or not one of this machine.
-    #[error("cannot listen on {address}: choose another with --rest ADDRESS:PORT (port 0 takes a free one)")]
+    #[error("cannot listen on {address}: choose another ADDRESS:PORT (port 0 takes a free one)")]
     Listen {
         /// The address.
         address: SocketAddr,
@@ -65,7 +65,7 @@ pub enum RestError {
     },
     /// Tokens would go over the network in the clear.
     #[error(
-        "{0} can be reached from elsewhere, and tokens would be sent there in the clear: give --rest-cert and --rest-key, or listen on 127.0.0.1"
+        "{0} can be reached from elsewhere, and tokens would be sent there in the clear: give --cert and --key, or listen on 127.0.0.1"
     )]
     Bare(SocketAddr),
     /// The certificate or its key cannot be used.

@@ -84,35 +84,36 @@ impl Signatures {
         let api: Api<Secret> = Api::namespaced(self.client.clone(), &self.namespace);
         let what = format!("read the Secret {SECRET}, which `oarlock manifests --ops --rest` has");
         let stored = api.get_opt(SECRET).await.map_err(|error| of_request(&error, &what))?;
-        let mut keys = stored.as_ref().map(of_secret).unwrap_or_default();
-        // What an admin wrote is not replaced.
-        let has_data = stored.as_ref().and_then(|stored| stored.data.as_ref()).is_some_and(|data| !data.is_empty());
-        if keys.is_empty() && has_data {
-            return Err(no_key());
-        }
+        let keys = stored.as_ref().map(of_secret).unwrap_or_default();
         if keys.is_empty() {
-            keys = self.make(&api, stored.as_ref()).await?;
+            return Err(no_key());
         }
         *self.keys.lock() = Some((Instant::now(), keys.clone()));
         Ok(keys)
     }
+}
 
-    /// Makes the first key. Of two processes that do so at once, one meets a conflict, and takes the other's.
-    async fn make(&self, api: &Api<Secret>, stored: Option<&Secret>) -> Result<Vec<Vec<u8>>, OpsRefusal> {
-        let mut key = vec![0; KEY];
-        SystemRandom::new().fill(&mut key).map_err(|_| no_key())?;
-        let data = BTreeMap::from([(KEYS[0].to_owned(), ByteString(key))]);
-        let version = stored.and_then(|stored| stored.metadata.resource_version.clone());
-        let patch = json!({"metadata": {"resourceVersion": version}, "data": data});
-        let made = api.patch(SECRET, &PatchParams::default(), &Patch::Merge(patch)).await;
-        match made {
-            Ok(made) => Ok(of_secret(&made)),
-            Err(kube::Error::Api(status)) if status.code == 409 => {
-                let read = api.get(SECRET).await.map_err(|error| of_request(&error, "read the key of addresses"))?;
-                Ok(of_secret(&read))
-            }
-            Err(error) => Err(of_request(&error, "store the key of addresses")),
-        }
+/// Makes the first key of addresses, where the Secret of this namespace has none. The host that leads does so, for the servers only read
+/// keys. Does nothing where there is no such Secret, as without REST.
+///
+/// # Errors
+/// Why there is no key.
+pub async fn make_first_key(client: &Client, namespace: &str) -> Result<(), OpsRefusal> {
+    let api: Api<Secret> = Api::namespaced(client.clone(), namespace);
+    let stored = api.get_opt(SECRET).await.map_err(|error| of_request(&error, "read the key of addresses"))?;
+    // What an admin wrote is not replaced.
+    let Some(stored) = stored.filter(|stored| stored.data.as_ref().is_none_or(BTreeMap::is_empty)) else {
+        return Ok(());
+    };
+    let mut key = vec![0; KEY];
+    SystemRandom::new().fill(&mut key).map_err(|_| no_key())?;
+    let data = BTreeMap::from([(KEYS[0].to_owned(), ByteString(key))]);
+    let patch = json!({"metadata": {"resourceVersion": stored.metadata.resource_version}, "data": data});
+    match api.patch(SECRET, &PatchParams::default(), &Patch::Merge(patch)).await {
+        Ok(_) => Ok(()),
+        // Somebody else has made one.
+        Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
+        Err(error) => Err(of_request(&error, "store the key of addresses")),
     }
 }
 
@@ -127,5 +128,6 @@ fn text(job: &str, file: &str, expires: i64) -> Vec<u8> {
 }
 
 fn no_key() -> OpsRefusal {
-    OpsRefusal::new(Code::Unreachable, format!("the Secret {SECRET} has no key of {KEY} bytes")).after(1)
+    let words = format!("the Secret {SECRET} has no key of {KEY} bytes: the host makes the first one once it leads");
+    OpsRefusal::new(Code::Unreachable, words).after(1)
 }

@@ -32,13 +32,37 @@ pub(crate) struct ArtefactArgs {
     artefacts_ca: Option<PathBuf>,
 }
 
+/// Where the files are.
+enum ArtefactPlace {
+    Folder(PathBuf),
+    Bucket(S3Place),
+}
+
 impl ArtefactArgs {
     /// The store, where one is named. A bucket is tried.
     pub(crate) async fn open(self) -> anyhow::Result<Option<Artefacts>> {
+        match self.place()? {
+            Some(ArtefactPlace::Folder(folder)) => Artefacts::in_folder(&folder).map(Some),
+            Some(ArtefactPlace::Bucket(place)) => Artefacts::in_bucket(place).await.map(Some),
+            None => Ok(None),
+        }
+        .map_err(anyhow::Error::msg)
+    }
+
+    /// The same for a process that only reads.
+    pub(crate) async fn open_to_read(self) -> anyhow::Result<Option<Artefacts>> {
+        match self.place()? {
+            Some(ArtefactPlace::Bucket(place)) => {
+                Artefacts::in_bucket_to_read(place).await.map(Some).map_err(anyhow::Error::msg)
+            }
+            Some(ArtefactPlace::Folder(folder)) => Artefacts::in_folder(&folder).map(Some).map_err(anyhow::Error::msg),
+            None => Ok(None),
+        }
+    }
+
+    fn place(self) -> anyhow::Result<Option<ArtefactPlace>> {
         let Self { data, artefacts, artefacts_endpoint, artefacts_region, artefacts_ca } = self;
-        let Some(url) = artefacts else {
-            return data.as_deref().map(Artefacts::in_folder).transpose().map_err(anyhow::Error::msg);
-        };
+        let Some(url) = artefacts else { return Ok(data.map(ArtefactPlace::Folder)) };
         let read = |path: PathBuf| {
             std::fs::read_to_string(&path)
                 .with_context(|| format!("cannot read the certificates in {}", path.display()))
@@ -50,6 +74,6 @@ impl ArtefactArgs {
             ..S3Options::of_variables(|name| std::env::var(name).ok())
         };
         let place = S3Place::read(&url, &options).map_err(|error| anyhow::anyhow!("--artefacts {error}"))?;
-        Artefacts::in_bucket(place).await.map(Some).map_err(anyhow::Error::msg)
+        Ok(Some(ArtefactPlace::Bucket(place)))
     }
 }

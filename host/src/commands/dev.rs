@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::exports::ExportArgs;
 use super::history::HistoryArgs;
-use super::host::{beside, made_up_identity, serve_rest, stop_on_signal};
+use super::host::{beside, made_up_identity, stop_on_signal};
 use super::in_memory::{Furnishing, InMemory, NAMESPACE, create};
 use super::scratch::Scratch;
 use crate::controller::RESYNC;
@@ -30,7 +30,7 @@ use crate::health;
 use crate::host::{Host, HostOptions, HostPlace};
 use crate::images::ExportRegistry;
 use crate::manifests::{HOST_NAMESPACE, SHIPPED_GRANTS};
-use crate::rest::RestArgs;
+use crate::rest::{self, RestArgs};
 use oarlock_artefacts::Artefacts;
 
 const EXAMPLES: &str = "\
@@ -75,8 +75,11 @@ pub(crate) struct DevArgs {
     listen: SocketAddr,
     #[command(flatten)]
     exports: ExportArgs,
+    /// Address that serves the REST API of OpsJobs, which host and server share here [default: it is not served]
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = health::parse_address)]
+    rest: Option<SocketAddr>,
     #[command(flatten)]
-    rest: RestArgs,
+    requests: RestArgs,
     /// Path for a token of an admin of the REST API [default: a temporary file]
     #[arg(long, value_name = "FILE", requires = "rest")]
     rest_token_out: Option<PathBuf>,
@@ -107,10 +110,13 @@ pub(crate) async fn run(args: DevArgs) -> anyhow::Result<ExitCode> {
     } else {
         format!("edit {}", grants.display())
     };
-    let rest = args.rest.listen().await?;
+    let rest = match args.rest {
+        Some(address) => Some(args.requests.listen(address).await?),
+        None => None,
+    };
     let token = args.rest_token_out.unwrap_or_else(|| scratch.path().join("rest-token"));
     if rest.is_some() {
-        write_token(&furnished.client, &args.rest.rest_audience, &token).await?;
+        write_token(&furnished.client, &args.requests.audience, &token).await?;
     }
     let token = std::fs::canonicalize(&token).unwrap_or(token);
     println!("{}", greeting(&Addresses { api: address, health: health_address }, &kubeconfig, &args.plugins, &granted));
@@ -134,7 +140,10 @@ pub(crate) async fn run(args: DevArgs) -> anyhow::Result<ExitCode> {
     let process = Host::start(options).await?;
     let serving =
         tokio::spawn(health::serve(listener, process.health(), process.metrics(), stop.clone().cancelled_owned()));
-    let answering = rest.map(|listener| serve_rest(listener, &process, &args.rest, stop.clone()));
+    let answering = rest.map(|listener| {
+        let (rest, health) = (process.rest(&args.requests), process.health());
+        rest::serve(listener, rest, health, stop.clone())
+    });
     process.run(stop).await?;
     if let Some(answering) = answering {
         answering.await.context("serving the REST API panicked")?;

@@ -10,7 +10,6 @@ use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
 use oarlock_core::round::task_settings::TaskSettings;
 use oarlock_kube::transport::client::{Source, connect};
-use oarlock_rest::Listening;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
@@ -23,7 +22,6 @@ use crate::health;
 use crate::host::{Host, HostOptions, HostPlace};
 use crate::manifests::HOST_NAMESPACE;
 use crate::ops_job::LOCAL_CLUSTER;
-use crate::rest::{RestArgs, readiness};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -88,8 +86,6 @@ pub(crate) struct HostArgs {
     history: HistoryArgs,
     #[command(flatten)]
     exports: ExportArgs,
-    #[command(flatten)]
-    rest: RestArgs,
     /// Address that serves /livez, /readyz and /metrics; `:8080` is port 8080 of each address
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8080", value_parser = health::parse_address)]
     listen: SocketAddr,
@@ -142,7 +138,6 @@ pub(crate) async fn run(args: HostArgs) -> anyhow::Result<ExitCode> {
         artefacts,
         history,
         exports,
-        rest,
         listen,
     } = args;
     let recorder = history.open(artefacts.data.as_deref(), cluster_id.as_deref()).await?;
@@ -150,7 +145,6 @@ pub(crate) async fn run(args: HostArgs) -> anyhow::Result<ExitCode> {
     let exports = exports.registry(&namespace)?;
     let stop = stop_on_signal()?;
     let listener = health::listen(listen).await?;
-    let rest_listener = rest.listen().await?;
     let (client, server) = connect(&cluster.source()?).await?;
     let options = HostOptions {
         client,
@@ -175,12 +169,8 @@ pub(crate) async fn run(args: HostArgs) -> anyhow::Result<ExitCode> {
     let process = Host::start(options).await?;
     let serving =
         tokio::spawn(health::serve(listener, process.health(), process.metrics(), stop.clone().cancelled_owned()));
-    let answering = rest_listener.map(|listener| serve_rest(listener, &process, &rest, stop.clone()));
     process.run(stop).await?;
     serving.await.context("serving /livez, /readyz and /metrics panicked")?;
-    if let Some(answering) = answering {
-        answering.await.context("serving the REST API panicked")?;
-    }
     Ok(ExitCode::SUCCESS)
 }
 
@@ -196,22 +186,6 @@ fn announce(options: &HostOptions, server: &str, listen: SocketAddr) {
         %listen,
         "oarlock begins"
     );
-}
-
-/// Serves the REST API until `stop`. Requests under way are finished.
-pub(crate) fn serve_rest(
-    listener: Listening,
-    process: &Host,
-    args: &RestArgs,
-    stop: CancellationToken,
-) -> tokio::task::JoinHandle<()> {
-    let (rest, ready, url) = (process.rest(args), readiness(process.health()), listener.url());
-    tokio::spawn(async move {
-        tracing::info!(url, "the REST API of OpsJobs is served");
-        if let Err(error) = listener.serve(rest, ready, stop).await {
-            tracing::error!(%error, "the REST API of OpsJobs is no longer served");
-        }
-    })
 }
 
 /// The file of grants. Where there is none yet, that is said at once: no plugin serves without it.

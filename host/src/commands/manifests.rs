@@ -114,10 +114,17 @@ pub(crate) struct ManifestsArgs {
     /// ConfigMap whose `ca.crt` has the authorities that sign for that registry, for those that images come from, and for the bucket
     #[arg(long, value_name = "CONFIGMAP", requires = "deployment", value_parser = label)]
     ca: Option<String>,
-    /// Add what the REST API of OpsJobs needs: rights, a Service, and who may reach it; a Deployment serves it with the certificate of
-    /// this Secret of its namespace, as `kubectl create secret tls` makes one
+    /// Add the server of the REST API of OpsJobs: its account and rights, a Service, who may reach it, and with --deployment the server
+    /// itself, with the certificate of this Secret of its namespace, as `kubectl create secret tls` makes one. With --data pvc/NAME it is
+    /// a second container of the host's pod
     #[arg(long, value_name = "SECRET", requires = "ops", num_args = 0..=1, default_missing_value = "oarlock-rest-tls", value_parser = label)]
     rest: Option<String>,
+    /// Secret for the server in place of --data-secret; its keys need to read only
+    #[arg(long, value_name = "SECRET", requires = "rest", requires = "data_secret", value_parser = label)]
+    server_data_secret: Option<String>,
+    /// Secret for the server in place of --history-secret, whose `url` has the role of docs/install.md, which reads jobs and notes requests
+    #[arg(long, value_name = "SECRET", requires = "rest", requires = "history_secret", value_parser = label)]
+    server_history_secret: Option<String>,
     /// Output format; json is one list
     #[arg(short, long, value_enum, default_value = "yaml")]
     output: DocumentFormat,
@@ -194,6 +201,8 @@ pub(crate) fn run(args: &ManifestsArgs) -> anyhow::Result<ExitCode> {
                 export_secret: args.export_secret.as_deref(),
                 ca: args.ca.as_deref(),
                 rest: args.rest.as_deref(),
+                server_data_secret: args.server_data_secret.as_deref(),
+                server_history_secret: args.server_history_secret.as_deref(),
                 host: &access.host,
             })?;
     }

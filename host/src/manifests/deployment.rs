@@ -11,6 +11,10 @@ use serde_saphyr::LitStr;
 use super::{ManifestsError, join};
 
 const DEPLOYMENT: &str = include_str!("../../manifests/deployment.yaml");
+/// The container of the server, its Deployment, and its token where it is in the pod of the host.
+const SERVER: &str = include_str!("../../manifests/server-container.yaml");
+const SERVER_DEPLOYMENT: &str = include_str!("../../manifests/server.yaml");
+const SERVER_TOKEN: &str = include_str!("../../manifests/server-token.yaml");
 /// Where the plugin directory is in a pod of the host.
 const PLUGINS: &str = "/plugins";
 /// Hexadecimal digits in the name of a ConfigMap: 64 bits, which no two grants of one cluster share by chance.
@@ -21,15 +25,19 @@ const VARIABLES: &str = "        env:\n";
 const VOLUMES: &str = "      volumes:\n";
 /// After which argument another one is added.
 const PLUGINS_ARGUMENT: &str = "        - --plugins=/plugins\n";
+/// The same of the server.
+const SERVER_ARGUMENT: &str = "        - server\n";
 /// Where the files of OpsJobs are in a pod of the host.
 const DATA: &str = "/data";
 /// Where the certificates of authorities are in a pod of the host.
 const AUTHORITIES: &str = "/etc/oarlock-ca";
-/// Where the certificate of the REST API is, and its port.
-const CERTIFICATE: &str = "/etc/oarlock-rest";
-const REST_PORT: u16 = 8443;
-/// After which port another one is added.
-const PORTS: &str = "        - {name: http, containerPort: 8080}\n";
+/// Before which line it is said whose token a pod mounts.
+const ACCOUNT: &str = "      serviceAccountName: ";
+/// The labels of a pod of the host, and those where it has the server as well.
+const POD_LABELS: &str = "      labels: {app.kubernetes.io/name: oarlock}\n";
+const SERVING_LABELS: &str = "      labels: {app.kubernetes.io/name: oarlock, oarlock.dev/serves: rest}\n";
+/// Where a pod finds the token of its account.
+const TOKEN: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 /// After which line the group of the volumes is added.
 const NON_ROOT: &str = "        runAsNonRoot: true\n";
 /// What the text says of its replicas.
@@ -123,6 +131,10 @@ pub struct Deployed<'a> {
     pub ca: Option<&'a str>,
     /// The Secret with the certificate of the REST API, where it is served.
     pub rest: Option<&'a str>,
+    /// The Secret for the server in place of `data_secret`, whose keys need to read only.
+    pub server_data_secret: Option<&'a str>,
+    /// The Secret for the server in place of `history_secret`, whose role needs to read jobs and write requests only.
+    pub server_history_secret: Option<&'a str>,
     /// Its account.
     pub host: &'a HostAccount,
 }
@@ -155,26 +167,20 @@ pub fn deployment(of: &Deployed<'_>) -> Result<String, ManifestsError> {
         text = text.replace(NON_ROOT, &format!("{NON_ROOT}        fsGroup: 65532\n"));
         text = text.replace(TWO, ONE);
     }
-    if let Some(secret) = rest {
-        let volume = json!({"name": "rest", "secret": {"secretName": secret, "defaultMode": 0o440}});
-        let mount = json!({"name": "rest", "mountPath": CERTIFICATE, "readOnly": true});
-        text = text.replace(MOUNTS, &format!("{MOUNTS}        - {mount}\n"));
-        text = text.replace(VOLUMES, &format!("{VOLUMES}      - {volume}\n"));
-        text = text.replace(
-            PLUGINS_ARGUMENT,
-            &format!(
-                "{PLUGINS_ARGUMENT}        - --rest=:{REST_PORT}\n        - --rest-cert={CERTIFICATE}/tls.crt\n        \
-                 - --rest-key={CERTIFICATE}/tls.key\n"
-            ),
-        );
-        text = text.replace(PORTS, &format!("{PORTS}        - {{name: rest, containerPort: {REST_PORT}}}\n"));
-        if !matches!(data, Some(DataPlace::Claim(_))) {
-            text = text.replace(NON_ROOT, &format!("{NON_ROOT}        fsGroup: 65532\n"));
+    text = of.with_stores(text, PLUGINS_ARGUMENT, of.export_arguments());
+    text = of.with_secrets(text, of.data_secret, of.history_secret);
+    text = text.replace(VOLUMES, &format!("{VOLUMES}{}", of.authorities()));
+    let shares_pod = matches!(data, Some(DataPlace::Claim(_)));
+    let server = rest.map(|_| of.server());
+    let (token, server) = match server {
+        Some(server) if shares_pod => {
+            text = beside(&text, &server, rest.unwrap_or_default());
+            (Some(host.fill(SERVER_TOKEN)), None)
         }
-    }
-    text = of.with_stores(text);
+        server => (None, server.map(|container| of.own_pod(&container, rest.unwrap_or_default()))),
+    };
     let secrets = of.export_secret.map(|name| export_role(name, host)).transpose()?;
-    let documents = [Some(grants_map(&name, grants, host)?), Some(text), secrets];
+    let documents = [Some(grants_map(&name, grants, host)?), Some(text), secrets, token, server];
     Ok(join(&documents.iter().flatten().map(String::as_str).collect::<Vec<_>>()))
 }
 
@@ -194,43 +200,100 @@ impl<'a> Deployed<'a> {
             export_secret: None,
             ca: None,
             rest: None,
+            server_data_secret: None,
+            server_history_secret: None,
             host,
         }
     }
 
-    /// The text with a bucket and a registry.
-    fn with_stores(&self, mut text: String) -> String {
-        let mut arguments = String::new();
-        let mut argue = |argument: String| arguments.push_str(&format!("        - {}\n", json!(argument)));
-        self.cluster_id.iter().for_each(|id| argue(format!("--cluster-id={id}")));
+    /// The text with the id of the cluster, a bucket and these arguments, after this one.
+    fn with_stores(&self, text: String, after: &str, more: Vec<String>) -> String {
+        let mut arguments: Vec<String> = self.cluster_id.iter().map(|id| format!("--cluster-id={id}")).collect();
         if let Some(DataPlace::Bucket(url)) = self.data {
-            argue(format!("--artefacts={url}"));
-            self.ca.iter().for_each(|_| argue(format!("--artefacts-ca={AUTHORITIES}/ca.crt")));
+            arguments.push(format!("--artefacts={url}"));
+            arguments.extend(self.ca.iter().map(|_| format!("--artefacts-ca={AUTHORITIES}/ca.crt")));
         }
-        if let Some(registry) = self.export_registry {
-            argue(format!("--export-registry={registry}"));
-            self.export_secret.iter().for_each(|name| argue(format!("--export-secret={name}")));
-            self.export_hosts.iter().for_each(|host| argue(format!("--export-host={host}")));
-            self.ca.iter().for_each(|_| argue(format!("--export-ca={AUTHORITIES}/ca.crt")));
-        }
-        text = text.replace(PLUGINS_ARGUMENT, &format!("{PLUGINS_ARGUMENT}{arguments}"));
-        if let Some(secret) = self.data_secret {
+        arguments.extend(more);
+        let lines: String = arguments.iter().map(|argument| format!("        - {}\n", json!(argument))).collect();
+        let text = text.replace(after, &format!("{after}{lines}"));
+        let mount = json!({"name": "authorities", "mountPath": AUTHORITIES, "readOnly": true});
+        self.ca.iter().fold(text, |text, _| text.replace(MOUNTS, &format!("{MOUNTS}        - {mount}\n")))
+    }
+
+    /// The arguments about a registry.
+    fn export_arguments(&self) -> Vec<String> {
+        let Some(registry) = self.export_registry else { return Vec::new() };
+        let mut arguments = vec![format!("--export-registry={registry}")];
+        arguments.extend(self.export_secret.iter().map(|name| format!("--export-secret={name}")));
+        arguments.extend(self.export_hosts.iter().map(|host| format!("--export-host={host}")));
+        arguments.extend(self.ca.iter().map(|_| format!("--export-ca={AUTHORITIES}/ca.crt")));
+        arguments
+    }
+
+    /// The text with the credentials of a bucket and of the history from these Secrets.
+    fn with_secrets(&self, mut text: String, data: Option<&str>, history: Option<&str>) -> String {
+        if let Some(secret) = data {
             let from = json!([{"secretRef": {"name": secret}}]);
             text = text.replace(MOUNTS, &format!("        envFrom: {from}\n{MOUNTS}"));
         }
-        if let Some(secret) = self.history_secret {
+        if let Some(secret) = history {
             let key = json!({"secretKeyRef": {"name": secret, "key": "url"}});
             let variable = json!({"name": "OARLOCK_HISTORY", "valueFrom": key});
             text = text.replace(VARIABLES, &format!("{VARIABLES}        - {variable}\n"));
         }
-        if let Some(name) = self.ca {
-            let mount = json!({"name": "authorities", "mountPath": AUTHORITIES, "readOnly": true});
-            let volume = json!({"name": "authorities", "configMap": {"name": name}});
-            text = text.replace(MOUNTS, &format!("{MOUNTS}        - {mount}\n"));
-            text = text.replace(VOLUMES, &format!("{VOLUMES}      - {volume}\n"));
+        text
+    }
+
+    /// The volume of the certificates of authorities.
+    fn authorities(&self) -> String {
+        let volume = |name: &str| json!({"name": "authorities", "configMap": {"name": name}});
+        self.ca.map(|name| format!("      - {}\n", volume(name))).unwrap_or_default()
+    }
+
+    /// The container of the server.
+    fn server(&self) -> String {
+        let mut text = self.host.fill(SERVER).replace("image: IMAGE", &format!("image: {}", json!(self.image)));
+        text = self.with_stores(text, SERVER_ARGUMENT, Vec::new());
+        text = self.with_secrets(
+            text,
+            self.server_data_secret.or(self.data_secret),
+            self.server_history_secret.or(self.history_secret),
+        );
+        if let Some(DataPlace::Claim(_)) = self.data {
+            let mounts = [
+                json!({"name": "data", "mountPath": DATA}),
+                json!({"name": "server-token", "mountPath": TOKEN, "readOnly": true}),
+            ];
+            let mounts: String = mounts.iter().map(|mount| format!("        - {mount}\n")).collect();
+            text = text.replace(MOUNTS, &format!("{MOUNTS}{mounts}"));
+            text = text.replace(SERVER_ARGUMENT, &format!("{SERVER_ARGUMENT}        - --data={DATA}\n"));
         }
         text
     }
+
+    /// The server in pods of its own.
+    fn own_pod(&self, container: &str, certificate: &str) -> String {
+        let text = self.host.fill(SERVER_DEPLOYMENT).replace("CONTAINER\n", container);
+        let text = text.replace(VOLUMES, &format!("{VOLUMES}{}", self.authorities()));
+        text.replace("secretName: CERTIFICATE", &format!("secretName: {}", json!(certificate)))
+    }
+}
+
+/// The Deployment of the host with the server in its pod, each with a token of its own account: they share a volume.
+fn beside(text: &str, server: &str, certificate: &str) -> String {
+    let projected = json!({"name": "token", "projected": {"defaultMode": 0o440, "sources": [
+        {"serviceAccountToken": {"path": "token", "expirationSeconds": 3607}},
+        {"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}},
+        {"downwardAPI": {"items": [{"path": "namespace", "fieldRef": {"fieldPath": "metadata.namespace"}}]}}]}});
+    let of_server =
+        json!({"name": "server-token", "secret": {"secretName": "oarlock-server-token", "defaultMode": 0o440}});
+    let of_rest = json!({"name": "rest", "secret": {"secretName": certificate, "defaultMode": 0o440}});
+    let volumes: String = [projected, of_server, of_rest].iter().map(|volume| format!("      - {volume}\n")).collect();
+    let mount = json!({"name": "token", "mountPath": TOKEN, "readOnly": true});
+    text.replace(MOUNTS, &format!("{MOUNTS}        - {mount}\n"))
+        .replace(VOLUMES, &format!("{server}{VOLUMES}{volumes}"))
+        .replace(ACCOUNT, &format!("      automountServiceAccountToken: false\n{ACCOUNT}"))
+        .replace(POD_LABELS, SERVING_LABELS)
 }
 
 /// Lets the host read the Secret by which it pushes images.
@@ -392,31 +455,91 @@ mod tests {
         assert_eq!(pod["securityContext"]["fsGroup"], 65_532);
     }
 
+    /// The documents, with a server.
+    fn served(of: Deployed<'_>) -> Vec<Value> {
+        let of = Deployed { rest: Some("oarlock-rest-tls"), ..of };
+        serde_saphyr::from_multiple(&deployment(&of).unwrap()).unwrap()
+    }
+
+    fn named<'a>(documents: &'a [Value], kind: &str, name: &str) -> &'a Value {
+        let is = |one: &&Value| one["kind"] == kind && one["metadata"]["name"] == name;
+        documents.iter().find(is).unwrap()
+    }
+
     #[test]
-    fn the_rest_api_has_a_port_and_the_certificate_of_a_secret() {
-        let host = HostAccount::default();
-        let rest = Some("oarlock-rest-tls");
-        let of = Deployed { rest, ..Deployed::bare("x", SHIPPED_GRANTS, &host) };
-        let documents: Vec<Value> = serde_saphyr::from_multiple(&deployment(&of).unwrap()).unwrap();
-        let pod = &documents[1]["spec"]["template"]["spec"];
+    fn the_server_has_pods_an_account_and_secrets_of_its_own() {
+        let (host, place) = (HostAccount::default(), "s3://files/oarlock".parse().unwrap());
+        let documents = served(Deployed {
+            data: Some(&place),
+            data_secret: Some("files"),
+            server_data_secret: Some("files-to-read"),
+            history_secret: Some("history"),
+            cluster_id: Some("blue"),
+            export_registry: Some("harbor.example.com"),
+            ca: Some("own-ca"),
+            ..Deployed::bare("x", SHIPPED_GRANTS, &host)
+        });
+        let (own, other) = (named(&documents, "Deployment", "oarlock-server"), &documents[1]);
+        let (pod, labels) = (&own["spec"]["template"]["spec"], &own["spec"]["template"]["metadata"]["labels"]);
+        assert_eq!(labels, &json!({"app.kubernetes.io/name": "oarlock-server", "oarlock.dev/serves": "rest"}));
+        assert_eq!((&own["spec"]["replicas"], &pod["serviceAccountName"]), (&json!(2), &json!("oarlock-server")));
         let container = &pod["containers"][0];
-        for argument in
-            ["--rest=:8443", "--rest-cert=/etc/oarlock-rest/tls.crt", "--rest-key=/etc/oarlock-rest/tls.key"]
-        {
-            assert!(container["args"].as_array().unwrap().contains(&json!(argument)), "{argument}");
-        }
-        assert_eq!(container["ports"][1], json!({"name": "rest", "containerPort": 8443}));
-        assert!(
-            pod["volumes"]
-                .as_array()
-                .unwrap()
-                .iter()
-                .any(|volume| volume["secret"]["secretName"] == "oarlock-rest-tls")
-        );
+        let arguments = container["args"].as_array().unwrap();
+        let wanted = [
+            "--listen=:8443",
+            "--cert=/etc/oarlock-rest/tls.crt",
+            "--cluster-id=blue",
+            "--artefacts=s3://files/oarlock",
+        ];
+        assert!(wanted.iter().all(|one| arguments.contains(&json!(one))), "{arguments:?}");
+        assert!(!format!("{arguments:?}").contains("export"), "what exports images is the host's: {arguments:?}");
+        assert_eq!(container["envFrom"], json!([{"secretRef": {"name": "files-to-read"}}]));
+        assert!(container["env"].to_string().contains(r#""key":"url","name":"history""#), "{}", container["env"]);
         assert_eq!(
-            (&pod["securityContext"]["fsGroup"], &documents[1]["spec"]["replicas"]),
-            (&json!(65_532), &json!(2))
+            container["ports"],
+            json!([{"name": "rest", "containerPort": 8443}, {"name": "probes", "containerPort": 8081}])
         );
+        let volumes = pod["volumes"].to_string();
+        assert!(volumes.contains(r#""secretName":"oarlock-rest-tls""#) && volumes.contains("own-ca"), "{volumes}");
+        let other = other["spec"]["template"].to_string();
+        assert!(!other.contains("rest") && !other.contains("files-to-read"), "the host faces no network: {other}");
+        named(&documents, "PodDisruptionBudget", "oarlock-server");
+        assert!(documents.iter().all(|one| one["kind"] != "Secret"), "its pods mount a token that ends");
+    }
+
+    #[test]
+    fn with_a_volume_the_server_is_beside_the_host_and_each_has_the_token_of_its_account_alone() {
+        let (host, place) = (HostAccount::default(), "pvc/oarlock-data".parse().unwrap());
+        let documents = served(Deployed { data: Some(&place), ..Deployed::bare("x", SHIPPED_GRANTS, &host) });
+        assert_eq!(documents.iter().filter(|one| one["kind"] == "Deployment").count(), 1);
+        let template = &documents[1]["spec"]["template"];
+        let pod = &template["spec"];
+        assert_eq!(template["metadata"]["labels"]["oarlock.dev/serves"], "rest");
+        assert_eq!(
+            (&pod["automountServiceAccountToken"], &pod["serviceAccountName"]),
+            (&json!(false), &json!("oarlock"))
+        );
+        let [of_host, of_server] = pod["containers"].as_array().unwrap().as_slice() else { panic!("{pod}") };
+        let token_of = |container: &Value| {
+            let mounts = container["volumeMounts"].as_array().unwrap().clone();
+            let mut at = mounts.into_iter().filter(|mount| mount["mountPath"] == TOKEN);
+            let name = at.next().map(|mount| mount["name"].clone()).unwrap();
+            assert!(at.next().is_none());
+            pod["volumes"].as_array().unwrap().iter().find(|volume| volume["name"] == name).unwrap().clone()
+        };
+        assert!(token_of(of_host)["projected"]["sources"][0]["serviceAccountToken"].is_object());
+        let secret = token_of(of_server)["secret"]["secretName"].clone();
+        let token = named(&documents, "Secret", secret.as_str().unwrap());
+        assert_eq!(token["metadata"]["annotations"]["kubernetes.io/service-account.name"], "oarlock-server");
+        let mounts = |container: &Value| container["volumeMounts"].to_string();
+        assert!(!mounts(of_server).contains(r#""name":"token""#) && !mounts(of_host).contains("server-token"));
+        assert!(
+            mounts(of_server).contains(r#""mountPath":"/data""#) && mounts(of_host).contains(r#""mountPath":"/data""#)
+        );
+        assert!(of_server["args"].as_array().unwrap().contains(&json!("--data=/data")));
+        let memory = |container: &Value| container["resources"]["limits"]["memory"].clone();
+        assert_eq!((memory(of_host), memory(of_server)), (json!("512Mi"), json!("192Mi")));
+        assert_ne!(of_host["livenessProbe"], of_server["livenessProbe"]);
     }
 
     #[test]

@@ -19,3 +19,63 @@ pub fn ops_manifests(host: &HostAccount) -> String {
 pub fn rest_manifests(host: &HostAccount) -> String {
     host.fill(REST)
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    /// Each rule of the roles that an account is bound to: its verbs and its resources.
+    fn rules_of(documents: &[Value], account: &str) -> Vec<String> {
+        let is_of =
+            |one: &&Value| one["subjects"].as_array().is_some_and(|all| all.iter().any(|of| of["name"] == account));
+        let roles = documents.iter().filter(is_of).map(|binding| {
+            let role = |one: &&Value| {
+                one["kind"] == binding["roleRef"]["kind"]
+                    && one["metadata"]["name"] == binding["roleRef"]["name"]
+                    && one["metadata"]["namespace"] == binding["metadata"]["namespace"]
+            };
+            documents.iter().find(role).unwrap()
+        });
+        let rules = roles.flat_map(|role| role["rules"].as_array().unwrap());
+        rules.map(|rule| format!("{} {}", rule["verbs"], rule["resources"]).replace('"', "")).collect()
+    }
+
+    #[test]
+    fn the_account_of_the_server_stops_and_makes_ops_jobs_and_has_nothing_of_the_hosts() {
+        let host = HostAccount::default();
+        let documents: Vec<Value> =
+            serde_saphyr::from_multiple(&[ops_manifests(&host), rest_manifests(&host)].join("---\n")).unwrap();
+        let rules = rules_of(&documents, "oarlock-server");
+        let writes: Vec<&String> = rules.iter().filter(|rule| !rule.starts_with("[get")).collect();
+        assert_eq!(
+            writes,
+            [
+                "[create] [tokenreviews]",
+                "[create] [subjectaccessreviews]",
+                "[create,get,list,watch,patch,delete] [opsjobs]",
+                "[create] [opsjobs/requesters]",
+            ]
+        );
+        let all = rules.join("\n");
+        for others in ["targets", "status", "finalizers", "operationjobs", "leases", "nodes/", "pods/"] {
+            assert!(!all.contains(others), "{others}: {all}");
+        }
+        assert_eq!(rules.iter().filter(|rule| rule.contains("secrets")).collect::<Vec<_>>(), ["[get] [secrets]"]);
+        let secrets = documents.iter().filter_map(|one| one["rules"].as_array()).flatten();
+        let secrets = secrets.filter(|rule| rule["resources"] == json!(["secrets"]));
+        assert!(
+            secrets.clone().count() == 2
+                && secrets.into_iter().all(|rule| rule["resourceNames"] == json!(["oarlock-rest"]))
+        );
+        let of_host = rules_of(&documents, "oarlock").join("\n");
+        for others in ["tokenreviews", "subjectaccessreviews", "requesters", "create"] {
+            let is_child = |rule: &&str| rule.contains("operationjobs");
+            assert!(
+                of_host.lines().filter(|rule| !is_child(rule)).all(|rule| !rule.contains(others)),
+                "{others}: {of_host}"
+            );
+        }
+    }
+}

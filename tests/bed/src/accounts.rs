@@ -24,6 +24,8 @@ pub enum Account {
     Admin,
     /// The service account of the host: exactly the rights that the installed roles give it.
     Host,
+    /// The service account of the server beside the host: exactly the rights that the installed roles give it.
+    Server,
     /// The simulated world (scheduler, kubelet, controllers): may do everything, and is told from the test in the audit log.
     World,
     /// Known, and without any right.
@@ -32,7 +34,7 @@ pub enum Account {
 
 impl Account {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::Admin, Self::Host, Self::World, Self::Visitor];
+    pub const ALL: [Self; 5] = [Self::Admin, Self::Host, Self::World, Self::Visitor, Self::Server];
 
     /// The user name, as audit log and field managers see it.
     #[must_use]
@@ -40,6 +42,7 @@ impl Account {
         match self {
             Self::Admin => "admin",
             Self::Host => "system:serviceaccount:oarlock-system:oarlock",
+            Self::Server => "system:serviceaccount:oarlock-system:oarlock-server",
             Self::World => "world",
             Self::Visitor => "visitor",
         }
@@ -48,7 +51,7 @@ impl Account {
     fn groups(self) -> &'static str {
         match self {
             Self::Admin | Self::World => "system:masters",
-            Self::Host => "system:serviceaccounts,system:serviceaccounts:oarlock-system",
+            Self::Host | Self::Server => "system:serviceaccounts,system:serviceaccounts:oarlock-system",
             Self::Visitor => "visitors",
         }
     }
@@ -59,6 +62,7 @@ impl Account {
         match self {
             Self::Admin => "token-of-admin",
             Self::Host => "token-of-host",
+            Self::Server => "token-of-server",
             Self::World => "token-of-world",
             Self::Visitor => "token-of-visitor",
         }

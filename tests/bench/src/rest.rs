@@ -163,9 +163,9 @@ impl Served {
             "--grant-all",
             "--rest",
             "127.0.0.1:0",
-            "--rest-read-rate",
+            "--read-rate",
             "100000",
-            "--rest-write-rate",
+            "--write-rate",
             "100000",
         ]);
         command

@@ -118,8 +118,8 @@ async fn what_is_refused_by_rest_is_refused_by_kubectl_and_the_other_way() -> an
     let clock = Arc::new(oarlock_sim::RealClock);
     let cluster = oarlock_sim::Cluster::new(oarlock_sim::Options { clock, ..oarlock_sim::Options::default() });
     let client = Client::new(cluster.service(), "default");
-    install::install(&client, &install::documents(&ops_manifests(&HostAccount::default()))?, Way::CreateMissing)
-        .await?;
+    let documents = [oarlock::manifests()?, ops_manifests(&HostAccount::default())].join("---\n");
+    install::install(&client, &install::documents(&documents)?, Way::CreateMissing).await?;
     let jobs: Api<DynamicObject> = Api::all_with(client, &resource());
     let mut runner = TestRunner::new_with_rng(
         Config::default(),

@@ -134,6 +134,14 @@ async fn jobs_are_made_followed_stopped_and_deleted_as_the_api_is_documented() -
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_server_beside_a_host_makes_follows_stops_and_deletes_jobs() -> anyhow::Result<()> {
+    let mut served = Served::in_memory(&FAST).await?;
+    served.answer_by_server(&[]).await?;
+    served.until_served().await?;
+    play(&served).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn jobs_are_made_followed_stopped_and_deleted_on_a_real_control_plane() -> anyhow::Result<()> {
     play(&Served::real(&FAST).await?).await
 }

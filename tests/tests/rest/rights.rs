@@ -160,7 +160,7 @@ async fn each_caller_may_do_so_on_a_real_control_plane() -> anyhow::Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn whoever_asks_too_often_waits_and_nobody_else_does() -> anyhow::Result<()> {
-    let served = Served::in_memory(&["--rest-write-rate=1", "--rest-read-rate=1000"]).await?;
+    let served = Served::in_memory(&["--write-rate=1", "--read-rate=1000"]).await?;
     let (eager, calm) = (served.token("eager").await?, served.token("calm").await?);
     let mut refused = None;
     for _ in 0..40 {

@@ -56,6 +56,8 @@ pub(crate) struct Served {
     /// Whoever may do everything.
     pub(crate) admin: Client,
     pub(crate) child: Child,
+    /// The server, where it is a process of its own. It writes into the same log.
+    pub(crate) server: Option<Child>,
     folder: PathBuf,
     _world: Option<World>,
     _plane: Option<Arc<ControlPlane>>,
@@ -63,6 +65,7 @@ pub(crate) struct Served {
 
 impl Drop for Served {
     fn drop(&mut self) {
+        self.server.iter_mut().for_each(Child::kill);
         self.child.kill();
         let _gone = std::fs::remove_dir_all(&self.folder);
     }
@@ -125,22 +128,44 @@ fn folder() -> anyhow::Result<PathBuf> {
     Ok(folder)
 }
 
-fn command(folder: &std::path::Path, verb: &str, more: &[&str]) -> anyhow::Result<Command> {
+/// A host, or host and server in one process.
+fn command(folder: &std::path::Path, verb: &[&str], more: &[&str]) -> anyhow::Result<Command> {
     let mut command = Command::new(host_binary()?);
-    command.args([verb, "--listen", "127.0.0.1:0", "--rest", "127.0.0.1:0"]).args(more);
+    command.args(verb).args(["--listen", "127.0.0.1:0"]).args(more);
     command.arg("--plugins").arg(folder.join("plugins")).arg("--grants").arg(folder.join("grants.yaml"));
     command.env("XDG_CACHE_HOME", folder.join("cache"));
     Ok(command)
 }
 
 /// Rates that no test meets unless it wants to.
-pub(crate) const FAST: [&str; 2] = ["--rest-write-rate=1000", "--rest-read-rate=1000"];
+pub(crate) const FAST: [&str; 2] = ["--write-rate=1000", "--read-rate=1000"];
+
+/// The process that is host and server at once, on a cluster in memory.
+const DEV: [&str; 3] = ["dev", "--rest", "127.0.0.1:0"];
+
+/// A server beside a host, with these arguments.
+fn server(kubeconfig: &std::path::Path, more: &[&str]) -> anyhow::Result<Command> {
+    let mut command = Command::new(host_binary()?);
+    command.args(["server", "--listen", "127.0.0.1:0", "--health", "127.0.0.1:0", "--log", "info"]).args(more);
+    command.arg("--kubeconfig").arg(kubeconfig);
+    Ok(command)
+}
+
+/// True of an argument that only the server has; the others, but for those of `is_of_host`, both have.
+fn is_of_server(argument: &str) -> bool {
+    FAST.contains(&argument)
+}
+
+/// True of an argument that only the host has.
+fn is_of_host(argument: &str) -> bool {
+    ["--export", "--history-", "--audit-"].iter().any(|begin| argument.starts_with(begin))
+}
 
 impl Served {
     /// On a cluster in memory, with these arguments.
     pub(crate) async fn in_memory(more: &[&str]) -> anyhow::Result<Self> {
         let folder = folder()?;
-        let command = command(&folder, "dev", more)?;
+        let command = command(&folder, &DEV, more)?;
         Self::dev(folder, command).await
     }
 
@@ -150,7 +175,7 @@ impl Served {
         let folder = folder()?;
         let disk = folder.join("disk");
         std::fs::create_dir(&disk)?;
-        let mut command = command(&folder, "dev", more)?;
+        let mut command = command(&folder, &DEV, more)?;
         command.arg(format!("--history=sqlite:{}", disk.join("history.db").display()));
         let command = on_small_disk(&command, &disk, MEGABYTES);
         Ok((Self::dev(folder, command).await?, disk))
@@ -158,13 +183,26 @@ impl Served {
 
     async fn dev(folder: PathBuf, mut command: Command) -> anyhow::Result<Self> {
         let kubeconfig = folder.join("kubeconfig");
+        if !command.get_args().any(|argument| argument == "--data") {
+            command.arg("--data").arg(folder.join("data"));
+        }
         command.arg("--kubeconfig-out").arg(&kubeconfig).args(["--log", "info"]);
         let mut child = Child::spawn("oarlock dev", command, folder.join("host.log"))?;
         let url = begun(&mut child).await?;
         let file = Kubeconfig::read_from(&kubeconfig)?;
         let config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?;
         let admin = Client::try_from(config)?;
-        Self { url, admin, child, folder, _world: None, _plane: None }.furnished().await
+        Self { url, admin, child, server: None, folder, _world: None, _plane: None }.furnished().await
+    }
+
+    /// Has a server of its own answer from now on, beside the host, with these arguments.
+    pub(crate) async fn answer_by_server(&mut self, more: &[&str]) -> anyhow::Result<()> {
+        let mut command = server(&self.folder.join("kubeconfig"), &[&FAST, more].concat())?;
+        command.arg("--data").arg(self.folder.join("data"));
+        let mut server = Child::spawn("oarlock server", command, self.folder.join("server.log"))?;
+        self.url = begun(&mut server).await?;
+        self.server = Some(server);
+        Ok(())
     }
 
     /// On a real control plane, with the rights that the manifests give the host, and these arguments.
@@ -179,20 +217,28 @@ impl Served {
         let options = WorldOptions::new(1, Arc::new(oarlock_sim::RealClock));
         let options = WorldOptions { runs_jobs: false, ..options };
         let world = World::start(plane.client(Account::World).await?, options).await?;
-        let mut command = command(&folder, "host", more)?;
+        let of = |is_other: fn(&str) -> bool| more.iter().copied().filter(|one| !is_other(one)).collect::<Vec<_>>();
+        let mut command = command(&folder, &["host"], &of(is_of_server))?;
         command.arg("--kubeconfig").arg(plane.kubeconfig(Account::Host)?);
-        // Of a bucket that a test has.
-        command.env("AWS_ACCESS_KEY_ID", KEY).env("AWS_SECRET_ACCESS_KEY", SECRET);
-        if !more.iter().any(|argument| argument.starts_with("--artefacts")) {
-            command.arg("--data").arg(folder.join("data"));
+        let mut beside = server(&plane.kubeconfig(Account::Server)?, &of(is_of_host))?;
+        for process in [&mut command, &mut beside] {
+            // Of a bucket that a test has.
+            process.env("AWS_ACCESS_KEY_ID", KEY).env("AWS_SECRET_ACCESS_KEY", SECRET);
+            process.args(["--cluster-id", "local"]);
+            if !more.iter().any(|argument| argument.starts_with("--artefacts")) {
+                process.arg("--data").arg(folder.join("data"));
+            }
         }
         if !more.iter().any(|argument| argument.starts_with("--export-registry")) {
             command.args(["--export-registry", "127.0.0.1:9"]);
         }
-        command.args(["--cluster-id", "local", "--identity", "rest", "--task-image", "oarlock", "--log", "info"]);
-        let mut child = Child::spawn("oarlock host", command, folder.join("host.log"))?;
-        let url = begun(&mut child).await?;
-        Self { url, admin, child, folder, _world: Some(world), _plane: Some(Arc::new(plane)) }.furnished().await
+        command.args(["--identity", "rest", "--task-image", "oarlock", "--log", "info"]);
+        let log = folder.join("host.log");
+        let child = Child::spawn("oarlock host", command, log.clone())?;
+        let mut server = Child::spawn("oarlock server", beside, log)?;
+        let url = begun(&mut server).await?;
+        let (_world, _plane) = (Some(world), Some(Arc::new(plane)));
+        Self { url, admin, child, server: Some(server), folder, _world, _plane }.furnished().await
     }
 
     /// Waits until it serves its types.
@@ -200,8 +246,15 @@ impl Served {
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": PEOPLE}});
         let namespaces: Api<Namespace> = Api::all(self.admin.clone());
         namespaces.create(&PostParams::default(), &serde_json::from_value(namespace)?).await?;
-        let admin = self.token("admin").await?;
+        self.token("admin").await?;
         self.bind("admin", "cluster-admin").await?;
+        self.until_served().await?;
+        Ok(self)
+    }
+
+    /// Waits until it makes jobs of its types.
+    pub(crate) async fn until_served(&self) -> anyhow::Result<()> {
+        let admin = self.token("admin").await?;
         let check = json!({"name": "a", "type": "preflight", "inputs": [{"name": "node", "value": "node-0"}], "image": "busybox",
             "entryPoint": "dHJ1ZQ=="});
         let reboot = json!({"name": "a", "type": "reboot", "inputs": [{"name": "node", "value": "node-0"}]});
@@ -218,7 +271,7 @@ impl Served {
             let served = served.await;
             served.with_context(|| format!("{last:?}\n{}", self.child.tail(30)))?;
         }
-        Ok(self)
+        Ok(())
     }
 
     /// A token of the account of this name, which is made where it is not there.
@@ -269,9 +322,10 @@ impl Served {
         std::fs::write(self.folder.join("grants.yaml"), format!("{kept}\n---\n{more}")).map_err(Into::into)
     }
 
-    /// Where its process writes what it does.
+    /// Where the process that answers writes what it does.
     pub(crate) fn log(&self) -> PathBuf {
-        self.folder.join("host.log")
+        let of_server = self.folder.join("server.log");
+        if of_server.exists() { of_server } else { self.folder.join("host.log") }
     }
 
     /// Asks.

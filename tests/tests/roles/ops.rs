@@ -1,8 +1,11 @@
 //! What the policies of OpsJobs let whom do, on a real API server.
 
 use http::Method;
-use oarlock::manifests::{HostAccount, ops_manifests};
+use kube::Client;
+use oarlock::manifests::{HostAccount, ops_manifests, rest_manifests};
 use oarlock_bed::accounts::Account;
+use oarlock_bed::install::{self, Way};
+use oarlock_sim::Cluster;
 use serde_json::{Value, json};
 
 use super::policies::{Requests, allow, operation, operations_of, owned, plane};
@@ -110,4 +113,74 @@ async fn the_operation_job_of_an_ops_job_is_what_the_host_says_whoever_may_write
     user.refused(Method::PATCH, &format!("{own}/status"), &forged, words).await?;
     user.refused(Method::PATCH, &own, &json!({"spec": {"paused": true}}), words).await?;
     user.accepted(Method::PATCH, &own, &json!({"metadata": {"labels": {"a": "b"}}})).await
+}
+
+/// Makes OpsJobs for others as the server of REST does, and tries what a thief of its account would.
+async fn play_server(admin: &Client) -> anyhow::Result<()> {
+    let name = Account::Server.user();
+    let server = Requests { client: admin.clone(), user: Some(name) };
+    let for_another = json!({"requester": {"id": "7", "name": "ann"}, "workspace": "w",
+        "targets": [{"name": "a", "uid": "u"}], "skipped": [{"node": "b", "reason": "Excluded"}]});
+    let made = ops("a", &[("node", "a"), ("workload", "granted/pod/a"), ("script", "x")], &for_another);
+    server.once_accepted(JOBS, &made).await?;
+    server.accepted(Method::POST, JOBS, &made).await?;
+    let secrets = json!({"type": "exportimage", "pullSecrets": [{"namespace": "granted", "name": "s"}]});
+    let export = ops("b", &[("workload", "granted/pod/a"), ("mode", "commit")], &secrets);
+    server.accepted(Method::POST, JOBS, &export).await?;
+    let logs = ops("c", &[("workload", "granted/pod/a")], &json!({"type": "dumplog"}));
+    server.accepted(Method::POST, JOBS, &logs).await?;
+    // After that the right gives nothing.
+    let (own, alone) = (format!("{JOBS}/a"), "changes spec.stop alone");
+    let patch = |spec: Value| json!({ "spec": spec });
+    let once = "the host writes them, once";
+    for change in [json!({"targets": [{"name": "c", "uid": "v"}]}), json!({"skipped": null}), json!({"workspace": "v"})]
+    {
+        server.refused(Method::PATCH, &own, &patch(change), once).await?;
+    }
+    server.refused(Method::PATCH, &format!("{JOBS}/b"), &patch(json!({"targets": []})), once).await?;
+    server.refused(Method::PATCH, &own, &patch(json!({"requester": {"name": "bob"}})), "only stop and ttl").await?;
+    server.refused(Method::PATCH, &own, &patch(json!({"ttlSecondsAfterFinished": 9})), alone).await?;
+    server.refused(Method::PATCH, &own, &json!({"metadata": {"finalizers": ["e.test/f"]}}), alone).await?;
+    server
+        .refused(Method::PATCH, &own, &json!({"metadata": {"ownerReferences": owned("v1", "ConfigMap", false)}}), alone)
+        .await?;
+    server.accepted(Method::PATCH, &own, &patch(json!({"stop": true}))).await?;
+    server
+        .refused(Method::PATCH, &format!("{own}/status"), &json!({"status": {"phase": "Succeeded"}}), "forbidden")
+        .await?;
+    server.accepted(Method::DELETE, &own, &Value::Null).await?;
+    // Nor does it make one the host where OperationJobs are.
+    let path = operations_of("oarlock-ops");
+    let child = operation("j", &owned("oarlock.dev/v1alpha1", "OpsJob", true));
+    server.refused(Method::POST, &path, &child, "forbidden").await?;
+    let rules = json!([{"apiGroups": ["apps.kusionstack.io"], "resources": ["operationjobs"], "verbs": ["*"]},
+        {"apiGroups": ["oarlock.dev"], "resources": ["opsjobs/finalizers"], "verbs": ["*"]}]);
+    allow(admin, "server-operations", name, &rules).await?;
+    server.once_refused(&path, &child, "only the host makes OperationJobs in oarlock-ops").await?;
+    let mut logs = operation("logs", &json!([]));
+    logs["spec"] = json!({"action": "dumplog", "targets": [{"name": "p"}]});
+    server
+        .refused(Method::POST, &operations_of("default"), &logs, "only the host makes OperationJobs of this action")
+        .await
+}
+
+fn served() -> String {
+    let host = HostAccount::default();
+    [ops_manifests(&host), rest_manifests(&host)].join("---\n")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_account_of_the_server_makes_ops_jobs_for_others_and_changes_nothing_but_stop() -> anyhow::Result<()> {
+    let plane = plane(&served()).await?;
+    play_server(&plane.client(Account::Admin).await?).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_account_of_the_server_does_so_in_memory_too() -> anyhow::Result<()> {
+    let clock = std::sync::Arc::new(oarlock_sim::RealClock);
+    let cluster = Cluster::new(oarlock_sim::Options { clock, ..oarlock_sim::Options::default() });
+    let admin = Client::new(cluster.service(), "default");
+    let documents = install::documents(&[oarlock::manifests()?, served()].join("---\n"))?;
+    install::install(&admin, &documents, Way::CreateMissing).await?;
+    play_server(&admin).await
 }

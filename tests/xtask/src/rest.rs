@@ -88,7 +88,7 @@ impl Host {
         let create = |path: &Path| File::create(path).with_context(|| format!("cannot create {}", path.display()));
         let mut command = Command::new(binary("debug", "oarlock"));
         command.current_dir(folder).args(["dev", "--grant-all", "--rest", "127.0.0.1:0"]);
-        command.args(["--rest-read-rate", RATE, "--rest-write-rate", RATE]);
+        command.args(["--read-rate", RATE, "--write-rate", RATE]);
         command.arg("--plugins").arg(components_folder()).arg("--kubeconfig-out").arg(config);
         command.arg("--rest-token-out").arg(&token);
         command.stdin(Stdio::null()).stdout(create(&told)?).stderr(create(&log)?);

@@ -2,6 +2,7 @@
 //!
 //! The host is the one of `oarlock host`, in this process. The stage removes everything at its end.
 
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -19,13 +20,13 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use crate::commands::dev::write_token;
-use crate::commands::host::{made_up_identity, serve_rest};
+use crate::commands::host::made_up_identity;
 use crate::commands::in_memory::{Furnishing, InMemory};
 use crate::commands::scratch::Scratch;
 use crate::controller::RESYNC;
 use crate::host::{Host, HostOptions, HostPlace, LEASE};
 use crate::manifests::{HOST_NAMESPACE, SHIPPED_GRANTS};
-use crate::rest::RestArgs;
+use crate::rest::{self, RestArgs};
 use crate::served_actions::ServedActions;
 
 /// How long a story watches that nothing happens: longer than anything in this world takes to begin, also when hurried.
@@ -90,13 +91,13 @@ async fn serve(
     scratch: &Scratch,
     stop: CancellationToken,
 ) -> anyhow::Result<RestPlace> {
-    let args = RestArgs::on_this_machine();
-    let listener = args.listen().await?.context("the REST API has no address")?;
+    let args = RestArgs::usual();
+    let listener = args.listen((Ipv4Addr::LOCALHOST, 0).into()).await?;
     let (url, token) = (listener.url(), scratch.path().join("token"));
-    write_token(client, &args.rest_audience, &token).await?;
+    write_token(client, &args.audience, &token).await?;
     let text = std::fs::read_to_string(&token).context("cannot read the token")?;
     let header = scratch.write("header", &format!("Authorization: Bearer {text}"))?;
-    serve_rest(listener, process, &args, stop);
+    rest::serve(listener, process.rest(&args), process.health(), stop);
     Ok(RestPlace { url, token, header })
 }
 

@@ -141,12 +141,17 @@ impl Bed {
             "--cluster-id",
             "local",
         ])?;
+        let status = ["rollout", "status", "deployment/oarlock-server", "--timeout=180s"];
+        self.kubectl(&[["-n", "oarlock-system"].as_slice(), &status].concat())?;
         self.until_deployed()
     }
 
     /// Has one replica keep files and history on the volume from now on.
     pub(crate) fn deploy_with_volume(&self) -> anyhow::Result<()> {
         self.apply_manifests(&["--data", "pvc/oarlock-data"])?;
+        // The server is beside the host from now on.
+        let own = ["delete", "deployment,poddisruptionbudget", "oarlock-server", "--ignore-not-found", "--wait=true"];
+        self.kubectl(&[["-n", "oarlock-system"].as_slice(), &own].concat())?;
         self.until_deployed()
     }
 

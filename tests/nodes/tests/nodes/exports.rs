@@ -106,8 +106,8 @@ pub(crate) fn what_runs_is_exported_to_a_registry_that_goes_down_and_nobody_sees
 
     let kinds = "pods,events,configmaps,opsjobs,operationjobs,operationrecords";
     let all = scene.bed.kubectl(&["get", kinds, "-A", "-o", "yaml"])?;
-    let logs =
-        scene.bed.kubectl(&["-n", "oarlock-system", "logs", "-l", "app.kubernetes.io/name=oarlock", "--tail=-1"])?;
+    let of_all = ["-n", "oarlock-system", "logs", "-l", "app.kubernetes.io/name=oarlock", "--tail=-1"];
+    let logs = scene.bed.kubectl(&[&of_all[..], &["--all-containers"]].concat())?;
     ensure!(!all.contains(PASSWORD) && !logs.contains(PASSWORD), "an object or a log has the password");
     Ok(())
 }

@@ -1,0 +1,224 @@
+//! What the leader publishes of itself, and how a server reads it.
+//!
+//! The leader writes one ConfigMap: at most once a second when something changes, and at least every 30 s. A server reads it every two
+//! seconds, and relies on it as long as the host renews it and has the same settings.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use oarlock_artefacts::Artefacts;
+use oarlock_core::cluster::writes::Stopped;
+use oarlock_core::ops_job::published::{
+    PUBLISHED, Published, RENEWED_WITHIN, Reach, Renewals, ServedType, SharedSettings, Unpublished, check, unserved,
+};
+use oarlock_core::ops_job::spec::{Defaults, OpsType};
+use oarlock_core::plugin::lookup::PluginLookup;
+use oarlock_history::History;
+use oarlock_kube::lease::Fence;
+use oarlock_kube::ops::Ops;
+use oarlock_rest::HostOf;
+use oarlock_wasm::{FirstScan, Plugins};
+use parking_lot::Mutex;
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::controller::HostHome;
+use crate::health::Heartbeat;
+use crate::ops_job::{HostPlace, SYSTEM_NAMESPACES};
+use crate::rest::URL_TTL;
+use crate::round_trouble::RoundTrouble;
+
+/// The least time between two writes of the leader.
+const AT_MOST_EVERY: Duration = Duration::from_secs(1);
+/// The time after which a write that failed is tried again.
+const AGAIN: Duration = Duration::from_secs(5);
+/// How often a server reads.
+const READ_EVERY: Duration = Duration::from_secs(2);
+
+/// The settings of a process with this id of its cluster, history and files.
+pub(crate) fn shared_settings(
+    cluster: &str,
+    history: Option<&History>,
+    artefacts: Option<&Artefacts>,
+) -> BTreeMap<String, String> {
+    let Defaults { timeout, ttl } = Defaults::default();
+    let settings = SharedSettings {
+        cluster: cluster.to_owned(),
+        history: history.map(|history| history.place().to_string()).unwrap_or_default(),
+        files: artefacts.map(Artefacts::place).unwrap_or_default(),
+        bounds: format!("{timeout} {ttl} {} {}", SYSTEM_NAMESPACES.join(","), URL_TTL.as_secs()),
+    };
+    settings.digests()
+}
+
+/// What a process with these plugins serves at this place, but for the renewal.
+pub(crate) fn published(plugins: &Plugins, place: &HostPlace) -> Published {
+    let of_type = |kind: OpsType| {
+        let word = kind.word();
+        let served = match plugins.find(word, None) {
+            PluginLookup::Serving(plugin) => ServedType::Serves(Reach::of(&plugin.grant)),
+            PluginLookup::NotServing { message, .. } => ServedType::missing(word, &message),
+            PluginLookup::Unknown { .. } => ServedType::Missing(unserved(word)),
+        };
+        (word.to_owned(), served)
+    };
+    let history = place.recorder.as_ref().map(|recorder| recorder.history());
+    Published {
+        renewal: 0,
+        renewed_at: 0,
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        node: place.node.clone(),
+        keeps_files: place.artefacts.is_some(),
+        exports: place.exports.is_some(),
+        types: OpsType::ALL.into_iter().map(of_type).collect(),
+        settings: shared_settings(&place.cluster, history, place.artefacts.as_ref()),
+    }
+}
+
+/// What a process that is host and server at once serves.
+pub(crate) fn of_this_process(plugins: Plugins, place: HostPlace) -> HostOf {
+    Box::new(move || Ok(Arc::new(published(&plugins, &place))))
+}
+
+/// The leader that publishes.
+pub(crate) struct Publisher {
+    pub(crate) ops: Ops,
+    pub(crate) plugins: Plugins,
+    pub(crate) place: HostPlace,
+    pub(crate) home: HostHome,
+    pub(crate) fence: Fence,
+}
+
+impl Publisher {
+    /// Publishes as long as this process leads.
+    pub(crate) async fn run(self) {
+        let (mut changes, mut first_scan) = (self.plugins.changes(), self.plugins.first_scan());
+        // Before that, a plugin that is there would seem not to be.
+        if first_scan.wait_for(|reached| *reached == FirstScan::Done).await.is_err() {
+            return;
+        }
+        // Without OpsJobs there is nobody to tell.
+        self.ops.synced().await;
+        let (mut written, mut said): (Option<(Published, Instant)>, Option<String>) = (None, None);
+        loop {
+            changes.mark_unchanged();
+            let now = published(&self.plugins, &self.place);
+            let is_due = written.as_ref().is_none_or(|(before, since)| {
+                !before.says_as_much_as(&now) || since.elapsed() >= RENEWED_WITHIN.saturating_sub(AT_MOST_EVERY)
+            });
+            if is_due {
+                if let Err(refusal) = oarlock_rest::make_first_key(&self.home.client, &self.home.namespace).await {
+                    tracing::debug!(error = refusal.message, "the addresses of files have no key");
+                }
+                match self.write(now, written.as_ref().map(|(before, _)| before.renewal)).await {
+                    Ok(now) => (written, said) = (Some((now, Instant::now())), None),
+                    Err(why) if said.as_ref() == Some(&why) => {}
+                    Err(why) => {
+                        tracing::warn!(error = why, "servers do not hear what this host serves; trying again");
+                        said = Some(why);
+                    }
+                }
+            }
+            sleep(AT_MOST_EVERY).await;
+            let rest = match &written {
+                Some((_, since)) if said.is_none() => {
+                    RENEWED_WITHIN.saturating_sub(since.elapsed().saturating_add(AT_MOST_EVERY))
+                }
+                _ => AGAIN,
+            };
+            // Whichever is first.
+            if let Ok(Err(_closed)) = timeout(rest, changes.changed()).await {
+                return;
+            }
+        }
+    }
+
+    /// Writes it, as the renewal after this one.
+    async fn write(&self, now: Published, before: Option<u64>) -> Result<Published, String> {
+        let cluster = self.ops.cluster();
+        let before = match before {
+            Some(before) => before,
+            None => {
+                let stored = cluster.published(&self.home.namespace).await.map_err(|failed| failed.message)?;
+                stored.as_deref().and_then(Published::read).map_or(0, |read| read.renewal)
+            }
+        };
+        let now = Published { renewal: before.wrapping_add(1), renewed_at: cluster.clock().now().as_second(), ..now };
+        cluster.publish(&self.home.namespace, now.clone().text(), &self.fence).await.map_err(
+            |stopped| match stopped {
+                Stopped::Gone => format!("there is no ConfigMap {PUBLISHED}: apply `oarlock manifests --ops`"),
+                other => RoundTrouble::of(&format!("write the ConfigMap {PUBLISHED}"), &other).message,
+            },
+        )?;
+        Ok(now)
+    }
+}
+
+/// What a server knows of the host. Clones share it.
+#[derive(Clone)]
+pub(crate) struct HostWatch(Arc<WatchParts>);
+
+struct WatchParts {
+    settings: BTreeMap<String, String>,
+    began: Instant,
+    read: Mutex<LastRead>,
+}
+
+/// What a server has read.
+struct LastRead {
+    renewals: Renewals,
+    last: Result<Arc<Published>, Unpublished>,
+}
+
+impl HostWatch {
+    /// Nothing yet, for a server with these settings.
+    pub(crate) fn with(settings: BTreeMap<String, String>) -> Self {
+        let read = Mutex::new(LastRead { renewals: Renewals::default(), last: Err(Unpublished::Missing) });
+        Self(Arc::new(WatchParts { settings, began: Instant::now(), read }))
+    }
+
+    /// What the host serves, if that can be relied on.
+    pub(crate) fn now(&self) -> Result<Arc<Published>, Unpublished> {
+        let held = self.0.read.lock();
+        let read = held.last.clone()?;
+        check(&read, &self.0.settings, &held.renewals, self.0.began.elapsed())?;
+        Ok(read)
+    }
+
+    /// The same for the API.
+    pub(crate) fn host(&self) -> HostOf {
+        let this = self.clone();
+        Box::new(move || this.now())
+    }
+
+    /// Reads for ever.
+    pub(crate) async fn run(self, ops: Ops, namespace: String, heart: Arc<Heartbeat>) {
+        loop {
+            self.read(&ops, &namespace).await;
+            // A beat resolves when the next one is due, which is later.
+            let _ = timeout(READ_EVERY, heart.beat()).await;
+        }
+    }
+
+    async fn read(&self, ops: &Ops, namespace: &str) {
+        let stored = ops.cluster().published(namespace).await;
+        let (forward, second) = (self.0.began.elapsed(), ops.cluster().clock().now().as_second());
+        let mut held = self.0.read.lock();
+        match stored {
+            // What was read before counts until it is old.
+            Err(failed) => {
+                if held.last.is_err() || !held.renewals.are_fresh(forward) {
+                    held.last = Err(Unpublished::Unread(failed.message));
+                }
+            }
+            Ok(None) => held.last = Err(Unpublished::Missing),
+            Ok(Some(text)) => match Published::read(&text) {
+                None => held.last = Err(Unpublished::Unreadable),
+                Some(read) => {
+                    held.renewals.take(&read, forward, second);
+                    held.last = Ok(Arc::new(read));
+                }
+            },
+        }
+    }
+}
