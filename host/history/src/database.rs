@@ -257,14 +257,20 @@ impl History {
         let found = answered(until, async {
             // Both questions are about one state of the tables.
             let mut transaction = connection.begin_with(dialect.one_state()).await?;
-            let count: i64 = all.query().fetch_one(&mut *transaction).await?.try_get("total")?;
             let found = match window.limit {
                 0 => Vec::new(),
                 _ => rows.query().fetch_all(&mut *transaction).await?,
             };
+            let count = match window.total_if_last(found.len()) {
+                Some(total) => total,
+                None => {
+                    let total: i64 = all.query().fetch_one(&mut *transaction).await?.try_get("total")?;
+                    usize::try_from(total).unwrap_or(0)
+                }
+            };
             transaction.commit().await?;
             let found = found.iter().map(job_row).collect::<Result<Vec<_>, _>>()?;
-            Ok((usize::try_from(count).unwrap_or(0), found))
+            Ok((count, found))
         });
         let found = found.await;
         connected.is_over(found)

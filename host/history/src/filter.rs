@@ -102,3 +102,28 @@ pub struct Window {
     /// How many are read.
     pub limit: usize,
 }
+
+impl Window {
+    /// How many rows there are, where a page with so many shows that: it has the last of them. Counting costs a scan of its own.
+    pub(crate) fn total_if_last(&self, found: usize) -> Option<usize> {
+        let is_last = found < self.limit && (found > 0 || self.offset == 0);
+        is_last.then(|| self.offset.saturating_add(found))
+    }
+}
+
+#[cfg(test)]
+mod window_tests {
+    use super::*;
+
+    #[test]
+    fn a_page_that_is_not_full_says_how_many_rows_there_are() {
+        let window = |offset, limit| Window { sort: SortKey::Created, is_ascending: false, offset, limit };
+        assert_eq!(window(0, 10).total_if_last(0), Some(0));
+        assert_eq!((window(20, 10).total_if_last(3), window(0, 10).total_if_last(10)), (Some(23), None));
+        assert_eq!(
+            (window(20, 10).total_if_last(0), window(0, 0).total_if_last(0)),
+            (None, None),
+            "it may lie beyond the end"
+        );
+    }
+}
