@@ -4,6 +4,7 @@
 
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::{StreamExt as _, TryStreamExt as _};
@@ -15,6 +16,7 @@ use object_store::prefix::PrefixStore;
 use tokio::time::timeout;
 
 use crate::failed::{ArtefactsFailed, StoreFault};
+use crate::space::{FilesShare, SpaceProbe, VolumeSpace, ask};
 
 /// Longest time that a store may take for an answer.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
@@ -53,6 +55,8 @@ pub(crate) struct Backend {
     pub(crate) store: Box<dyn ObjectStore>,
     kind: Kind,
     patience: Duration,
+    space: Option<Arc<SpaceProbe>>,
+    share: Option<FilesShare>,
 }
 
 enum Kind {
@@ -76,12 +80,36 @@ impl fmt::Debug for Backend {
 
 impl Backend {
     pub(crate) fn of_folder(folder: PathBuf, files: LocalFileSystem) -> Self {
-        Self { store: Box::new(files), kind: Kind::Folder(folder), patience: PATIENCE }
+        let asked = folder.clone();
+        let space: SpaceProbe = Box::new(move || VolumeSpace::of(&asked));
+        let (store, kind) = (Box::new(files), Kind::Folder(folder));
+        Self { store, kind, patience: PATIENCE, space: Some(Arc::new(space)), share: None }
     }
 
     pub(crate) fn of_bucket(bucket: Bucket, patience: Duration) -> Self {
         let store = Box::new(PrefixStore::new(bucket.client.clone(), bucket.prefix.clone()));
-        Self { store, kind: Kind::Bucket(bucket), patience }
+        Self { store, kind: Kind::Bucket(bucket), patience, space: None, share: None }
+    }
+
+    /// Takes what this says for the space of the volume.
+    pub(crate) fn on_volume(self, space: SpaceProbe) -> Self {
+        Self { space: Some(Arc::new(space)), ..self }
+    }
+
+    pub(crate) fn with_share(self, share: FilesShare) -> Self {
+        Self { share: Some(share), ..self }
+    }
+
+    pub(crate) fn share(&self) -> Option<FilesShare> {
+        self.share
+    }
+
+    /// What the volume has, where there is one and it says so.
+    pub(crate) async fn space(&self) -> Option<VolumeSpace> {
+        match &self.space {
+            Some(probe) => ask(probe.clone()).await,
+            None => None,
+        }
     }
 
     pub(crate) fn folder(&self) -> Option<&Path> {
@@ -141,7 +169,7 @@ impl Backend {
 
     fn failed(&self, error: &object_store::Error) -> ArtefactsFailed {
         match &self.kind {
-            Kind::Folder(_) => ArtefactsFailed::new(error.to_string()),
+            Kind::Folder(_) => ArtefactsFailed::of_folder(error),
             Kind::Bucket(bucket) => ArtefactsFailed::of_bucket(&bucket.name, error),
         }
     }

@@ -24,6 +24,8 @@ pub(crate) enum StoreFault {
     Refused,
     /// The store did not answer in time.
     Silent,
+    /// The volume has no room.
+    Full,
     /// It may succeed.
     Other,
 }
@@ -31,6 +33,28 @@ pub(crate) enum StoreFault {
 impl ArtefactsFailed {
     pub(crate) fn new(words: String) -> Self {
         Self { words, why: StoreFault::Other }
+    }
+
+    /// The volume has no room, in these words.
+    pub(crate) fn full(words: String) -> Self {
+        Self { words, why: StoreFault::Full }
+    }
+
+    /// True where the volume has no room: another try is in vain for now.
+    pub fn is_full(&self) -> bool {
+        self.why == StoreFault::Full
+    }
+
+    /// What the folder answers to a request.
+    pub(crate) fn of_folder(error: &object_store::Error) -> Self {
+        let io = causes(error).filter_map(|error| error.downcast_ref::<std::io::Error>());
+        let is_full = |error: &std::io::Error| {
+            matches!(error.kind(), std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded)
+        };
+        match io.into_iter().any(is_full) {
+            true => Self::full(format!("the volume of files is full ({error}): an admin removes some or enlarges it")),
+            false => Self::new(error.to_string()),
+        }
     }
 
     pub(crate) fn why(&self) -> StoreFault {

@@ -11,10 +11,12 @@ pub mod merge;
 pub mod part;
 mod retention;
 mod s3;
+mod space;
 mod store;
 mod upload;
 
 pub use failed::ArtefactsFailed;
 pub use s3::{S3Options, S3Place, S3PlaceFailed};
+pub use space::{FilesShare, OwnerRoom, VolumeSpace};
 pub use store::Artefacts;
 pub use upload::Upload;

@@ -3,6 +3,7 @@
 //!
 //! Takes a log as the API shows it, with times; yields what was written. May not hold a whole line: some have no end.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use futures::io::{AsyncBufRead, AsyncBufReadExt as _};
@@ -39,17 +40,74 @@ pub struct PartOf<'a> {
 pub struct LogRoom {
     left: AtomicU64,
     was_short: AtomicBool,
+    /// What the parts of the job take that are stored.
+    kept: AtomicU64,
+    /// The room of all jobs of its owner.
+    of_owner: Option<Arc<OwnerLogs>>,
+}
+
+impl Drop for LogRoom {
+    /// The job is gone, and its parts with it.
+    fn drop(&mut self) {
+        if let Some(owner) = &self.of_owner {
+            owner.remove(*self.kept.get_mut());
+        }
+    }
+}
+
+/// The bytes that the logs of all jobs of one owner may take together.
+#[derive(Debug, Default)]
+pub struct OwnerLogs {
+    left: AtomicU64,
+    /// What its parts take.
+    taken: AtomicU64,
+}
+
+impl OwnerLogs {
+    /// Sets what all parts may take together, those that are there among them.
+    pub fn allow(&self, bytes: u64) {
+        self.left.store(bytes.saturating_sub(self.taken.load(Ordering::Relaxed)), Ordering::Relaxed);
+    }
+
+    /// Notes parts that are there.
+    fn add(&self, bytes: u64) {
+        self.taken.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Notes that parts are gone.
+    fn remove(&self, bytes: u64) {
+        let less = |taken: u64| Some(taken.saturating_sub(bytes));
+        let _always = self.taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+    }
+
+    /// True where nothing is left.
+    pub fn is_used_up(&self) -> bool {
+        self.left.load(Ordering::Relaxed) == 0
+    }
 }
 
 impl LogRoom {
     /// So many.
     pub fn of(bytes: u64) -> Self {
-        Self { left: AtomicU64::new(bytes), was_short: AtomicBool::new(bytes < NOTHING_LEFT) }
+        Self {
+            left: AtomicU64::new(bytes),
+            was_short: AtomicBool::new(bytes < NOTHING_LEFT),
+            kept: AtomicU64::new(0),
+            of_owner: None,
+        }
+    }
+
+    /// So many less those that are stored already, within what its owner has.
+    pub fn within(bytes: u64, stored: u64, owner: Arc<OwnerLogs>) -> Self {
+        owner.add(stored);
+        let mut room = Self::of(bytes.saturating_sub(stored));
+        (room.kept, room.of_owner) = (AtomicU64::new(stored), Some(owner));
+        room
     }
 
     /// The room of a part that is to be written.
     pub fn of_part(&self) -> RoomOfPart<'_> {
-        RoomOfPart { of: self, taken: AtomicU64::new(0) }
+        RoomOfPart { of: self, taken: AtomicU64::new(0), of_owner: AtomicU64::new(0) }
     }
 
     /// True where something was left out.
@@ -63,29 +121,47 @@ impl LogRoom {
 pub struct RoomOfPart<'a> {
     of: &'a LogRoom,
     taken: AtomicU64,
+    /// The same of the room of its owner.
+    of_owner: AtomicU64,
 }
 
 impl RoomOfPart<'_> {
     /// Takes some; false where there is none left.
     fn take(&self, bytes: usize) -> bool {
         let take = |left: u64| (left > 0).then(|| left.saturating_sub(bytes as u64));
-        let Ok(left) = self.of.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take) else {
-            self.of.was_short.store(true, Ordering::Relaxed);
-            return false;
+        let takes = |room: &AtomicU64, taken: &AtomicU64| {
+            let left = room.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take);
+            left.is_ok_and(|left| {
+                taken.fetch_add(left.min(bytes as u64), Ordering::Relaxed);
+                true
+            })
         };
-        self.taken.fetch_add(left.min(bytes as u64), Ordering::Relaxed);
-        true
+        let owner = self.of.of_owner.as_deref();
+        let has_room =
+            owner.is_none_or(|owner| takes(&owner.left, &self.of_owner)) && takes(&self.of.left, &self.taken);
+        if !has_room {
+            self.of.was_short.store(true, Ordering::Relaxed);
+        }
+        has_room
     }
 
     /// The part is stored.
     pub fn keep(self) {
-        self.taken.store(0, Ordering::Relaxed);
+        let kept = self.taken.swap(0, Ordering::Relaxed);
+        self.of.kept.fetch_add(kept, Ordering::Relaxed);
+        self.of_owner.store(0, Ordering::Relaxed);
+        if let Some(owner) = &self.of.of_owner {
+            owner.add(kept);
+        }
     }
 }
 
 impl Drop for RoomOfPart<'_> {
     fn drop(&mut self) {
         self.of.left.fetch_add(*self.taken.get_mut(), Ordering::Relaxed);
+        if let Some(owner) = &self.of.of_owner {
+            owner.left.fetch_add(*self.of_owner.get_mut(), Ordering::Relaxed);
+        }
     }
 }
 

@@ -4,7 +4,10 @@
 //! Takes a job, a name and bytes; yields the reference that an output has. May not hold a job up: what cannot be stored within a
 //! moment is said in its place. What logs are put together of is kept beside the files until their job goes.
 
+use std::fs::{DirBuilder, Permissions};
 use std::hash::{BuildHasher as _, RandomState};
+use std::io::ErrorKind;
+use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,6 +26,7 @@ use crate::backend::Backend;
 use crate::failed::{ArtefactsFailed, StoreFault};
 use crate::merge::TURNS;
 use crate::s3::S3Place;
+use crate::space::{FilesShare, VolumeSpace};
 use crate::upload::Upload;
 
 /// The folder of parts. No job has this name.
@@ -57,7 +61,7 @@ impl Artefacts {
         let folder = &folder.join("artefacts");
         let words =
             |error: &dyn std::error::Error| format!("failed to use {} for artefacts: {error}", folder.display());
-        std::fs::create_dir_all(folder).map_err(|error| words(&error))?;
+        make_own(folder).map_err(|error| words(&error))?;
         let files = LocalFileSystem::new_with_prefix(folder).map_err(|error| words(&error))?;
         let files = files.with_automatic_cleanup(true).with_fsync(true);
         Ok(Self::of(Backend::of_folder(folder.clone(), files)))
@@ -105,6 +109,26 @@ impl Artefacts {
 
     fn of(backend: Backend) -> Self {
         Self { of: Arc::new(backend), searched: Arc::default() }
+    }
+
+    /// Takes what this says for the space of the volume of the files. To be called before they are used.
+    #[must_use]
+    pub fn on_volume(self, space: impl Fn() -> std::io::Result<VolumeSpace> + Send + Sync + 'static) -> Self {
+        self.with(|backend| backend.on_volume(Box::new(space)))
+    }
+
+    /// The files of one owner take no more than this. To be called before they are used.
+    #[must_use]
+    pub fn with_share(self, share: FilesShare) -> Self {
+        self.with(|backend| backend.with_share(share))
+    }
+
+    fn with(self, change: impl FnOnce(Backend) -> Backend) -> Self {
+        match Arc::try_unwrap(self.of) {
+            Ok(backend) => Self { of: Arc::new(change(backend)), ..self },
+            // Somebody uses it already.
+            Err(of) => Self { of, ..self },
+        }
     }
 
     /// Does what is done to files with one of no use. Hosts that start at once do not meet.
@@ -270,6 +294,17 @@ impl Artefacts {
     }
 }
 
+/// Makes a folder that nobody else reads, or lets nobody else read it: logs are in there.
+fn make_own(folder: &Path) -> std::io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+    if std::fs::metadata(folder)?.permissions().mode() & 0o077 != 0 {
+        let closed = std::fs::set_permissions(folder, Permissions::from_mode(0o700));
+        // One of another user is as that user has made it.
+        closed.or_else(|error| if error.kind() == ErrorKind::PermissionDenied { Ok(()) } else { Err(error) })?;
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 pub(crate) mod tests {
     use std::fs;
@@ -281,6 +316,19 @@ pub(crate) mod tests {
         let folder = std::env::temp_dir().join(format!("oarlock-artefacts-{name}-{}", std::process::id()));
         let _none = fs::remove_dir_all(&folder);
         folder
+    }
+
+    #[tokio::test]
+    async fn nobody_but_its_owner_reads_the_files() {
+        let folder = folder("modes");
+        let mode = || fs::metadata(folder.join("artefacts")).unwrap().permissions().mode() & 0o777;
+        Artefacts::in_folder(&folder).unwrap();
+        assert_eq!(mode(), 0o700);
+        // As an earlier version has left it.
+        fs::set_permissions(folder.join("artefacts"), Permissions::from_mode(0o755)).unwrap();
+        Artefacts::in_folder(&folder).unwrap();
+        assert_eq!(mode(), 0o700);
+        fs::remove_dir_all(folder).unwrap();
     }
 
     #[tokio::test]

@@ -9,6 +9,7 @@ use tokio::task::JoinHandle;
 
 use crate::backend::Backend;
 use crate::failed::ArtefactsFailed;
+use crate::space::{LOOKS_EACH, VolumeSpace};
 
 /// A file that is being written. Dropped before it is finished, it leaves nothing.
 #[derive(Debug)]
@@ -21,6 +22,8 @@ pub struct Upload {
     beside: Option<JoinHandle<Result<(), ArtefactsFailed>>>,
     buffer: Vec<u8>,
     written: u64,
+    /// What was written when it was last seen that there is room.
+    looked: u64,
 }
 
 impl Upload {
@@ -30,7 +33,7 @@ impl Upload {
             Some(_) => Some(of.within(of.store.put_multipart(&place)).await?),
             None => None,
         };
-        Ok(Self { of, place, upload, beside: None, buffer: Vec::new(), written: 0 })
+        Ok(Self { of, place, upload, beside: None, buffer: Vec::new(), written: 0, looked: 0 })
     }
 
     /// Adds bytes.
@@ -60,6 +63,12 @@ impl Upload {
     }
 
     async fn send(&mut self) -> Result<(), ArtefactsFailed> {
+        if self.written.saturating_sub(self.looked) >= LOOKS_EACH {
+            self.looked = self.written;
+            if let Some(why) = self.of.space().await.and_then(VolumeSpace::scarce) {
+                return Err(ArtefactsFailed::full(why));
+            }
+        }
         let piece = self.take();
         let upload = match &mut self.upload {
             Some(upload) => upload,

@@ -1,11 +1,13 @@
 //! From logs as the API shows them to one file, on a real folder.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may fail loudly")]
 
+use std::sync::Arc;
+
 use futures::io::{AsyncBufRead, BufReader, Cursor};
 use k8s_openapi::jiff::Timestamp;
 use oarlock_artefacts::Artefacts;
 use oarlock_artefacts::line_time::LineTime;
-use oarlock_artefacts::part::{LogRoom, PartOf, Written, write_part};
+use oarlock_artefacts::part::{LogRoom, OwnerLogs, PartOf, Written, write_part};
 use proptest::prelude::*;
 
 const ALL: &str = "9999-01-01T00:00:00Z";
@@ -117,6 +119,26 @@ async fn a_part_that_is_not_kept_gives_its_room_back() {
         let written = write_part(log, &of, &mut upload).await.unwrap();
         assert!(written.bytes > 1024 * 1024 && room.was_short(), "{written:?}");
     }
+}
+
+#[tokio::test]
+async fn jobs_of_one_owner_share_what_it_has_until_they_are_gone() {
+    let folder = Folder::new("owner");
+    let owner = Arc::new(OwnerLogs::default());
+    let line = "2026-01-01T00:00:01Z aaaa\n";
+    let length = "2026-01-01T00:00:01.000000000Z d/p/c aaaa\n".len() as u64;
+    let first = LogRoom::within(1 << 40, 0, owner.clone());
+    owner.allow(2 * length);
+    assert_eq!(folder.part(("p", "c"), line.as_bytes(), ALL, &first).await.lines, 1);
+    let second = LogRoom::within(1 << 40, 0, owner.clone());
+    owner.allow(2 * length);
+    assert_eq!(folder.part(("p", "d"), line.as_bytes(), ALL, &second).await.lines, 1);
+    assert!(owner.is_used_up() && !second.was_short());
+    assert_eq!(folder.part(("p", "e"), line.as_bytes(), ALL, &first).await.lines, 0);
+    assert!(first.was_short());
+    drop((first, second));
+    owner.allow(2 * length);
+    assert!(!owner.is_used_up(), "they are gone, and what they had is free");
 }
 
 #[tokio::test]

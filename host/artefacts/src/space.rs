@@ -1,0 +1,242 @@
+//! How much room there is for files: what is free of their volume, and what one owner has of it. Source: docs/opsjob.md 5.
+//!
+//! Takes what the volume says; yields sentences for whoever gets no room. Nothing here removes a file: those of one owner are never
+//! removed for another one's.
+
+use std::fmt;
+use std::io;
+use std::path::Path;
+use std::str::FromStr;
+
+use futures::TryStreamExt as _;
+use object_store::path::Path as Place;
+use object_store::{ObjectMeta, ObjectStoreExt as _};
+use tokio::task::spawn_blocking;
+use tokio::time::timeout;
+
+use crate::backend::PATIENCE;
+use crate::failed::ArtefactsFailed;
+use crate::store::Artefacts;
+
+/// The folder of notes of whose files are how large. No job has this name.
+const OWNERS: &str = ".owners";
+/// The part of a volume that has to be free before a file is begun: one of so many. The history, which may be on the same volume, has it.
+const FREE: u64 = 5;
+/// Bytes that are written between two looks at what is free.
+pub(crate) const LOOKS_EACH: u64 = 16 * 1024 * 1024;
+/// What the files of one owner take at most in a bucket, unless that is set.
+const OF_BUCKET: u64 = 64 * 1024 * 1024 * 1024;
+/// The same of a volume, in percent.
+const OF_VOLUME: u8 = 25;
+
+/// The room of a volume, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct VolumeSpace {
+    /// All of it.
+    pub total: u64,
+    /// What is free for this process.
+    pub free: u64,
+}
+
+impl VolumeSpace {
+    /// Asks the volume of a folder.
+    ///
+    /// # Errors
+    /// Why it does not say.
+    pub fn of(folder: &Path) -> io::Result<Self> {
+        let said = rustix::fs::statvfs(folder)?;
+        let bytes = |blocks: u64| blocks.saturating_mul(said.f_frsize);
+        Ok(Self { total: bytes(said.f_blocks), free: bytes(said.f_bavail) })
+    }
+
+    /// Why no file is begun or goes on; `None` where there is room.
+    pub fn scarce(self) -> Option<String> {
+        let percent = u128::from(self.free).saturating_mul(100).checked_div(u128::from(self.total)).unwrap_or(100);
+        (self.free < self.total / FREE).then(|| {
+            // No more than that changes each time it is looked at: it is in a status, which would be written as often.
+            format!(
+                "the volume of files has {percent} % free, and below {} % none is written: an admin removes some or enlarges it",
+                100 / FREE
+            )
+        })
+    }
+}
+
+const fn mebibytes(bytes: u64) -> u64 {
+    bytes / (1024 * 1024)
+}
+
+/// What says how much room there is.
+pub(crate) type SpaceProbe = Box<dyn Fn() -> io::Result<VolumeSpace> + Send + Sync>;
+
+/// How much the files of one owner take at most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FilesShare {
+    /// So many percent of their volume.
+    Percent(u8),
+    /// So many bytes.
+    Bytes(u64),
+}
+
+impl FromStr for FilesShare {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || "write a part of the volume such as 25%, or a size such as 64Gi".to_owned();
+        if let Some(percent) = text.strip_suffix('%') {
+            let percent = percent.parse().ok().filter(|percent| (1..=100).contains(percent));
+            return percent.map(Self::Percent).ok_or_else(wrong);
+        }
+        let units = [("Mi", 20_u32), ("Gi", 30), ("Ti", 40)];
+        let found = units.iter().find_map(|(unit, shift)| Some((text.strip_suffix(unit)?, *shift)));
+        let (number, shift) = found.ok_or_else(wrong)?;
+        let bytes = number.parse::<u64>().ok().and_then(|number| number.checked_mul(1_u64.checked_shl(shift)?));
+        bytes.filter(|bytes| *bytes > 0).map(Self::Bytes).ok_or_else(wrong)
+    }
+}
+
+impl fmt::Display for FilesShare {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Percent(percent) => write!(out, "{percent}%"),
+            Self::Bytes(bytes) => write!(out, "{}Mi", mebibytes(*bytes)),
+        }
+    }
+}
+
+/// The files of one owner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OwnerRoom {
+    /// Bytes that they take.
+    pub used: u64,
+    /// Bytes that they may take.
+    pub most: u64,
+}
+
+impl OwnerRoom {
+    /// Bytes that are left. Logs take it twice: they are collected, and then put together.
+    pub fn left_for_logs(self) -> u64 {
+        self.most.saturating_sub(self.used) / 2
+    }
+
+    /// Why this owner gets no more room.
+    pub fn words(self, owner: &str) -> String {
+        format!(
+            "the files of {owner} take {} of the {} MiB that they may (--files-share): each goes 30 days after it was made, or earlier if an admin removes it",
+            mebibytes(self.used),
+            mebibytes(self.most)
+        )
+    }
+}
+
+impl Artefacts {
+    /// What the volume of the files has; `None` of a bucket, and where the volume does not say.
+    pub async fn space(&self) -> Option<VolumeSpace> {
+        self.of.space().await
+    }
+
+    /// Why no file is begun; `None` where there is room.
+    pub async fn scarce(&self) -> Option<String> {
+        self.space().await.and_then(VolumeSpace::scarce)
+    }
+
+    /// What one owner has, by its digest.
+    ///
+    /// # Errors
+    /// Why that is not known.
+    pub async fn room_of(&self, owner: &str) -> Result<OwnerRoom, ArtefactsFailed> {
+        let most = match (self.of.share(), self.space().await) {
+            (Some(FilesShare::Bytes(bytes)), _) => bytes,
+            (Some(FilesShare::Percent(percent)), Some(space)) => part(space.total, percent),
+            (None, Some(space)) => part(space.total, OF_VOLUME),
+            (_, None) => OF_BUCKET,
+        };
+        let notes = self.of.store.list(Some(&Place::from_iter([OWNERS, owner]))).try_collect();
+        let notes: Vec<ObjectMeta> = self.of.within(notes).await?;
+        let size = |note: &ObjectMeta| note.location.filename()?.split_once('.')?.0.parse::<u64>().ok();
+        let used = notes.iter().filter_map(size).fold(0, u64::saturating_add);
+        Ok(OwnerRoom { used, most })
+    }
+
+    /// Notes that an owner, by its digest, has a file of this job and size. The note goes with the file.
+    ///
+    /// # Errors
+    /// Why that is not known to be noted.
+    pub async fn note_owner(&self, owner: &str, job: &str, size: u64) -> Result<(), ArtefactsFailed> {
+        let place = Place::from_iter([OWNERS, owner, &format!("{size}.{job}")]);
+        self.of.within(self.of.store.put(&place, Vec::new().into())).await.map(drop)
+    }
+}
+
+fn part(total: u64, percent: u8) -> u64 {
+    (total / 100).saturating_mul(u64::from(percent))
+}
+
+/// Asks without keeping the runtime waiting for a volume that does not answer.
+pub(crate) async fn ask(probe: std::sync::Arc<SpaceProbe>) -> Option<VolumeSpace> {
+    match timeout(PATIENCE, spawn_blocking(move || probe())).await {
+        Ok(Ok(Ok(space))) => Some(space),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use k8s_openapi::jiff::Timestamp;
+
+    use super::*;
+    use crate::store::tests::folder;
+
+    #[test]
+    fn a_volume_with_less_than_a_fifth_free_takes_no_file() {
+        let space = |free: u64| VolumeSpace { total: 1_000 << 20, free: free << 20 };
+        assert_eq!(space(200).scarce(), None);
+        let words = space(199).scarce().unwrap();
+        assert!(words.contains("has 19 % free, and below 20 %"), "{words}");
+        assert_eq!(VolumeSpace { total: 0, free: 0 }.scarce(), None);
+        assert!(VolumeSpace::of(Path::new("/")).unwrap().total > 0);
+    }
+
+    #[test]
+    fn a_share_is_a_part_of_the_volume_or_a_size() {
+        for (text, share) in [("25%", FilesShare::Percent(25)), ("64Gi", FilesShare::Bytes(64 << 30))] {
+            assert_eq!(text.parse::<FilesShare>().unwrap(), share);
+            assert_eq!(share.to_string().parse::<FilesShare>().unwrap(), share);
+        }
+        for wrong in ["", "0%", "101%", "25", "0Gi", "-1Gi", "99999999999999999Ti"] {
+            assert!(wrong.parse::<FilesShare>().is_err(), "{wrong}");
+        }
+    }
+
+    #[tokio::test]
+    async fn files_count_for_their_owner_and_a_file_that_fills_the_volume_ends_with_words() {
+        let folder = folder("space");
+        let free = Arc::new(AtomicU64::new(1_000 << 20));
+        let said = free.clone();
+        let probe = move || Ok(VolumeSpace { total: 1_000 << 20, free: said.load(Ordering::Relaxed) });
+        let artefacts = Artefacts::in_folder(&folder).unwrap().on_volume(probe).with_share(FilesShare::Percent(10));
+        artefacts.note_owner("a", "job-1", 30 << 20).await.unwrap();
+        artefacts.note_owner("a", "job-2", 20 << 20).await.unwrap();
+        artefacts.note_owner("b", "job-3", 1 << 20).await.unwrap();
+        let room = artefacts.room_of("a").await.unwrap();
+        assert_eq!((room.used, room.most, room.left_for_logs()), (50 << 20, 100 << 20, 25 << 20));
+        assert!(room.words("namespace team").contains("take 50 of the 100 MiB"), "{}", room.words(""));
+        assert_eq!(artefacts.room_of("nobody").await.unwrap().used, 0);
+        let mut upload = artefacts.write(("job-4", "file"), Timestamp::UNIX_EPOCH).await.unwrap();
+        let piece = vec![b'x'; 4 << 20];
+        upload.write(&piece).await.unwrap();
+        free.store(100 << 20, Ordering::Relaxed);
+        assert!(artefacts.scarce().await.unwrap().contains("10 % free"));
+        let mut failed = None;
+        for _ in 0..8 {
+            failed = failed.or(upload.write(&piece).await.err());
+        }
+        let failed = failed.unwrap();
+        assert!(failed.is_full() && failed.to_string().contains("10 % free"), "{failed}");
+        drop(upload);
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+}
