@@ -9,7 +9,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use oarlock_core::cluster::memory::text_len;
 use oarlock_core::ops_job::plan::RowState;
+use oarlock_core::ops_job::row_meter::RowMeter;
 use oarlock_core::ops_job::spec::Defaults;
 use oarlock_core::ops_job::view::OpsJobView;
 use oarlock_history::{History, HistoryFailed, JobSnapshot};
@@ -28,6 +30,8 @@ const ROOM: usize = 32 * 1024 * 1024;
 const PAUSE: Duration = Duration::from_millis(200);
 /// The time after which a history that did not answer is tried again.
 const AGAIN: Duration = Duration::from_secs(1);
+/// The bytes of a row beside its spec.
+const OF_ROW: u64 = 4 * 1024;
 /// How often old rows are removed.
 const PURGE: Duration = Duration::from_secs(3600);
 
@@ -60,6 +64,8 @@ struct Parts {
     held: Mutex<Held>,
     changed: Notify,
     terms: AtomicU64,
+    began: Instant,
+    meter: Mutex<RowMeter>,
 }
 
 /// What is known of the jobs of this term.
@@ -76,6 +82,8 @@ struct Held {
     unread: BTreeMap<String, String>,
     /// What each row has: the revision of the job, and whether it was deleted.
     rows: HashMap<String, (i64, bool)>,
+    /// Whether the digest of its spec takes the place of the spec, by UID of jobs that count.
+    digested: HashMap<String, bool>,
     /// How many are written at once: fewer after a failure, so that one that is refused stands alone in the end.
     at_once: usize,
     /// Jobs may have gone that nobody saw go.
@@ -128,6 +136,9 @@ impl Held {
 
     fn gone(&mut self, uid: &str) {
         self.alive.remove(uid);
+        if !self.waiting.contains_key(uid) {
+            self.digested.remove(uid);
+        }
         let was_deleted = self.rows.remove(uid).is_some_and(|(_, deleted)| deleted);
         let is_told = self.waiting.get(uid).is_some_and(|job| job.row.deleted.is_some());
         self.may_have_lost |= !was_deleted && !is_told;
@@ -164,6 +175,8 @@ impl Recorder {
             held: Mutex::default(),
             changed: Notify::new(),
             terms: AtomicU64::new(0),
+            began: Instant::now(),
+            meter: Mutex::default(),
         }))
     }
 
@@ -265,9 +278,20 @@ impl Recorder {
         }
     }
 
+    /// True where the spec of a job has no place in the history any more: its key has used up its day.
+    fn is_digested(&self, job: &JobSnapshot) -> bool {
+        let Some(key) = &job.counts_for else { return false };
+        let mut held = self.0.held.lock();
+        *held.digested.entry(job.row.uid.clone()).or_insert_with(|| {
+            let bytes = (text_len(&job.spec) as u64).saturating_add(OF_ROW);
+            !self.0.meter.lock().takes(key, bytes, self.0.began.elapsed())
+        })
+    }
+
     async fn write_rows(&self, jobs: Vec<JobSnapshot>, ops: &Ops) -> Result<(), String> {
         let Parts { history, keeping, .. } = &*self.0;
         let shown = |job: &JobSnapshot| match keeping.redacts && job.has_ended() {
+            _ if self.is_digested(job) => job.clone().digested(),
             true => job.clone().redacted(),
             false => job.clone(),
         };
@@ -288,6 +312,8 @@ impl Recorder {
         for job in &jobs {
             if held.alive.contains(&job.row.uid) {
                 held.rows.insert(job.row.uid.clone(), (job.revision, job.row.deleted.is_some()));
+            } else {
+                held.digested.remove(&job.row.uid);
             }
         }
         drop(held);

@@ -24,9 +24,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::places::WorkPlaces;
 
-/// Images that are copied at once, in all and of one namespace.
-const AT_ONCE: usize = 2;
-const OF_NAMESPACE: usize = 1;
+/// Images that are copied at once, in all and of one owner. The last place is for an owner that has none.
+const AT_ONCE: usize = 4;
+const OF_OWNER: usize = 2;
 /// How often a copy is tried that a registry ends, and the wait before the second time, which doubles. Each try goes on where the one
 /// before has ended.
 const TRIES: u32 = 5;
@@ -106,7 +106,7 @@ impl ExportFailed {
 
 impl Images {
     pub(crate) fn new(cluster: Cluster, exports: ExportRegistry) -> Self {
-        let (places, tasks) = (WorkPlaces::new(AT_ONCE, OF_NAMESPACE), Arc::default());
+        let (places, tasks) = (WorkPlaces::new(AT_ONCE, OF_OWNER), Arc::default());
         Self { cluster, exports: Arc::new(exports), places, tasks }
     }
 
@@ -139,10 +139,9 @@ impl Images {
             Ok(copy) => copy,
             Err(error) => return HostTaskState::Failed(format!("PushFailed: its arguments cannot be read: {error}")),
         };
-        let (namespace, _, _) = &task.target;
         let mut wait = FIRST_WAIT;
         for left in (0..TRIES).rev() {
-            let place = self.places.take(namespace).await;
+            let place = self.places.take(&task.owner).await;
             let exported = self.copy(task, &copy).await;
             drop(place);
             match exported {

@@ -79,12 +79,14 @@ impl Lead {
     pub(crate) fn expect(&mut self, jobs: Vec<JobRef>) {
         for key in jobs.into_iter().map(|job| job.key).chain(self.ports.cluster.jobs()) {
             let in_flight = self.ports.cluster.in_flight(&key);
+            let owner = self.ports.cluster.job_owner(&key);
             let on_pods = self.ports.cluster.target_kind(&key) == Some(TargetKind::Pod);
             let mut tables = lock(&self.term.tables);
             tables.claims.expect(&key);
             if !on_pods {
                 tables.claims.expect_nodes(&key);
             }
+            tables.note_owner(&key, owner);
             if let Some((plugin, count)) = in_flight {
                 tables.note_in_flight(&plugin, &key, count);
             }

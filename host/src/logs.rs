@@ -4,34 +4,37 @@
 //! stays as it is: a host that is killed goes on with the parts that are missing. May not hold a log in memory. Source: docs/opsjob.md 11.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use oarlock_artefacts::line_time::{LENGTH, LineTime};
-use oarlock_artefacts::part::{LogRoom, PartFailed, PartOf, write_part};
+use oarlock_artefacts::part::{LogRoom, OwnerLogs, PartFailed, PartOf, write_part};
 use oarlock_artefacts::{Artefacts, ArtefactsFailed};
+use oarlock_core::cluster::scripts::sha256;
 use oarlock_core::ops_job::outcomes::StoredFile;
+use oarlock_core::ops_job::quota_key::QuotaKey;
 use oarlock_kube::Cluster;
 use oarlock_kube::host_tasks::{HostTask, HostTaskState};
 use oarlock_kube::logs::{ContainerRun, LogFailed};
 use parking_lot::Mutex;
 use serde_json::json;
-use tokio::sync::Semaphore;
 use tokio::task::AbortHandle;
 use tokio::time::{Duration, sleep};
 
 use crate::places::WorkPlaces;
 
-/// Of the logs that are read at once, as many as the store takes, those of one namespace are at most one of so many: kubelets that do not
+/// Of the logs that are read at once, as many as the store takes, those of one owner are at most one of so many: kubelets that do not
 /// answer hold up their own alone.
-const OF_NAMESPACE: usize = 3;
-/// Files that are put together at once: the next one waits.
+const OF_OWNER: usize = 3;
+/// Files that are put together at once, each of another owner: the next one waits.
 const FILES_AT_ONCE: usize = 2;
 /// Most bytes that are collected for one job, times and labels among them.
 const MOST_BYTES: u64 = 10 * 1024 * 1024 * 1024;
 /// How often a pod is tried whose logs cannot be read, and the wait before the second time, which doubles.
 const TRIES: u32 = 4;
 const FIRST_WAIT: Duration = Duration::from_secs(1);
+/// The time after which a volume without room is looked at again.
+const ROOM_AGAIN: Duration = Duration::from_secs(10);
 /// How often a pod is looked at again whose containers were restarted meanwhile.
 const LOOKS: u32 = 10;
 /// A log whose first line came so long after its container began has had other lines before, or its container said nothing.
@@ -45,7 +48,7 @@ pub(crate) struct Logs {
     cluster: Cluster,
     artefacts: Artefacts,
     places: WorkPlaces,
-    making: Arc<Semaphore>,
+    making: WorkPlaces,
     state: Arc<Mutex<State>>,
 }
 
@@ -55,6 +58,8 @@ struct State {
     tasks: HashMap<String, AbortHandle>,
     /// What is left for each job, by the UID of its OperationJob.
     rooms: HashMap<String, Arc<LogRoom>>,
+    /// What is left for all jobs of an owner, as long as there are some.
+    owners: HashMap<QuotaKey, Weak<OwnerLogs>>,
     /// The OperationJobs for which a host before has collected something.
     before: HashSet<String>,
     /// The files that are put together, by the UID of the OperationJob.
@@ -64,13 +69,24 @@ struct State {
 /// A file that is put together.
 enum Making {
     Underway(AbortHandle, String),
-    Over(Result<StoredFile, String>),
+    Over(Result<StoredFile, FileFailed>),
+}
+
+/// Why a file was not made.
+#[derive(Clone, Debug)]
+pub(crate) enum FileFailed {
+    /// It may be, later.
+    ForNow(String),
+    /// The volume has no room for it: what was collected would keep that of others.
+    NoRoom(String),
 }
 
 /// The file that a job is to have.
 pub(crate) struct LogFileOf<'a> {
     /// The UID of its OperationJob.
     pub(crate) child: &'a str,
+    /// Whose places it takes.
+    pub(crate) owner: QuotaKey,
     /// Its name.
     pub(crate) job: &'a str,
     /// The name of the file.
@@ -80,7 +96,7 @@ pub(crate) struct LogFileOf<'a> {
 /// How far the file of a job is made.
 pub(crate) enum MadeFile {
     Underway(String),
-    Over(Result<StoredFile, String>),
+    Over(Result<StoredFile, FileFailed>),
 }
 
 /// Why the logs of a pod were not collected.
@@ -93,6 +109,9 @@ enum CollectFailed {
 
 impl From<ArtefactsFailed> for CollectFailed {
     fn from(failed: ArtefactsFailed) -> Self {
+        if failed.is_full() {
+            return Self::ForGood(failed.to_string());
+        }
         Self::ForNow(format!("what was read cannot be stored: {failed}"))
     }
 }
@@ -115,8 +134,8 @@ impl Logs {
 
 impl Logs {
     pub(crate) fn new(cluster: Cluster, artefacts: Artefacts) -> Self {
-        let places = WorkPlaces::new(artefacts.streams(), artefacts.streams().div_ceil(OF_NAMESPACE));
-        let making = Arc::new(Semaphore::new(FILES_AT_ONCE));
+        let places = WorkPlaces::new(artefacts.streams(), artefacts.streams().div_ceil(OF_OWNER));
+        let making = WorkPlaces::new(FILES_AT_ONCE, 1);
         Self { cluster, artefacts, places, making, state: Arc::default() }
     }
 
@@ -130,11 +149,11 @@ impl Logs {
     }
 
     async fn collect_in_turn(&self, task: &HostTask) -> HostTaskState {
-        let (namespace, _, _) = &task.target;
         let mut wait = FIRST_WAIT;
         for left in (0..TRIES).rev() {
+            self.volume_has_room(task).await;
             // Held while it is read alone: another log may be read while this one is waited for.
-            let place = self.places.take(namespace).await;
+            let place = self.places.take(&task.owner).await;
             let collected = self.collect(task).await;
             drop(place);
             match collected {
@@ -152,7 +171,7 @@ impl Logs {
 
     /// Collects the logs of all runs that the API shows, until none is there that was not collected.
     async fn collect(&self, task: &HostTask) -> Result<String, CollectFailed> {
-        let room = self.room_of(&task.job_uid).await?;
+        let room = self.room_of(&task.job_uid, &task.owner).await?;
         let mut runs = self.runs(task).await?;
         for _ in 0..LOOKS {
             let mut is_whole = true;
@@ -227,14 +246,38 @@ impl Logs {
         Ok(json!({"bytes": bytes, "maybeRotated": rotated, "truncated": room.was_short()}).to_string())
     }
 
-    /// What is left for a job: what a host before has collected counts too.
-    async fn room_of(&self, job: &str) -> Result<Arc<LogRoom>, CollectFailed> {
+    /// What is left for a job, within what is left for its owner: what a host before has collected counts too.
+    async fn room_of(&self, job: &str, owner: &QuotaKey) -> Result<Arc<LogRoom>, CollectFailed> {
         if let Some(room) = self.state.lock().rooms.get(job) {
             return Ok(room.clone());
         }
-        let taken: u64 = self.artefacts.parts(job).await?.iter().map(|part| part.size).sum();
-        let room = Arc::new(LogRoom::of(MOST_BYTES.saturating_sub(taken)));
-        Ok(self.state.lock().rooms.entry(job.to_owned()).or_insert(room).clone())
+        let stored: u64 = self.artefacts.parts(job).await?.iter().map(|part| part.size).sum();
+        let of_owner = self.artefacts.room_of(&digest_of(owner)).await?;
+        let mut state = self.state.lock();
+        state.owners.retain(|_, logs| logs.strong_count() > 0);
+        let logs = state.owners.get(owner).and_then(Weak::upgrade).unwrap_or_default();
+        state.owners.insert(owner.clone(), Arc::downgrade(&logs));
+        let room = match state.rooms.get(job) {
+            Some(room) => room.clone(),
+            None => {
+                let room = Arc::new(LogRoom::within(MOST_BYTES, stored, logs.clone()));
+                logs.allow(of_owner.left_for_logs());
+                if logs.is_used_up() {
+                    return Err(CollectFailed::ForGood(of_owner.words(&owner.to_string())));
+                }
+                state.rooms.insert(job.to_owned(), room.clone());
+                room
+            }
+        };
+        Ok(room)
+    }
+
+    /// Waits until the volume has room for a file, and says so meanwhile.
+    async fn volume_has_room(&self, task: &HostTask) {
+        while let Some(why) = self.artefacts.scarce().await {
+            self.cluster.show_task(&task.name, HostTaskState::Running(why));
+            sleep(ROOM_AGAIN).await;
+        }
     }
 
     /// Puts the file of a job together, once, in the background. `tell` is called when that is over.
@@ -253,9 +296,15 @@ impl Logs {
             return MadeFile::Over(made);
         }
         let (logs, child) = (self.clone(), of.child.to_owned());
-        let (job, file) = (of.job.to_owned(), of.file.to_owned());
+        let (job, file, owner) = (of.job.to_owned(), of.file.to_owned(), of.owner.clone());
         let making = tokio::spawn(async move {
-            let made = logs.make_file(&child, (&job, &file), now).await.map_err(|failed| failed.to_string());
+            let _place = logs.making.take(&owner).await;
+            let made = logs.make_file(&child, (&job, &file), now).await;
+            let made = match made {
+                Ok(made) => logs.note_owner(&owner, &job, made).await,
+                Err(failed) if failed.is_full() => Err(FileFailed::NoRoom(failed.to_string())),
+                Err(failed) => Err(FileFailed::ForNow(failed.to_string())),
+            };
             logs.state.lock().files.insert(child, Making::Over(made));
             tell();
         });
@@ -264,13 +313,18 @@ impl Logs {
         MadeFile::Underway(how)
     }
 
+    /// Notes whose a file is. Without that it would count for nobody.
+    async fn note_owner(&self, owner: &QuotaKey, job: &str, made: StoredFile) -> Result<StoredFile, FileFailed> {
+        let noted = self.artefacts.note_owner(&digest_of(owner), job, made.size).await;
+        noted.map(|()| made).map_err(|failed| FileFailed::ForNow(failed.to_string()))
+    }
+
     async fn make_file(
         &self,
         child: &str,
         (job, file): (&str, &str),
         now: Timestamp,
     ) -> Result<StoredFile, ArtefactsFailed> {
-        let _place = self.making.acquire().await;
         let upload = self.artefacts.write((job, file), now).await?;
         let told = |bytes: u64| {
             if let Some(Making::Underway(_, how)) = self.state.lock().files.get_mut(child) {
@@ -325,6 +379,11 @@ impl Logs {
             }
         }
     }
+}
+
+/// By what the notes of an owner are found: a name may be longer than a file's.
+pub(crate) fn digest_of(owner: &QuotaKey) -> String {
+    sha256(&owner.text())
 }
 
 /// The name of a part: it sorts by container, and of one by run.

@@ -31,7 +31,7 @@ use tokio::time::{Duration, Instant, sleep};
 
 use crate::history::{Leading, Recorder};
 use crate::images::ExportRegistry;
-use crate::logs::{LogFileOf, Logs, MadeFile};
+use crate::logs::{FileFailed, LogFileOf, Logs, MadeFile, digest_of};
 use crate::manifests::HOST_NAMESPACE;
 use crate::metrics::Metrics;
 use crate::ports::Ports;
@@ -85,6 +85,8 @@ struct Seen {
     found: Option<Found>,
     outcomes: Option<Outcomes>,
     file: Option<MadeFile>,
+    /// Why no file is begun.
+    scarce: Option<String>,
 }
 
 /// The namespaces whose pods make no node busy.
@@ -210,7 +212,12 @@ impl OpsTerm {
             self.ops.read_child(&job).await?;
             child = cache.child(&job.view.uid);
         }
-        Ok(Seen { job, child, found: None, outcomes: None, file: None })
+        let begins_file = job.view.kind == Some(OpsType::Dumplog) && !status.is(RESOLVED) && !status.has_ended();
+        let scarce = match self.place.artefacts.as_ref().filter(|_| begins_file) {
+            Some(artefacts) => artefacts.scarce().await,
+            None => None,
+        };
+        Ok(Seen { job, child, found: None, outcomes: None, file: None, scarce })
     }
 
     async fn look_up(&self, need: OpsNeed, seen: &mut Seen) -> Result<(), ReadFailed> {
@@ -234,20 +241,30 @@ impl OpsTerm {
             let spec = seen.job.spec.as_ref().ok()?;
             let file = log_file(name_of(spec.scope.workloads.first()?), &job.uid);
             let (ops, uid) = (self.ops.clone(), job.uid.clone());
-            let of = LogFileOf { child: &seen.child.as_ref()?.uid, job: &job.name, file: &file };
+            let of = LogFileOf { child: &seen.child.as_ref()?.uid, owner: job.owner(), job: &job.name, file: &file };
             let made = self.logs.as_ref()?.file(&of, self.now(), move || ops.cache().soil(&uid));
             return Some(match made {
                 // It is tried again: it is all that the job is for.
-                MadeFile::Over(Err(why)) => MadeFile::Underway(format!("failed to store the logs: {why}")),
+                MadeFile::Over(Err(FileFailed::ForNow(why))) => {
+                    MadeFile::Underway(format!("failed to store the logs: {why}"))
+                }
                 made => made,
             });
         }
         let (artefacts, outcomes) = (self.place.artefacts.as_ref()?, seen.outcomes.as_ref()?);
         let (file, report) = (report_file(&job.uid), report(job, outcomes).to_string().into_bytes());
         let size = report.len() as u64;
+        if let Some(why) = artefacts.scarce().await {
+            return Some(MadeFile::Over(Err(FileFailed::NoRoom(why))));
+        }
         let made = artefacts.publish((&job.name, &file), report, self.now()).await;
-        let made = made.map(|reference| StoredFile { reference, size, lines: 0 }).map_err(|failed| failed.to_string());
-        Some(MadeFile::Over(made))
+        if made.is_ok()
+            && let Err(error) = artefacts.note_owner(&digest_of(&job.owner()), &job.name, size).await
+        {
+            tracing::warn!(job = job.name, %error, "failed to note whose a report is; it counts for nobody");
+        }
+        let made = made.map(|reference| StoredFile { reference, size, lines: 0 });
+        Some(MadeFile::Over(made.map_err(|failed| FileFailed::ForNow(failed.to_string()))))
     }
 
     /// Looks up what the targets of a job are found by, and whether its writer was asked for his rights; once that is known, what an addon
@@ -277,7 +294,7 @@ impl OpsTerm {
     }
 
     fn plan(&self, seen: &Seen) -> OpsPlan {
-        let Seen { job, child, found, outcomes, file } = seen;
+        let Seen { job, child, found, outcomes, file, .. } = seen;
         let observed = OpsObservation {
             job: &job.view,
             spec: job.spec.as_ref(),
@@ -286,10 +303,10 @@ impl OpsTerm {
             outcomes: outcomes.as_ref(),
             file: match (file, &self.place.artefacts) {
                 (_, None) => JobFile::NotKept,
-                (None, _) => JobFile::Due,
+                (None, _) => seen.scarce.as_deref().map_or(JobFile::Due, JobFile::NoRoom),
                 (Some(MadeFile::Underway(how)), _) => JobFile::Underway(how),
                 (Some(MadeFile::Over(Ok(file))), _) => JobFile::Stored(file),
-                (Some(MadeFile::Over(Err(why))), _) => JobFile::Lost(why),
+                (Some(MadeFile::Over(Err(FileFailed::ForNow(why) | FileFailed::NoRoom(why)))), _) => JobFile::Lost(why),
             },
             exports: self.place.exports.is_some(),
             recorded: self.place.recorder.as_ref().map_or(RowState::NotKept, |recorder| recorder.recorded(&job.view)),
@@ -345,7 +362,10 @@ impl OpsTerm {
         let (job, before) = (&seen.job, &seen.job.view.status);
         let changed = status.filter(|_| !before.has_ended()).and_then(|status| status.changed_from(before));
         let Some(status) = changed else { return Ok(None) };
-        let waits = memory.pace.next(false, status.has_ended()).filter(|_| !status.is_news_to(before));
+        let can_wait = !status.is_news_to(before);
+        let owed = self.ops.cache().meter(|meter, now| meter.status_waits(&job.view.uid, now));
+        let owed = owed.filter(|_| !status.has_ended()).map(|wait| Instant::now() + wait);
+        let waits = memory.pace.next(false, status.has_ended()).max(owed).filter(|_| can_wait);
         if let Some(due) = waits {
             return Ok(Some(due.saturating_duration_since(Instant::now())));
         }

@@ -1,42 +1,155 @@
-//! WorkPlaces for long work: so many at once, and so many of one namespace.
+//! Places for long work: so many at once, and so many of one owner, the namespace or the requester of an OpsJob.
+//!
+//! The last free place is kept for an owner that has none, so that no owner keeps all others waiting.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Weak};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
+use oarlock_core::ops_job::quota_key::QuotaKey;
 use parking_lot::Mutex;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::Notify;
 
-/// WorkPlaces. Clones share them.
+/// Places for work. Clones share them.
 #[derive(Clone)]
-pub(crate) struct WorkPlaces {
-    all: Arc<Semaphore>,
-    of_one: usize,
-    namespaces: Arc<Mutex<HashMap<String, Weak<Semaphore>>>>,
+pub(crate) struct WorkPlaces(Arc<Shared>);
+
+struct Shared {
+    places: Mutex<Places>,
+    changed: Notify,
 }
 
-/// A place, as long as it lives.
-pub(crate) struct WorkPlace(#[expect(dead_code, reason = "held")] [Option<OwnedSemaphorePermit>; 2]);
+/// Who works, and who waits.
+struct Places {
+    most: usize,
+    of_one: usize,
+    taken: HashMap<QuotaKey, usize>,
+    /// In the order in which they came.
+    waiting: BTreeMap<u64, QuotaKey>,
+    next: u64,
+}
+
+impl Places {
+    fn may_begin(&self, owner: &QuotaKey) -> bool {
+        let all: usize = self.taken.values().sum();
+        let own = self.taken.get(owner).copied().unwrap_or(0);
+        // Where there is one place alone, it is everybody's.
+        let is_last = self.most > 1 && all.saturating_add(1) == self.most;
+        all < self.most && own < self.of_one && (own == 0 || !is_last)
+    }
+
+    fn wait(&mut self, owner: &QuotaKey) -> u64 {
+        self.next = self.next.saturating_add(1);
+        self.waiting.insert(self.next, owner.clone());
+        self.next
+    }
+
+    /// Takes a place, unless there is none or somebody who came before may have it.
+    fn take(&mut self, ticket: u64) -> bool {
+        let first = self.waiting.iter().find(|(_, owner)| self.may_begin(owner));
+        let Some(owner) = first.filter(|(number, _)| **number == ticket).map(|(_, owner)| owner.clone()) else {
+            return false;
+        };
+        self.waiting.remove(&ticket);
+        let own = self.taken.entry(owner).or_default();
+        *own = own.saturating_add(1);
+        true
+    }
+
+    fn give_back(&mut self, owner: &QuotaKey) {
+        if let Some(own) = self.taken.get_mut(owner) {
+            *own = own.saturating_sub(1);
+        }
+        self.taken.retain(|_, count| *count > 0);
+    }
+}
+
+/// A place, as long as it lives; before that, who waits for one.
+pub(crate) struct WorkPlace {
+    of: Arc<Shared>,
+    owner: QuotaKey,
+    ticket: u64,
+    is_taken: bool,
+}
+
+impl Drop for WorkPlace {
+    fn drop(&mut self) {
+        let mut places = self.of.places.lock();
+        match self.is_taken {
+            true => places.give_back(&self.owner),
+            false => drop(places.waiting.remove(&self.ticket)),
+        }
+        drop(places);
+        self.of.changed.notify_waiters();
+    }
+}
 
 impl WorkPlaces {
-    /// So many, and of one namespace no more than that.
-    pub(crate) fn new(at_once: usize, of_one: usize) -> Self {
-        Self { all: Arc::new(Semaphore::new(at_once)), of_one, namespaces: Arc::default() }
+    /// So many, and of one owner no more than that.
+    pub(crate) fn new(most: usize, of_one: usize) -> Self {
+        let (taken, waiting) = Default::default();
+        let places = Mutex::new(Places { most, of_one, taken, waiting, next: 0 });
+        Self(Arc::new(Shared { places, changed: Notify::new() }))
     }
 
-    /// Waits for a place of a namespace.
-    pub(crate) async fn take(&self, namespace: &str) -> WorkPlace {
-        let own = self.of_namespace(namespace);
-        // A semaphore that is never closed always has one in the end.
-        WorkPlace([own.acquire_owned().await.ok(), self.all.clone().acquire_owned().await.ok()])
+    /// Waits for a place.
+    pub(crate) async fn take(&self, owner: &QuotaKey) -> WorkPlace {
+        let ticket = self.0.places.lock().wait(owner);
+        let mut place = WorkPlace { of: self.0.clone(), owner: owner.clone(), ticket, is_taken: false };
+        loop {
+            let changed = self.0.changed.notified();
+            tokio::pin!(changed);
+            // What changes from now on is not missed.
+            changed.as_mut().enable();
+            if self.0.places.lock().take(ticket) {
+                place.is_taken = true;
+                // Whoever is behind may begin, too.
+                self.0.changed.notify_waiters();
+                return place;
+            }
+            changed.await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt as _;
+
+    use super::*;
+
+    fn owner(name: &str) -> QuotaKey {
+        QuotaKey::User(name.to_owned())
     }
 
-    /// The places of a namespace, which are there as long as somebody wants one.
-    fn of_namespace(&self, namespace: &str) -> Arc<Semaphore> {
-        let mut all = self.namespaces.lock();
-        all.retain(|_, places| places.strong_count() > 0);
-        let known = all.get(namespace).and_then(Weak::upgrade);
-        let places = known.unwrap_or_else(|| Arc::new(Semaphore::new(self.of_one)));
-        all.insert(namespace.to_owned(), Arc::downgrade(&places));
-        places
+    #[tokio::test]
+    async fn the_last_place_is_for_who_has_none() {
+        let places = WorkPlaces::new(4, 3);
+        let held: Vec<_> =
+            [places.take(&owner("a")).await, places.take(&owner("a")).await, places.take(&owner("a")).await].into();
+        assert!(places.take(&owner("a")).now_or_never().is_none());
+        let other = places.take(&owner("b")).await;
+        assert!(places.take(&owner("c")).now_or_never().is_none(), "there is no other one");
+        drop(held);
+        let again = [places.take(&owner("b")).await, places.take(&owner("a")).await];
+        assert!(places.take(&owner("b")).now_or_never().is_none(), "it has two");
+        let _last = places.take(&owner("c")).await;
+        drop((other, again));
+    }
+
+    #[tokio::test]
+    async fn places_go_round_and_who_stops_waiting_is_in_nobodys_way() {
+        let places = WorkPlaces::new(1, 1);
+        let (a, b) = (owner("a"), owner("b"));
+        let first = places.take(&a).await;
+        let mut second = Box::pin(places.take(&a));
+        let mut third = Box::pin(places.take(&b));
+        assert!(second.as_mut().now_or_never().is_none() && third.as_mut().now_or_never().is_none());
+        drop(first);
+        assert!(third.as_mut().now_or_never().is_none(), "the second one came before");
+        drop(second);
+        let third = third.await;
+        drop(third);
+        assert!(places.take(&a).now_or_never().is_some());
+        assert!(places.0.places.lock().waiting.is_empty() && places.0.places.lock().taken.is_empty());
     }
 }

@@ -10,6 +10,7 @@ use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
 use kube::Client;
 use oarlock_artefacts::Artefacts;
+use oarlock_core::ops_job::quota::QuotaBounds;
 use oarlock_history::History;
 use oarlock_kube::ops::Ops;
 use oarlock_rest::{HostOf, Listening, Readiness, Rest, RestError, RestOptions, Tls};
@@ -43,6 +44,9 @@ pub struct RestArgs {
     /// Other requests a second that one user may make by REST; a burst may have four times as many
     #[arg(long, value_name = "N", default_value = "5")]
     pub write_rate: NonZeroU32,
+    /// Longest `ttlSecondsAfterFinished` of callers without rights in the whole cluster; more than that, and below 0, is refused
+    #[arg(long, value_name = "SECONDS", default_value_t = 7 * 24 * 3_600, value_parser = clap::value_parser!(i64).range(0..=i64::from(i32::MAX)))]
+    pub max_ttl: i64,
 }
 
 impl RestArgs {
@@ -95,6 +99,8 @@ impl RestParts {
             read_rate: args.read_rate,
             write_rate: args.write_rate,
             url_ttl: URL_TTL,
+            quotas: QuotaBounds::default(),
+            max_ttl: args.max_ttl,
         })
     }
 }

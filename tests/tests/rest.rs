@@ -15,6 +15,8 @@ mod exports;
 mod history;
 #[path = "rest/logs.rs"]
 mod logs;
+#[path = "rest/quotas.rs"]
+mod quotas;
 #[cfg(test)]
 #[path = "../../host/registry/tests/support/server.rs"]
 mod registry_server;

@@ -182,9 +182,11 @@ pub mod ops_job {
     pub mod pod_targets;
     pub mod policy;
     pub mod published;
+    pub mod quota;
     pub mod quota_key;
     pub mod ratio;
     pub mod refusal;
+    pub mod row_meter;
     pub mod spec;
     pub mod stored;
     pub mod summary;
@@ -193,4 +195,5 @@ pub mod ops_job {
     pub mod verdict;
     pub mod view;
     pub mod workload;
+    pub mod write_meter;
 }

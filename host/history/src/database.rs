@@ -477,7 +477,7 @@ async fn configure(connection: &mut AnyConnection, dialect: Dialect, way: Use) -
 }
 
 async fn store(connection: &mut AnyConnection, cluster: &str, job: &JobSnapshot) -> Result<(), HistoryFailed> {
-    let JobSnapshot { row, revision, spec, status, request } = job;
+    let JobSnapshot { row, revision, spec, status, request, counts_for: _ } = job;
     let mut statement = Statement::new("");
     let words = format!("{}\n{}", row.job_id, row.job_name).to_ascii_lowercase();
     let texts = [
@@ -585,7 +585,7 @@ fn lost(gone: &AnyRow, now: Timestamp) -> Result<JobSnapshot, HistoryFailed> {
     let (revision, request): (i64, String) = (gone.try_get("revision")?, gone.try_get("request")?);
     let (mut row, spec, status) = (job_row(gone)?, json_in(gone, "spec")?, json_in(gone, "status")?);
     row.deleted = Some(now);
-    let mut job = JobSnapshot { row, revision, spec, status, request };
+    let mut job = JobSnapshot { row, revision, spec, status, request, counts_for: None };
     if job.has_ended() {
         return Ok(job);
     }

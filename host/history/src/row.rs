@@ -4,6 +4,7 @@ use k8s_openapi::jiff::Timestamp;
 use oarlock_core::child::fields::text;
 use oarlock_core::cluster::scripts::sha256;
 use oarlock_core::ops_job::phases::Phase;
+use oarlock_core::ops_job::quota_key::QuotaKey;
 use oarlock_core::ops_job::spec::Defaults;
 use oarlock_core::ops_job::stored::StoredOps;
 use serde_json::{Map, Value, json};
@@ -57,6 +58,8 @@ pub struct JobSnapshot {
     pub status: Value,
     /// The digest of the request that it was made by, if that had a key.
     pub request: String,
+    /// The key that its bytes count against, if they count.
+    pub counts_for: Option<QuotaKey>,
 }
 
 /// A job that is read from its row.
@@ -71,7 +74,7 @@ pub struct GoneJob {
 impl JobSnapshot {
     /// Of the document of an OpsJob; `None` of what is none.
     pub fn of(document: &Value, defaults: Defaults) -> Option<Self> {
-        let StoredOps { view, summary, .. } = StoredOps::read(document, defaults)?;
+        let StoredOps { view, summary, counts_for, .. } = StoredOps::read(document, defaults)?;
         let own = |field: &str| document.get(field).filter(|value| value.is_object()).cloned();
         let row = JobRow {
             uid: view.uid,
@@ -90,6 +93,7 @@ impl JobSnapshot {
         };
         let empty = || json!({});
         Some(Self {
+            counts_for,
             revision: view.status.revision,
             spec: own("spec").unwrap_or_else(empty),
             status: own("status").unwrap_or_else(empty),
@@ -108,6 +112,17 @@ impl JobSnapshot {
     /// True where this says more than what was stored with that revision, of one that was deleted or not.
     pub fn is_news_to(&self, revision: i64, was_deleted: bool) -> bool {
         self.revision > revision || self.revision == revision && self.row.deleted.is_some() && !was_deleted
+    }
+
+    /// With the digest and the length of its spec in place of that, but for what lists say.
+    #[must_use]
+    pub fn digested(mut self) -> Self {
+        let text = self.spec.to_string();
+        let digest = json!(format!("sha256:{} ({} bytes)", sha256(&text), text.len()));
+        let kept = ["type", "jobName", "requester", "workspace", "timeoutSecond", "ttlSecondsAfterFinished"];
+        let kept = kept.into_iter().filter_map(|field| Some((field.to_owned(), self.spec.get(field)?.clone())));
+        self.spec = kept.chain([("digest".to_owned(), digest)]).collect::<Map<String, Value>>().into();
+        self
     }
 
     /// With the digest and the length of scripts and variables in place of them.
@@ -165,6 +180,17 @@ mod tests {
         assert!(!redacted.to_string().contains("secret") && !redacted.to_string().contains("c2VjcmV0"), "{redacted}");
         assert_eq!(redacted["inputs"][1]["value"], "l");
         assert!(redacted["env"]["A"].as_str().unwrap().ends_with("(6 bytes)"), "{redacted}");
+    }
+
+    #[test]
+    fn a_spec_that_is_kept_as_its_digest_says_what_lists_say() {
+        let document = json!({"metadata": {"name": "j", "uid": "u"}, "spec": {"type": "reboot", "jobName": "J",
+            "requester": {"id": "i", "name": "alice"}, "inputs": [{"name": "label", "value": "x".repeat(4_096)}]}});
+        let whole = JobSnapshot::of(&document, Defaults::default()).unwrap();
+        let digested = whole.clone().digested();
+        assert_eq!(digested.row, whole.row);
+        let text = digested.spec.to_string();
+        assert!(text.len() < 300 && text.contains("sha256:") && text.contains("alice"), "{text}");
     }
 
     #[test]

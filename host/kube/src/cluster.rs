@@ -14,7 +14,9 @@ use oarlock_core::cluster::writes::{EventNote, Write};
 use oarlock_core::job::dry_run::is_dry_run;
 use oarlock_core::job::key::{JobKey, JobRef};
 use oarlock_core::job::spec::{MOST_TARGETS, asked_kind};
+use oarlock_core::ops_job::quota_key::QuotaKey;
 use oarlock_core::plugin::manifest::TargetKind;
+use oarlock_core::round::context::owner;
 use oarlock_core::round::task_settings::TaskSettings;
 use oarlock_core::shared::orphans::SeenObjects;
 use parking_lot::{Mutex, RwLock};
@@ -194,6 +196,11 @@ impl Cluster {
         let named = held.job.spec.as_ref().and_then(|spec| spec.targets.as_ref()).map(Vec::len);
         let targets = named.filter(|count| *count > 0).unwrap_or(MOST_TARGETS);
         Some((status.plugin.as_ref()?.name.clone(), count.min(targets)))
+    }
+
+    /// Whose shares a job takes, where they are not those of its namespace.
+    pub fn job_owner(&self, key: &JobKey) -> Option<QuotaKey> {
+        self.link.jobs.peek(key).and_then(|held| owner(&held.job))
     }
 
     /// The UIDs of all jobs that are known.

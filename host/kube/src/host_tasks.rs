@@ -11,6 +11,7 @@ use oarlock_core::cluster::object::{Kind, Object, ObjectKey};
 use oarlock_core::cluster::store::Indexed;
 use oarlock_core::cluster::task_pod::{ContainerEnd, JOB_UID, TaskPod};
 use oarlock_core::cluster::writes::{Stopped, Write};
+use oarlock_core::ops_job::quota_key::QuotaKey;
 use parking_lot::Mutex;
 use serde_json::Value;
 
@@ -41,6 +42,8 @@ pub struct HostTask {
     pub until: String,
     /// What its plugin says of it.
     pub arguments: Value,
+    /// Whose places it takes: the requester of its OpsJob, or the namespace of its target.
+    pub owner: QuotaKey,
     /// The hosts beside that of its image from which this may be read.
     pub hosts: Vec<String>,
 }
@@ -89,6 +92,7 @@ impl HostTask {
     fn read(body: &Value) -> Option<Self> {
         let text = |at: &str| text(body, at).map(str::to_owned);
         Some(Self {
+            owner: QuotaKey::Namespace(text("/spec/target/namespace")?),
             name: text("/metadata/name")?,
             job_uid: body.pointer("/metadata/labels")?.get(JOB_UID)?.as_str()?.to_owned(),
             kind: text("/spec/kind")?,
@@ -119,6 +123,8 @@ impl Link {
         match write {
             Write::Create { body, .. } => {
                 let Some(task) = HostTask::read(body) else { return refused("its target is not known") };
+                let owner = self.parents.ops.get().and_then(|ops| ops.owner_of(&task.job_uid));
+                let task = HostTask { owner: owner.unwrap_or_else(|| task.owner.clone()), ..task };
                 if !self.host_tasks.note(&task.name, body) {
                     return Ok(Value::Null);
                 }

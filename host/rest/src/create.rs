@@ -5,15 +5,18 @@ use std::collections::HashMap;
 use http::HeaderMap;
 use k8s_openapi::jiff::SignedDuration;
 use kube::api::{DynamicObject, PostParams};
+use oarlock_core::cluster::memory::text_len;
 use oarlock_core::ops_job::body::{Body, FieldValidation};
 use oarlock_core::ops_job::child::{API_VERSION, OPS_KIND};
 use oarlock_core::ops_job::job_id::{bytes_of_key, job_id};
 use oarlock_core::ops_job::plan::{Found, HISTORY};
 use oarlock_core::ops_job::published::Unpublished;
+use oarlock_core::ops_job::quota::{EXEMPT, OF_OBJECT, QUOTA_KEY};
+use oarlock_core::ops_job::quota_key::QuotaKey;
 use oarlock_core::ops_job::refusal::{Code, OpsRefusal};
 use oarlock_core::ops_job::summary::OpsSummary;
 use oarlock_core::ops_job::targets::Here;
-use oarlock_core::ops_job::verdict::{Facts, NewJob, OpsVerdict, RequestNeed, verdict};
+use oarlock_core::ops_job::verdict::{CallerBounds, Facts, NewJob, OpsVerdict, RequestNeed, verdict};
 use oarlock_core::ops_job::workload::WorkloadName;
 use oarlock_history::{AuditRow, REQUEST};
 use ring::rand::{SecureRandom as _, SystemRandom};
@@ -23,6 +26,7 @@ use crate::Parts;
 use crate::caller::Caller;
 use crate::errors::{of_history, of_read, of_request};
 use crate::query::given;
+use crate::quotas::RoomOfJob;
 use crate::reservations::Reservation;
 use crate::workloads::candidates;
 
@@ -106,10 +110,16 @@ impl<'a> CreateRequest<'a> {
                 return Ok(Made::Job(id, Vec::new()));
             }
         }
-        let (job, _claim) = self.judge(&id).await?;
+        let (job, bounds, _claim) = self.judge(&id).await?;
+        let is_bound = bounds != CallerBounds::None;
+        let bytes = (text_len(&self.document(&id, &job, &digest, None)) as u64).saturating_add(OF_OBJECT);
         if self.how.is_rehearsal {
+            if is_bound {
+                self.parts.has_room(self.caller, bytes)?;
+            }
             return Ok(Made::Rehearsal(job));
         }
+        let mut room = if is_bound { Some(self.parts.room_of(self.caller, bytes).await?) } else { None };
         // Not before: what is refused waits for no row, and leaves a small one.
         if let Some((audit, row)) = self.parts.audit.as_ref().zip(self.row.clone()) {
             // One that comes late is there all the same.
@@ -117,7 +127,8 @@ impl<'a> CreateRequest<'a> {
             audit.begin(row).await?;
         }
         for _ in 0..DRAWS {
-            match self.send(&id, &job, &digest).await {
+            let document = self.document(&id, &job, &digest, room.as_ref().map(|room| &room.key));
+            match self.send(document, room.as_mut()).await {
                 Ok(()) => return Ok(Made::Job(id, job.ignored)),
                 Err(kube::Error::Api(status)) if status.code == 409 && self.how.key.is_some() => {
                     return if self.was_made(&id, &digest).await? {
@@ -166,7 +177,7 @@ impl<'a> CreateRequest<'a> {
     }
 
     /// Finds out all that the verdict needs, in its order.
-    async fn judge(&self, id: &str) -> Result<(NewJob, Option<Reservation<'a>>), OpsRefusal> {
+    async fn judge(&self, id: &str) -> Result<(NewJob, CallerBounds, Option<Reservation<'a>>), OpsRefusal> {
         let parts = self.parts;
         let (mut facts, mut reservation) = (Facts::default(), None);
         let host = (parts.host)();
@@ -174,7 +185,8 @@ impl<'a> CreateRequest<'a> {
         let here = Here { cluster: &parts.cluster, node };
         loop {
             match verdict(self.body, &facts, here)? {
-                OpsVerdict::Stands(job) => return Ok((job, reservation)),
+                // Nothing stands before it is known what the caller is bound by.
+                OpsVerdict::Stands(job) => return Ok((job, facts.bounds.unwrap_or(CallerBounds::None), reservation)),
                 OpsVerdict::Needs(RequestNeed::Service) => {
                     let unknown = |why: &Unpublished| OpsRefusal::new(Code::Unreachable, why.words()).after(1);
                     facts.service = Some(host.as_ref().map_err(unknown)?.service(&self.body.asked));
@@ -203,6 +215,7 @@ impl<'a> CreateRequest<'a> {
                 let is_so = parts.gives_node_operations(&namespace).await?;
                 facts.node_operations.insert(namespace, is_so);
             }
+            RequestNeed::Bounds => facts.bounds = Some(parts.bounds_of(self.caller).await?),
             RequestNeed::Candidates(text) => {
                 if WorkloadName::read(&text).is_none() {
                     parts.rates.take_search(&self.caller.name)?;
@@ -222,20 +235,29 @@ impl<'a> CreateRequest<'a> {
         Ok(())
     }
 
-    async fn send(&self, id: &str, job: &NewJob, digest: &str) -> Result<(), kube::Error> {
+    /// The job that is made, and the key that it counts against.
+    fn document(&self, id: &str, job: &NewJob, digest: &str, key: Option<&QuotaKey>) -> Value {
         let mut spec = job.spec.clone();
         spec.insert("requester".to_owned(), json!({"id": self.caller.id(), "name": self.caller.name}));
         spec.extend(
             job.resolved.fields(job.workspace.as_deref()).into_iter().map(|(field, value)| (field.to_owned(), value)),
         );
-        let annotations = self.how.key.as_ref().map(|_| (REQUEST.to_owned(), json!(digest)));
-        let annotations: HashMap<String, Value> = annotations.into_iter().collect();
+        let request = self.how.key.as_ref().map(|_| (REQUEST.to_owned(), json!(digest)));
+        let counts = (QUOTA_KEY.to_owned(), json!(key.map_or_else(|| EXEMPT.to_owned(), QuotaKey::text)));
+        let annotations: HashMap<String, Value> = request.into_iter().chain([counts]).collect();
         // From its first moment on, so that whoever has its id can read it for as long as jobs are kept.
         let finalizers: Vec<&str> = self.parts.history.iter().map(|_| HISTORY).collect();
-        let document = json!({"apiVersion": API_VERSION, "kind": OPS_KIND,
-            "metadata": {"name": id, "annotations": annotations, "finalizers": finalizers}, "spec": spec});
+        json!({"apiVersion": API_VERSION, "kind": OPS_KIND,
+            "metadata": {"name": id, "annotations": annotations, "finalizers": finalizers}, "spec": spec})
+    }
+
+    async fn send(&self, document: Value, room: Option<&mut RoomOfJob<'_>>) -> Result<(), kube::Error> {
         let document: DynamicObject = serde_json::from_value(document).map_err(kube::Error::SerdeError)?;
         let made = self.parts.jobs().create(&PostParams::default(), &document).await?;
+        if let Some((room, uid)) = room.zip(made.metadata.uid.as_deref()) {
+            let version = made.metadata.resource_version.as_deref().and_then(|version| version.parse().ok());
+            room.made(uid, version.unwrap_or(0));
+        }
         // The next request sees it at once.
         self.parts.ops.take(&serde_json::to_value(&made).unwrap_or_default());
         Ok(())

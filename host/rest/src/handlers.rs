@@ -9,6 +9,7 @@ use axum::extract::{Extension, Path, State};
 use axum::response::IntoResponse as _;
 use http::{HeaderMap, HeaderValue, Request, Response, Uri, header};
 use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
+use oarlock_core::cluster::scripts::sha256;
 use oarlock_core::ops_job::access::Access;
 use oarlock_core::ops_job::body::Body;
 use oarlock_core::ops_job::refusal::{Code, OpsRefusal};
@@ -85,6 +86,9 @@ async fn make(
     let how = How::read(head.uri.query(), &head.headers)?;
     let body = Body::read(&bytes, how.mode, parts.ops.defaults())?;
     *noted = Noted::of_body(&body);
+    if !parts.keeps_body(caller, noted.body.len()).await? {
+        noted.body = format!("sha256:{} ({} bytes)", sha256(&noted.body), noted.body.len());
+    }
     let row = head.extensions.get::<Asked>().map(|asked| asked.row(noted));
     let made = CreateRequest { parts, caller, body: &body, how: &how, row }.make(&mut noted.has_row).await?;
     let (mut answer, ignored) = match made {

@@ -13,6 +13,7 @@ mod errors;
 mod handlers;
 pub mod openapi;
 mod query;
+mod quotas;
 mod rates;
 mod reservations;
 mod rights;
@@ -32,6 +33,7 @@ use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind};
 use oarlock_artefacts::Artefacts;
 use oarlock_core::ops_job::child::{API_VERSION, OPS_KIND};
 use oarlock_core::ops_job::published::{Published, Unpublished};
+use oarlock_core::ops_job::quota::QuotaBounds;
 use oarlock_core::ops_job::refusal::{Code, OpsRefusal};
 use oarlock_history::History;
 use oarlock_kube::ops::Ops;
@@ -42,6 +44,7 @@ use crate::audit_log::AuditLog;
 pub use crate::caller::Caller;
 use crate::caller::Callers;
 use crate::errors::{of_read, of_request};
+use crate::quotas::Quotas;
 use crate::rates::Rates;
 use crate::reservations::Reservations;
 use crate::rights::Rights;
@@ -87,6 +90,10 @@ pub struct RestOptions {
     pub write_rate: NonZeroU32,
     /// For how long the address of a file is good.
     pub url_ttl: Duration,
+    /// How many jobs callers keep who have no rights in the whole cluster.
+    pub quotas: QuotaBounds,
+    /// The longest time to live of these, in seconds.
+    pub max_ttl: i64,
 }
 
 /// The API. Clones share it.
@@ -108,6 +115,7 @@ struct Parts {
     rates: Rates,
     turns: Turns,
     reservations: Reservations,
+    quotas: Quotas,
     signatures: Signatures,
     /// When all policies were last seen in force.
     policies: Mutex<Option<Instant>>,
@@ -123,6 +131,7 @@ impl Rest {
             rates: Rates::new(options.read_rate, options.write_rate),
             turns: Turns::default(),
             reservations: Reservations::default(),
+            quotas: Quotas::new(options.quotas, options.max_ttl),
             signatures: Signatures::new(client.clone(), options.namespace, options.url_ttl),
             policies: Mutex::default(),
             client,

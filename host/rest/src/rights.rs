@@ -11,6 +11,7 @@ use kube::core::ObjectMeta;
 use moka::future::Cache;
 use oarlock_core::ops_job::access::Access;
 use oarlock_core::ops_job::refusal::OpsRefusal;
+use oarlock_core::ops_job::spec::OpsType;
 use sha2::{Digest as _, Sha256};
 
 use crate::caller::Caller;
@@ -47,6 +48,12 @@ impl Rights {
             }
         }
         Ok(false)
+    }
+
+    /// Whether a caller may make OpsJobs of some type in the whole cluster. Others are bound more narrowly.
+    pub(crate) async fn is_cluster_wide(&self, caller: &Caller) -> Result<bool, OpsRefusal> {
+        let types: Vec<Access> = OpsType::ALL.map(|kind| Access::to_ops_jobs("create", kind.word())).into();
+        Ok(self.has(caller, &Access::to_ops_jobs("create", "")).await? && self.has_any(caller, &types).await?)
     }
 
     /// Which of these a caller may do.

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::Context as _;
 use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
-use oarlock_artefacts::{Artefacts, S3Options, S3Place};
+use oarlock_artefacts::{Artefacts, FilesShare, S3Options, S3Place};
 
 /// A folder or a bucket.
 #[derive(Clone, Debug, Default, Args)]
@@ -30,6 +30,10 @@ pub(crate) struct ArtefactArgs {
     /// Certificates of the authorities that may sign that of the store, in PEM, in place of those of the system
     #[arg(long, value_name = "FILE", requires = "artefacts")]
     artefacts_ca: Option<PathBuf>,
+    /// Most that the files of one namespace, or of one user who is no account, take: a part of their volume such as 25%, or a size such as
+    /// 64Gi [default: 25% of a volume, 64Gi in a bucket]
+    #[arg(long, value_name = "SHARE")]
+    files_share: Option<FilesShare>,
 }
 
 /// Where the files are.
@@ -41,12 +45,17 @@ enum ArtefactPlace {
 impl ArtefactArgs {
     /// The store, where one is named. A bucket is tried.
     pub(crate) async fn open(self) -> anyhow::Result<Option<Artefacts>> {
-        match self.place()? {
+        let share = self.files_share;
+        let opened = match self.place()? {
             Some(ArtefactPlace::Folder(folder)) => Artefacts::in_folder(&folder).map(Some),
             Some(ArtefactPlace::Bucket(place)) => Artefacts::in_bucket(place).await.map(Some),
             None => Ok(None),
-        }
-        .map_err(anyhow::Error::msg)
+        };
+        let opened = opened.map_err(anyhow::Error::msg)?;
+        Ok(opened.map(|artefacts| match share {
+            Some(share) => artefacts.with_share(share),
+            None => artefacts,
+        }))
     }
 
     /// The same for a process that only reads.
@@ -61,7 +70,7 @@ impl ArtefactArgs {
     }
 
     fn place(self) -> anyhow::Result<Option<ArtefactPlace>> {
-        let Self { data, artefacts, artefacts_endpoint, artefacts_region, artefacts_ca } = self;
+        let Self { data, artefacts, artefacts_endpoint, artefacts_region, artefacts_ca, files_share: _ } = self;
         let Some(url) = artefacts else { return Ok(data.map(ArtefactPlace::Folder)) };
         let read = |path: PathBuf| {
             std::fs::read_to_string(&path)

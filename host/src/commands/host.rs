@@ -140,6 +140,8 @@ pub(crate) async fn run(args: HostArgs) -> anyhow::Result<ExitCode> {
         exports,
         listen,
     } = args;
+    // Logs and scripts are in what it writes.
+    rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
     let recorder = history.open(artefacts.data.as_deref(), cluster_id.as_deref()).await?;
     let artefacts = artefacts.open().await?;
     let exports = exports.registry(&namespace)?;

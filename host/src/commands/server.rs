@@ -73,6 +73,8 @@ pub(crate) struct ServerArgs {
 pub(crate) async fn run(args: ServerArgs) -> anyhow::Result<ExitCode> {
     let ServerArgs { listen, rest, health, namespace, cluster_id, artefacts, history, cluster } = args;
     raise_descriptors();
+    // As the host does, which may share a folder with it.
+    rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
     let stop = stop_on_signal()?;
     let probes = health::listen(health).await?;
     let listener = rest.listen(listen).await?;

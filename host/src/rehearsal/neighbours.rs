@@ -11,7 +11,7 @@ use oarlock_core::cluster::store::Store;
 use oarlock_core::job::key::JobKey;
 use oarlock_core::job::spec::asked_kind;
 use oarlock_core::plugin::manifest::TargetKind;
-use oarlock_core::round::context::{Observed, action};
+use oarlock_core::round::context::{Observed, action, owner};
 use oarlock_core::round::memory::JobMemory;
 use oarlock_core::round::refresh::refresh;
 use oarlock_core::round::unlisted::wait_for_kinds;
@@ -104,7 +104,9 @@ impl Notes<'_> {
         let Some(plugin) = status.and_then(|status| status.plugin.as_ref()) else { return };
         let said = status.and_then(|status| usize::try_from(status.processing_pod_count?).ok()).unwrap_or(0);
         let count = if memory.state.dry_run { 0 } else { said.min(memory.state.targets.len()) };
-        lock(self.tables).note_in_flight(&plugin.name, key, count);
+        let tables = &mut lock(self.tables);
+        tables.note_owner(key, owner(job));
+        tables.note_in_flight(&plugin.name, key, count);
     }
 }
 

@@ -5,6 +5,7 @@ use serde_json::{Map, Value, json};
 use crate::child::build::{OPERATION, WITHHELD};
 use crate::cluster::object::{Kind, ObjectKey};
 use crate::ops_job::addon::AddonStep;
+use crate::ops_job::quota::QUOTA_KEY;
 use crate::ops_job::spec::{OpsSpec, OpsType};
 use crate::ops_job::view::OpsJobView;
 
@@ -54,5 +55,6 @@ pub fn child_of(job: &OpsJobView, spec: &OpsSpec, steps: &[AddonStep], of_export
     }
     let (api_version, kind) = OPERATION;
     json!({"apiVersion": api_version, "kind": kind,
-        "metadata": {"name": job.name, "namespace": job.child_namespace(), "ownerReferences": [owner]}, "spec": fields})
+        "metadata": {"name": job.name, "namespace": job.child_namespace(), "ownerReferences": [owner],
+            "annotations": {QUOTA_KEY: job.owner().text()}}, "spec": fields})
 }

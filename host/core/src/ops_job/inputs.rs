@@ -72,6 +72,8 @@ pub(super) struct Inputs {
     mode: Option<String>,
     /// The container whose image is exported.
     pub(super) container: Option<String>,
+    /// Bytes of the longest label.
+    pub(super) label: usize,
 }
 
 impl Inputs {
@@ -142,7 +144,7 @@ impl Inputs {
                     format_args!("{} is no name of a container", shown(value, 64)),
                 );
             }
-            _ => {}
+            _ => self.label = self.label.max(value.len()),
         }
         Ok(())
     }

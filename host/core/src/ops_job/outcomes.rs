@@ -212,6 +212,8 @@ pub enum JobFile<'a> {
     Stored(&'a StoredFile),
     /// It could not be stored, for this reason.
     Lost(&'a str),
+    /// The volume has no room for one that is begun now, for this reason.
+    NoRoom(&'a str),
 }
 
 impl JobFile<'_> {
@@ -219,7 +221,7 @@ impl JobFile<'_> {
     pub(super) fn outputs(self, kind: Option<OpsType>) -> Vec<Value> {
         let name = if kind == Some(OpsType::Dumplog) { "endpoint" } else { "report" };
         match self {
-            Self::NotKept | Self::Due | Self::Underway(_) => Vec::new(),
+            Self::NotKept | Self::Due | Self::Underway(_) | Self::NoRoom(_) => Vec::new(),
             Self::Stored(file) if kind == Some(OpsType::Dumplog) => {
                 let StoredFile { reference, size, lines } = file;
                 let counts = [("lines", lines), ("size", size)].map(|(name, count)| output(name, count.to_string()));

@@ -31,6 +31,8 @@ pub const HISTORY: &str = "oarlock.dev/history";
 pub const RESOLVED: &str = "TargetsResolved";
 /// The condition of a job whose child was refused.
 const CREATED: &str = "OperationJobCreated";
+/// The condition of a job for whose file the volume had no room.
+const FILES: &str = "FilesWritable";
 /// The condition that says that what became of the targets is stored, and whether all have ended.
 const ENDED: &str = "TargetsEnded";
 /// The condition of a job that is ended by force.
@@ -391,6 +393,9 @@ impl<'a> Pass<'a> {
         if spec.kind == OpsType::Dumplog && file == JobFile::NotKept {
             return self.fail(&Why::new("NotServed", NO_FILES));
         }
+        if !self.has_room_for_file(spec) {
+            return;
+        }
         if spec.kind == OpsType::Exportimage && !exports {
             return self.fail(&Why::new("NotServed", NO_REGISTRY));
         }
@@ -404,6 +409,9 @@ impl<'a> Pass<'a> {
             return self.fail(&Why::new("PolicyMissing", words));
         }
         let Some(resolved) = &job.targets else {
+            if let Some(broken) = spec.refused_anew() {
+                return self.fail(&Why::new("Invalid", broken.message()));
+            }
             if let Some(missing) = &found.missing {
                 let words = format!("there is no workload {missing}, which is written namespace/kind/name");
                 return self.fail(&Why::new("WorkloadNotFound", words));
@@ -443,6 +451,20 @@ impl<'a> Pass<'a> {
         let counts = TargetCounts { total: resolved.targets.len(), ..TargetCounts::default() };
         self.status.rest.insert("progress".to_owned(), counts.write());
         self.status.rest.remove("waitingFor");
+    }
+
+    /// True unless it leaves a file for which the volume has no room: it waits, and says so.
+    fn has_room_for_file(&mut self, spec: &OpsSpec) -> bool {
+        let (JobFile::NoRoom(why), OpsType::Dumplog) = (self.observed.file, spec.kind) else {
+            if self.status.has(FILES) {
+                self.status.say(FILES, true, &Why::new("HasRoom", ""), self.observed.now);
+            }
+            return true;
+        };
+        self.status.say(FILES, false, &Why::new("VolumeFull", why), self.observed.now);
+        self.status.rest.insert("waitingFor".to_owned(), json!([cut(why, 256)]));
+        self.wake_at(after_seconds(self.observed.now, FILE_AGAIN));
+        false
     }
 
     /// A job whose child is not there: it was not made yet, it has done its work, or somebody deleted it.
@@ -594,6 +616,12 @@ impl<'a> Pass<'a> {
         }
         let words = format!("{} of {} succeeded, {} failed", counts.succeeded, counts.total, counts.failed);
         self.status.say(ENDED, has_ended, &Why::new("OutputsStored", words), now);
+        let succeeds = self.observed.spec.is_ok_and(|spec| counts.failed <= spec.tolerated(counts.total));
+        if let (JobFile::Lost(why), Some(OpsType::Dumplog), true) = (self.observed.file, kind, leaves_file && succeeds)
+        {
+            // It is all that the job is for.
+            self.fail(&Why::new("FileLost", format!("the logs could not be stored: {why}")));
+        }
     }
 
     fn delete_child(&mut self, child: &OpsChild) {

@@ -541,6 +541,60 @@ fn a_dumplog_that_is_stopped_leaves_no_file_and_one_that_lost_all_pods_fails() {
 }
 
 #[test]
+fn a_dumplog_waits_for_room_on_the_volume_and_says_so() {
+    let mut stage = Stage { file: JobFile::NoRoom("the volume of files has 12 % free"), ..dumplog() };
+    stage.settle();
+    let waits = stage.pass();
+    assert!(waits.effects.is_empty() && waits.wake.is_some() && stage.child.is_none(), "{waits:?}");
+    let condition = stage.job.status.condition("FilesWritable").unwrap();
+    assert_eq!((condition.status.as_str(), condition.reason.as_str()), ("False", "VolumeFull"));
+    assert_eq!(stage.job.status.rest["waitingFor"], json!(["the volume of files has 12 % free"]));
+    stage.file = JobFile::Due;
+    stage.settle();
+    assert!(stage.child.is_some() && stage.job.status.is("FilesWritable"));
+}
+
+#[test]
+fn a_dumplog_whose_file_is_lost_fails_with_words() {
+    let mut stage = dumplog();
+    stage.settle();
+    stage.child(TargetCounts { total: 2, succeeded: 2, ..TargetCounts::default() }, true);
+    stage.file = JobFile::Lost("the volume of files has 12 % free");
+    stage.settle();
+    let failed = stage.job.status.condition("Failed").unwrap();
+    assert_eq!(failed.reason, "FileLost");
+    assert!(failed.message.contains("12 % free"), "{failed:?}");
+}
+
+#[test]
+fn a_job_with_a_long_label_fails_and_one_that_has_its_targets_goes_on() {
+    let label =
+        json!({"inputs": [{"name": "cluster", "value": "local"}, {"name": "label", "value": "x".repeat(4_097)}]});
+    let mut stage = Stage::reboot(&label);
+    stage.settle();
+    assert_eq!(stage.job.status.condition("Failed").unwrap().reason, "Invalid");
+    let mut stage = Stage::reboot(&json!({}));
+    stage.pass();
+    stage.pass();
+    assert!(stage.job.targets.is_some());
+    stage.spec["inputs"] = label["inputs"].clone();
+    stage.settle();
+    assert!(stage.child.is_some(), "{:?}", stage.job.status);
+}
+
+#[test]
+fn a_child_says_whose_shares_it_takes() {
+    let of = |requester: &str| {
+        let mut stage = Stage::reboot(&json!({}));
+        stage.job.requester = requester.to_owned();
+        stage.settle();
+        stage.document["metadata"]["annotations"]["oarlock.dev/quota-key"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(of("system:serviceaccount:team-a:builder"), "namespace/team-a");
+    assert_eq!((of("alice").as_str(), of("").as_str()), ("user/alice", "namespace/oarlock-ops"));
+}
+
+#[test]
 fn a_host_that_keeps_no_files_collects_no_logs() {
     let mut stage = Stage { file: JobFile::NotKept, ..dumplog() };
     stage.settle();

@@ -10,6 +10,7 @@ use crate::job::spec::{PARAMETERS_BYTES, is_object_name};
 use crate::ops_job::addon::StepSource;
 use crate::ops_job::check::check_parameters;
 use crate::ops_job::inputs::{Inputs, Scope};
+use crate::ops_job::quota::LABEL;
 use crate::ops_job::ratio::Ratio;
 use crate::ops_job::targets::{Extent, Filters};
 
@@ -138,6 +139,8 @@ pub struct OpsSpec {
     pub commits: bool,
     /// The pull secrets that may be used for that, by namespace and name.
     pub pull_secrets: Vec<(String, String)>,
+    /// Bytes of the longest of its labels.
+    pub label: usize,
 }
 
 /// Most names of nodes that are asked for one by one.
@@ -151,6 +154,12 @@ impl OpsSpec {
             OpsType::Exportimage => 0,
             OpsType::Addon | OpsType::Preflight | OpsType::Reboot => self.ratio.tolerated(targets),
         }
+    }
+
+    /// Why it may not be made, though one that is there may go on.
+    pub fn refused_anew(&self) -> Option<RuleBroken> {
+        let rule = || format!("a label has at most {LABEL} bytes, and this one has {}", self.label);
+        (self.label > LABEL).then(|| RuleBroken { field: "inputs".to_owned(), rule: rule() })
     }
 
     /// True where a script is among its inputs, with which its writer is root on nodes.
@@ -244,6 +253,7 @@ impl OpsSpec {
             _ => (flagged("drain", inputs.drain), None),
         };
         let (scope, container, commits) = (inputs.scope.clone(), inputs.container.clone(), inputs.commits());
+        let label = inputs.label;
         let steps = inputs.steps();
         whole(spec, TTL)?;
         let bytes = Value::Object(parameters.clone()).to_string().len();
@@ -266,6 +276,7 @@ impl OpsSpec {
             container,
             commits,
             pull_secrets,
+            label,
         })
     }
 }

@@ -8,13 +8,15 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use crate::child::fields::{at, flag, list, text};
-use crate::cluster::memory::memory_of;
+use crate::cluster::memory::{memory_of, text_len};
 use crate::cluster::object::unread;
 use crate::job::time::read_time;
 use crate::ops_job::addon::StepSource;
 use crate::ops_job::inputs::Scope;
 use crate::ops_job::phases::{OpsStatus, Phase};
 use crate::ops_job::plan::{FINALIZER, HISTORY, RESOLVED};
+use crate::ops_job::quota::{OF_OBJECT, counted_key};
+use crate::ops_job::quota_key::QuotaKey;
 use crate::ops_job::spec::{Defaults, OpsSpec, OpsType, RuleBroken, time_to_live};
 use crate::ops_job::summary::OpsSummary;
 use crate::ops_job::targets::{Resolved, SkipReason, Skipped};
@@ -27,6 +29,10 @@ pub struct StoredOps {
     pub view: OpsJobView,
     /// What a list says of it.
     pub summary: OpsSummary,
+    /// The key that it counts against, if it counts.
+    pub counts_for: Option<QuotaKey>,
+    /// The bytes that are stored of it.
+    pub stored_bytes: u64,
     /// Its list of finalizers, if it has one.
     pub finalizers: Option<OwnFinalizers>,
     /// Its spec, or the first field that breaks a rule.
@@ -66,6 +72,7 @@ impl StoredOps {
         let raw = document.get("spec").unwrap_or(&Value::Null);
         let (targets, status) = (resolved(document), at(document, "/status").map(OpsStatus::read).unwrap_or_default());
         let is_new = targets.is_none() && !status.has_ended();
+        let summary = OpsSummary::read(document);
         let view = OpsJobView {
             name: own("/metadata/name")?,
             uid: own("/metadata/uid")?,
@@ -75,6 +82,7 @@ impl StoredOps {
             deleting: own("/metadata/deletionTimestamp").is_some(),
             is_kept: is_held(FINALIZER),
             is_recorded: is_held(HISTORY),
+            requester: summary.user_name.clone(),
             stops: flag(raw, "/stop"),
             ttl: time_to_live(raw, defaults),
             bytes: if is_new { document.to_string().len() } else { 0 },
@@ -85,8 +93,10 @@ impl StoredOps {
             Some(why) => Err(RuleBroken::of_all(why)),
             None => OpsSpec::read(raw, defaults),
         };
-        let summary = OpsSummary::read(document);
-        Some(Self { view, summary, finalizers, spec }.without_what_has_had_its_effect())
+        let counts_for = counted_key(document);
+        let stored_bytes = (text_len(document) as u64).saturating_add(OF_OBJECT);
+        let stored = Self { view, summary, counts_for, stored_bytes, finalizers, spec };
+        Some(stored.without_what_has_had_its_effect())
     }
 
     /// Without its spec, for which there is no room.

@@ -14,6 +14,7 @@ use crate::ops_job::addon::StepsRefused;
 use crate::ops_job::body::{Body, FieldValidation};
 use crate::ops_job::holders::{HeldPlace, PlaceTaken};
 use crate::ops_job::plan::{Found, ROOM};
+use crate::ops_job::quota::check_tenant;
 use crate::ops_job::refusal::{Code, OpsRefusal};
 use crate::ops_job::spec::{OpsSpec, OpsType, PULL_SECRETS};
 use crate::ops_job::targets::{Filters, Here, Resolved, Unresolved};
@@ -33,12 +34,26 @@ pub struct Facts {
     pub node_operations: HashMap<String, bool>,
     /// What serves the type.
     pub service: Option<Service>,
+    /// What the caller is bound by.
+    pub bounds: Option<CallerBounds>,
     /// The workloads that a text may mean.
     pub candidates: HashMap<String, Vec<WorkloadName>>,
     /// What the targets are found by.
     pub found: Option<Found>,
     /// The job that has one of them, asked for by UID.
     pub taken: Option<Option<PlaceTaken>>,
+}
+
+/// What a caller is bound by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CallerBounds {
+    /// Nothing more than anybody: he has rights in the whole cluster.
+    None,
+    /// The bounds of others.
+    Tenant {
+        /// The longest time to live in seconds.
+        max_ttl: i64,
+    },
 }
 
 /// What serves a type.
@@ -79,6 +94,8 @@ pub enum RequestNeed {
     NodeOperations(String),
     /// What serves the type.
     Service,
+    /// What the caller is bound by.
+    Bounds,
     /// The workloads that this text may mean.
     Candidates(String),
     /// What the targets are found by, with these workloads.
@@ -148,6 +165,7 @@ impl Judge<'_> {
     fn judge(&self) -> Result<NewJob, Held> {
         self.check_rights()?;
         self.check_service()?;
+        self.check_bounds()?;
         let workloads = self.workloads()?;
         let of_workload = workloads.first().map(|workload| workload.namespace.clone());
         self.check_pods(&workloads)?;
@@ -241,6 +259,18 @@ impl Judge<'_> {
             Some(Service::None(why)) => refused(Code::NotServed, format!("type: {why}")),
             Some(Service::Plugin { ungranted: None }) => Ok(()),
             Some(Service::Plugin { ungranted: Some(words) }) => refused(Code::Forbidden, words),
+        }
+    }
+
+    /// What is bound more narrowly than a resource is.
+    fn check_bounds(&self) -> Result<(), Held> {
+        let Some(bounds) = self.facts.bounds else { return Err(Held::Needs(RequestNeed::Bounds)) };
+        if let Some(broken) = self.body.asked.refused_anew() {
+            return refused(Code::BadRequest, format!("{}: {}", broken.field, broken.rule));
+        }
+        match bounds {
+            CallerBounds::None => Ok(()),
+            CallerBounds::Tenant { max_ttl } => Ok(check_tenant(&self.body.spec, max_ttl)?),
         }
     }
 

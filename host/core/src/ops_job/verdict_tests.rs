@@ -26,6 +26,7 @@ fn facts(body: &Body) -> Facts {
     Facts {
         rights: all.into_iter().map(|access| (access, true)).collect(),
         service: Some(Service::Plugin { ungranted: None }),
+        bounds: Some(CallerBounds::None),
         found: Some(Found { nodes, ..Found::default() }),
         taken: Some(None),
         ..Facts::default()
@@ -54,6 +55,8 @@ fn facts_are_asked_for_one_after_the_other_and_none_before_the_one_before_it() {
     known.rights = all.rights;
     assert_eq!(needs(&known), RequestNeed::Service);
     known.service = all.service;
+    assert_eq!(needs(&known), RequestNeed::Bounds);
+    known.bounds = all.bounds;
     assert_eq!(needs(&known), RequestNeed::Candidates("web".to_owned()));
     let candidate = WorkloadName::read("d/deployment/web").unwrap();
     known.candidates.insert("web".to_owned(), vec![candidate.clone()]);
@@ -180,4 +183,24 @@ fn whoever_may_not_exec_into_pods_commits_none_of_their_containers() {
     );
     known.rights.insert(Access::to_exec("d"), false);
     assert_eq!(refused(&body, &known), (403, "inputs: you may not create pods/exec of core in namespace d".to_owned()));
+}
+
+#[test]
+fn a_long_label_is_refused_and_who_has_rights_in_one_namespace_keeps_no_job_for_long() {
+    let of = |label: usize, ttl: i64| {
+        let inputs = json!([{"name": "node", "value": "a"}, {"name": "label", "value": "x".repeat(label)}]);
+        let body = json!({"name": "a", "type": "reboot", "inputs": inputs, "ttlSecondsAfterFinished": ttl});
+        Body::read(body.to_string().as_bytes(), FieldValidation::Strict, Defaults::default()).unwrap()
+    };
+    let with = |body: &Body, bounds| Facts { bounds: Some(bounds), ..facts(body) };
+    let tenant = CallerBounds::Tenant { max_ttl: 60 };
+    for bounds in [CallerBounds::None, tenant] {
+        let body = of(4_097, 0);
+        let (status, words) = refused(&body, &with(&body, bounds));
+        assert!(status == 400 && words.contains("at most 4096 bytes, and this one has 4097"), "{words}");
+    }
+    let body = of(4_096, -1);
+    assert!(matches!(verdict(&body, &with(&body, CallerBounds::None), here()), Ok(OpsVerdict::Stands(_))));
+    let (status, words) = refused(&body, &with(&body, tenant));
+    assert!(status == 400 && words.starts_with("ttlSecondsAfterFinished: 0 to 60 s (--max-ttl)"), "{words}");
 }

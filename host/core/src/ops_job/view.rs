@@ -14,6 +14,7 @@ use crate::ops_job::holders::{HeldPlace, Holders};
 use crate::ops_job::outcomes::SKIPPED;
 use crate::ops_job::phases::OpsStatus;
 use crate::ops_job::plan::RESOLVED;
+use crate::ops_job::quota_key::QuotaKey;
 use crate::ops_job::spec::OpsType;
 use crate::ops_job::targets::Resolved;
 
@@ -36,6 +37,8 @@ pub struct OpsJobView {
     pub is_kept: bool,
     /// It has that of a job whose last state the history is to have.
     pub is_recorded: bool,
+    /// The name of the user who asked for it; empty where nobody says so.
+    pub requester: String,
     /// Its owner wants it to end.
     pub stops: bool,
     /// Seconds that it stays after its end; `None` for ever.
@@ -53,6 +56,14 @@ impl OpsJobView {
     pub fn places(&self) -> Vec<HeldPlace> {
         let targets = self.targets.iter().flat_map(|resolved| &resolved.targets);
         targets.map(|(_, uid)| place(self.kind, uid)).collect()
+    }
+
+    /// Whose shares its child takes: those of its requester, and else those of the namespace of its child.
+    pub fn owner(&self) -> QuotaKey {
+        match self.requester.as_str() {
+            "" => QuotaKey::Namespace(self.child_namespace().to_owned()),
+            name => QuotaKey::of(name),
+        }
     }
 
     /// The namespace of its child: that of its pods, else the one for jobs on nodes.

@@ -14,6 +14,8 @@ use crate::job::policy::Policy;
 use crate::job::spec::{Invalid, ValidSpec, deadline_seconds};
 use crate::job::state::TargetState;
 use crate::job::time::{after_seconds, milliseconds, whole};
+use crate::ops_job::quota::QUOTA_KEY;
+use crate::ops_job::quota_key::QuotaKey;
 use crate::plugin::lookup::{PluginInfo, PluginLookup};
 use crate::plugin::manifest::TargetKind;
 use crate::plugin::visit::JobFacts;
@@ -84,6 +86,12 @@ pub struct Round<'a> {
     pub began: Timestamp,
 }
 
+/// Whose shares a job takes, where they are not those of its namespace.
+pub fn owner(job: &OperationJob) -> Option<QuotaKey> {
+    let noted = job.metadata.annotations.as_ref()?.get(QUOTA_KEY)?;
+    QuotaKey::read(noted)
+}
+
 impl<'a> Round<'a> {
     /// Puts a round together.
     pub fn begin(
@@ -119,6 +127,12 @@ impl<'a> Round<'a> {
             target_count: memory.state.targets.len(),
             began: *memory.began.get_or_insert(observed.now),
         })
+    }
+
+    /// Whose shares the job takes, where they are not those of its namespace. Nothing but the child of an OpsJob has the annotation by
+    /// then.
+    pub fn owner(&self) -> Option<QuotaKey> {
+        owner(self.object)
     }
 
     /// The spec, if it is valid.

@@ -173,6 +173,7 @@ pub fn prepare(
     queue: &mut WriteQueue,
 ) -> (Plan, Vec<EventNote>) {
     let digest = round.serving().map(|plugin| &plugin.digest);
+    lock(tables).note_owner(&round.job.key, round.owner());
     charge_writes(round, memory, &mut lock(tables));
     let events = take_results(memory, &round.job, round.action());
     let mut guard = lock(tables);

@@ -9,6 +9,7 @@ use k8s_openapi::jiff::Timestamp;
 use crate::cluster::object::{Kind, Object, ObjectKey};
 use crate::cluster::store::{Change, Store};
 use crate::job::key::JobKey;
+use crate::ops_job::quota_key::QuotaKey;
 use crate::plugin::manifest::TargetKind;
 use crate::shared::budgets::Budgets;
 use crate::shared::claims::Claims;
@@ -35,6 +36,8 @@ pub struct Tables {
     /// How fast all jobs together write records that nothing waits for.
     pub record_pace: RecordPace,
     in_flight: BTreeMap<String, BTreeMap<JobKey, usize>>,
+    /// Whose shares jobs take that take others than those of their namespace: children of OpsJobs take those of the requester.
+    owners: BTreeMap<JobKey, QuotaKey>,
     /// The jobs with targets that would start if other jobs of their plugin had fewer in flight.
     waiting: BTreeMap<String, BTreeSet<JobKey>>,
 }
@@ -44,22 +47,24 @@ pub struct Tables {
 pub struct InFlightElsewhere {
     /// The targets of all of them.
     pub of_all: usize,
-    /// Of these, the targets of jobs of the same namespace.
+    /// Of these, the targets of jobs of the same owner: the namespace, or the requester of OpsJobs.
     pub beside: usize,
-    /// A job of another namespace waits for room.
+    /// A job of another owner waits for room.
     pub others_wait: bool,
 }
 
 impl InFlightElsewhere {
-    /// The number of targets that a job with `own` in flight may start, where all jobs together may have `most`. Its namespace
+    /// The number of targets that a job with `own` in flight may start, where all jobs together may have `most`. Its owner
     /// has at most three quarters of what the others leave, so that there is room for the next one however long these take, and
-    /// no more than half while another one waits. Source: docs/operationjob.md 3.4.3.
+    /// no more than half while another one waits. While nobody else waits, a job that has none may start one all the same, unless
+    /// that is the last. Source: docs/operationjob.md 3.4.3.
     pub fn room(&self, own: usize, most: usize) -> usize {
         let here = self.beside.saturating_add(own);
         let free = most.saturating_sub(own).saturating_sub(self.of_all);
         let share = free.saturating_mul(3).saturating_sub(here).div_ceil(4);
         let half = if self.others_wait { most.div_ceil(2).saturating_sub(here) } else { usize::MAX };
-        share.min(half).min(free)
+        let least = usize::from(own == 0 && free > 1);
+        share.max(least).min(half).min(free)
     }
 }
 
@@ -98,6 +103,25 @@ impl Tables {
         self.wake.in_line(&place, made, free.len()).cloned().collect()
     }
 
+    /// Notes whose shares a job takes; `None` for those of its namespace.
+    pub fn note_owner(&mut self, job: &JobKey, owner: Option<QuotaKey>) {
+        match owner {
+            Some(owner) => drop(self.owners.insert(job.clone(), owner)),
+            None => drop(self.owners.remove(job)),
+        }
+    }
+
+    /// True where two jobs take the shares of one owner.
+    fn is_of_one_owner(&self, one: &JobKey, other: &JobKey) -> bool {
+        let is_in = |owner: &QuotaKey, job: &JobKey| matches!(owner, QuotaKey::Namespace(namespace) if *namespace == job.namespace);
+        match (self.owners.get(one), self.owners.get(other)) {
+            (None, None) => one.namespace == other.namespace,
+            (Some(owner), None) => is_in(owner, other),
+            (None, Some(owner)) => is_in(owner, one),
+            (Some(one), Some(other)) => one == other,
+        }
+    }
+
     /// Sets the number of targets of a job that are in flight on a plugin.
     pub fn note_in_flight(&mut self, plugin: &str, job: &JobKey, count: usize) {
         for (name, jobs) in &mut self.in_flight {
@@ -133,7 +157,7 @@ impl Tables {
 
     /// What other jobs have in flight on a plugin.
     pub fn in_flight_elsewhere(&self, plugin: &str, job: &JobKey) -> InFlightElsewhere {
-        let is_beside = |other: &JobKey| other.namespace == job.namespace;
+        let is_beside = |other: &JobKey| self.is_of_one_owner(job, other);
         let mut waiting = self.waiting.get(plugin).into_iter().flatten();
         let others_wait = waiting.any(|other| !is_beside(other));
         let mut elsewhere = InFlightElsewhere { others_wait, ..InFlightElsewhere::default() };
@@ -169,6 +193,7 @@ impl Tables {
             })
         });
         self.wake.forget(job);
+        self.owners.remove(job);
         for jobs in self.in_flight.values_mut() {
             jobs.remove(job);
         }
@@ -213,6 +238,35 @@ mod tests {
         assert_eq!(started(&mut Tables::default(), &["a", "b"], 4), [3, 1]);
         assert_eq!(started(&mut Tables::default(), &["a", "b"], 1), [1, 0], "there is no half of one");
         assert!(started(&mut Tables::default(), &["a"], usize::MAX)[0] > 1_000_000);
+    }
+
+    /// A job in the namespace of all jobs on nodes, for which somebody asked.
+    fn asked_for(tables: &mut Tables, name: &str, user: &str) -> JobKey {
+        let job = JobKey { namespace: "oarlock-ops".into(), name: name.into() };
+        tables.note_owner(&job, Some(QuotaKey::of(user)));
+        job
+    }
+
+    #[test]
+    fn jobs_on_nodes_take_the_shares_of_whoever_asked_for_them() {
+        let mut tables = Tables::default();
+        let account = |name: &str| format!("system:serviceaccount:team-a:{name}");
+        let jobs = [("1", account("x")), ("2", account("y")), ("3", "alice".to_owned())];
+        let started = jobs.map(|(name, user)| {
+            let job = asked_for(&mut tables, name, &user);
+            let room = tables.in_flight_elsewhere("p", &job).room(0, 20);
+            tables.note_in_flight("p", &job, room);
+            room
+        });
+        assert_eq!(started, [15, 1, 3], "the second job of a namespace gets one");
+        assert!(tables.in_flight_elsewhere("p", &job("team-a")).beside == 16, "as jobs in that namespace do");
+        assert_eq!(tables.in_flight_elsewhere("p", &job("team-a")).room(0, 20), 0, "the last one is for others");
+        let another = asked_for(&mut tables, "4", "bob");
+        assert_eq!(tables.in_flight_elsewhere("p", &another).room(0, 20), 1);
+        tables.waits_for_room("p", &another);
+        assert!(tables.in_flight_elsewhere("p", &job("team-a")).others_wait);
+        tables.forget(&another, &Store::default());
+        assert!(tables.owners.len() == 3 && tables.waiting.is_empty());
     }
 
     #[test]

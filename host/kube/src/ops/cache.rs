@@ -4,18 +4,32 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
+use std::time::Duration;
 
 use oarlock_core::cluster::memory::{NamespaceShares, Room};
+use oarlock_core::ops_job::quota_key::QuotaKey;
 use oarlock_core::ops_job::stored::StoredOps;
 use oarlock_core::ops_job::view::OpsChild;
+use oarlock_core::ops_job::write_meter::{MeteredJob, WriteMeter};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
 /// OpsJobs in memory.
 #[derive(Default)]
 pub struct OpsCache {
     held: Mutex<Held>,
     changed: Notify,
+    began: Began,
+}
+
+/// When a cache began.
+struct Began(Instant);
+
+impl Default for Began {
+    fn default() -> Self {
+        Self(Instant::now())
+    }
 }
 
 #[derive(Default)]
@@ -28,6 +42,16 @@ struct Held {
     children: HashMap<String, Arc<OpsChild>>,
     dirty: BTreeSet<String>,
     shares: NamespaceShares,
+    meter: WriteMeter,
+}
+
+/// How a job came to be known.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Known {
+    /// By a list: it may have been written long ago.
+    Listed,
+    /// By what happened just now.
+    Told,
 }
 
 /// Jobs are in no namespace.
@@ -38,12 +62,24 @@ fn number(job: &StoredOps) -> u64 {
 }
 
 impl Held {
-    fn put(&mut self, job: StoredOps) {
+    /// Counts what was written, for the key that the job counts against.
+    fn meter(&mut self, job: &StoredOps, known: Known, now: Duration) {
+        let Some(key) = &job.counts_for else { return };
+        let of = MeteredJob { key, user_name: &job.summary.user_name, bytes: job.stored_bytes };
+        if known == Known::Listed {
+            self.meter.found(&job.view.uid, number(job), &of);
+        }
+        self.meter.wrote(&job.view.uid, number(job), &of, now);
+    }
+
+    fn put(&mut self, job: StoredOps, known: Known, now: Duration) {
         let before = self.jobs.get(&job.view.name);
         if before.is_some_and(|before| before.view.uid == job.view.uid && number(before) >= number(&job)) {
             return;
         }
         let bytes = before.map_or(0, |before| before.bytes());
+        self.meter(&job, known, now);
+        let before = self.jobs.get(&job.view.name);
         // What the host itself adds to a job that has been let in is no reason to end it.
         let was_in = before.is_some_and(|before| before.view.uid == job.view.uid && before.spec.is_ok());
         let is_in = was_in || job.is_admitted();
@@ -62,6 +98,7 @@ impl Held {
         let (uid, before) = (job.view.uid.clone(), self.jobs.insert(name.clone(), Arc::new(job)));
         if let Some(before) = before.filter(|before| before.view.uid != uid) {
             self.names.remove(&before.view.uid);
+            self.meter.gone(&before.view.uid);
         }
         self.dirty.insert(name);
     }
@@ -71,6 +108,7 @@ impl Held {
         let Some(held) = self.jobs.get(&job.view.name).filter(is_held).cloned() else { return };
         self.jobs.remove(&held.view.name);
         self.names.remove(&held.view.uid);
+        self.meter.gone(&held.view.uid);
         self.shares.count(NO_NAMESPACE, held.bytes(), 0);
         self.dirty.insert(held.view.name.clone());
     }
@@ -90,7 +128,17 @@ impl OpsCache {
     /// Nothing yet, within this room.
     pub(super) fn within(room: &Room) -> Self {
         let held = Held { shares: NamespaceShares::within(room), ..Held::default() };
-        Self { held: Mutex::new(held), changed: Notify::new() }
+        Self { held: Mutex::new(held), ..Self::default() }
+    }
+
+    fn now(&self) -> Duration {
+        self.began.0.elapsed()
+    }
+
+    /// Asks or tells what counts the bytes that are written, at this time.
+    pub fn meter<T>(&self, use_it: impl FnOnce(&mut WriteMeter, Duration) -> T) -> T {
+        let now = self.now();
+        use_it(&mut self.held.lock().meter, now)
     }
 
     /// A job.
@@ -110,6 +158,14 @@ impl OpsCache {
         held.children.get(owner).filter(|child| child.is_of(&job.view)).cloned()
     }
 
+    /// Whose places the tasks of the child of this UID take: those of the requester of its job.
+    pub fn owner_of(&self, child: &str) -> Option<QuotaKey> {
+        let held = self.held.lock();
+        let (owner, known) = held.children.iter().find(|(_, known)| known.uid == child)?;
+        let job = held.jobs.get(held.names.get(owner)?)?;
+        known.is_of(&job.view).then(|| job.view.owner())
+    }
+
     /// Has the job of this UID looked at again.
     pub fn soil(&self, uid: &str) {
         self.hold(|held| held.dirty.extend(held.names.get(uid).cloned()));
@@ -126,16 +182,18 @@ impl OpsCache {
     }
 
     pub(super) fn reset_jobs(&self, jobs: Vec<StoredOps>) {
+        let now = self.now();
         self.hold(|held| {
             let listed: BTreeSet<&String> = jobs.iter().map(|job| &job.view.uid).collect();
             let gone: Vec<_> = held.jobs.values().filter(|job| !listed.contains(&job.view.uid)).cloned().collect();
             gone.iter().for_each(|job| held.drop(job));
-            jobs.into_iter().for_each(|job| held.put(job));
+            jobs.into_iter().for_each(|job| held.put(job, Known::Listed, now));
         });
     }
 
     pub(super) fn put_job(&self, job: StoredOps) {
-        self.hold(|held| held.put(job));
+        let now = self.now();
+        self.hold(|held| held.put(job, Known::Told, now));
     }
 
     pub(super) fn drop_job(&self, job: &StoredOps) {

@@ -15,6 +15,8 @@ use oarlock_core::cluster::own::OPS_NAMESPACE;
 use oarlock_core::cluster::scripts::named_in;
 use oarlock_core::job::key::{JobKey, JobRef};
 use oarlock_core::job::spec::PARAMETERS_BYTES;
+use oarlock_core::ops_job::quota::QUOTA_KEY;
+use oarlock_core::ops_job::quota_key::QuotaKey;
 use oarlock_core::round::finalize::TOO_MANY_FINALIZERS;
 use parking_lot::Mutex;
 use serde::Deserialize;
@@ -285,7 +287,9 @@ pub(crate) fn read_job(document: &Value) -> Option<Held> {
         },
         Err(error) => salvage(document, format!("it cannot be read: {error}")),
     };
+    let owner = owner_noted(document);
     job.metadata = what_is_used(job.metadata);
+    job.metadata.annotations = owner.map(|owner| [(QUOTA_KEY.to_owned(), owner.text())].into());
     if job.metadata.finalizers.as_ref().is_some_and(|all| all.iter().map(String::len).sum::<usize>() > FINALIZERS) {
         // A list that was cut could not be written: it would take off the finalizers of others.
         let message = format!("metadata.finalizers: at most {FINALIZERS} bytes; take some off");
@@ -295,6 +299,14 @@ pub(crate) fn read_job(document: &Value) -> Option<Held> {
     let part = |field: &str| document.get(field).map_or(0, memory_of);
     let bytes = if job.spec.is_some() { part("spec").saturating_add(part("status")) } else { 0 };
     Some(Held { key, uid, version, job: Arc::new(job), bytes })
+}
+
+/// Whose shares a job takes, as the host noted it. It is believed in the namespace of jobs on nodes alone, where nobody but the host
+/// writes.
+fn owner_noted(document: &Value) -> Option<QuotaKey> {
+    let noted = document.pointer("/metadata/annotations")?.get(QUOTA_KEY)?.as_str()?;
+    let is_own = document.pointer("/metadata/namespace").and_then(Value::as_str) == Some(OPS_NAMESPACE);
+    QuotaKey::read(noted).filter(|_| is_own)
 }
 
 /// The metadata that the host uses: whoever writes a job decides how much of the rest it has.
@@ -457,6 +469,18 @@ mod tests {
         );
         large["spec"]["parameters"] = json!({"a": vec![0; 8_000]});
         assert_eq!(read_job(&large).unwrap().job.unread, None);
+    }
+
+    #[test]
+    fn whose_shares_a_job_takes_is_believed_where_nobody_but_the_host_writes() {
+        let read = |namespace: &str| {
+            let mut document = document("a", 5);
+            document["metadata"]["namespace"] = json!(namespace);
+            document["metadata"]["annotations"] = json!({QUOTA_KEY: "user/alice", "other": "x"});
+            read_job(&document).unwrap().job.metadata.annotations.clone()
+        };
+        assert_eq!(read("team-a"), None);
+        assert_eq!(read(OPS_NAMESPACE), Some([(QUOTA_KEY.to_owned(), "user/alice".to_owned())].into()));
     }
 
     #[test]

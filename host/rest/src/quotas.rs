@@ -1,0 +1,238 @@
+//! Room for the jobs of callers who have no rights in the whole cluster. Source: docs/opsjob-rest.md 12.
+//!
+//! Takes what the cache shows; lets a request in, has jobs that have ended make room for it, or refuses it. Requests that are under way
+//! count, so that many at once take no more than one after the other.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use kube::api::{DeleteParams, Preconditions};
+use oarlock_core::ops_job::quota::{Amount, EndedJob, OverQuota, QuotaBounds, Usage, check_room};
+use oarlock_core::ops_job::quota_key::QuotaKey;
+use oarlock_core::ops_job::refusal::{Code, OpsRefusal};
+use oarlock_core::ops_job::row_meter::RowMeter;
+use oarlock_core::ops_job::verdict::CallerBounds;
+use oarlock_core::ops_job::write_meter::MeteredJob;
+use oarlock_kube::ops::OpsCache;
+use parking_lot::Mutex;
+use tokio::time::{Instant, sleep};
+
+use crate::Parts;
+use crate::caller::Caller;
+use crate::errors::{of_history, of_request};
+
+/// How long a request waits for jobs to go that have ended, and how often it looks.
+const GO_WITHIN: Duration = Duration::from_secs(5);
+const LOOKS_EACH: Duration = Duration::from_millis(50);
+/// Seconds after which a request may be sent again for which others still go.
+const AGAIN: u64 = 2;
+
+/// What is let in and not in the cache yet.
+pub(crate) struct Quotas {
+    bounds: QuotaBounds,
+    max_ttl: i64,
+    /// By the name of the user.
+    pending: Mutex<HashMap<String, Amount>>,
+    /// The bodies in rows of the table `audit`.
+    rows: Mutex<RowMeter>,
+    began: Instant,
+}
+
+/// The room of a job that is being made. Dropped before it was made, it gives back what was paid.
+pub(crate) struct RoomOfJob<'a> {
+    quotas: &'a Quotas,
+    cache: &'a OpsCache,
+    pub(crate) key: QuotaKey,
+    user_name: String,
+    bytes: u64,
+    is_made: bool,
+}
+
+impl RoomOfJob<'_> {
+    fn metered(&self) -> MeteredJob<'_> {
+        MeteredJob { key: &self.key, user_name: &self.user_name, bytes: self.bytes }
+    }
+
+    /// Notes that the job was made. To be called before the cache takes it.
+    pub(crate) fn made(&mut self, uid: &str, version: u64) {
+        self.is_made = true;
+        self.cache.meter(|meter, _| meter.made(uid, version, &self.metered()));
+    }
+}
+
+impl Drop for RoomOfJob<'_> {
+    fn drop(&mut self) {
+        let mut pending = self.quotas.pending.lock();
+        if let Some(amount) = pending.get_mut(&self.user_name) {
+            *amount = amount.without(Amount::one(self.bytes));
+            if amount.jobs == 0 {
+                pending.remove(&self.user_name);
+            }
+        }
+        drop(pending);
+        if !self.is_made {
+            self.cache.meter(|meter, now| meter.give_back(&self.metered(), now));
+        }
+    }
+}
+
+/// A job that may go.
+struct Leaves {
+    name: String,
+    uid: String,
+    version: String,
+}
+
+impl Quotas {
+    pub(crate) fn new(bounds: QuotaBounds, max_ttl: i64) -> Self {
+        Self { bounds, max_ttl, pending: Mutex::default(), rows: Mutex::default(), began: Instant::now() }
+    }
+
+    /// What is used, with what is under way.
+    fn usage(&self, cache: &OpsCache, user_name: &str, pending: &HashMap<String, Amount>) -> Usage {
+        let own = QuotaKey::of(user_name);
+        let mut usage = Usage::default();
+        for job in cache.jobs() {
+            let Some(key) = &job.counts_for else { continue };
+            let amount = Amount::one(job.stored_bytes);
+            usage.all = usage.all.and(amount);
+            if *key == own {
+                usage.key = usage.key.and(amount);
+                usage.shrinks |= job.is_live() || job.view.ttl.is_some();
+                if job.summary.user_name == user_name {
+                    usage.account = usage.account.and(amount);
+                }
+            }
+        }
+        for (name, amount) in pending {
+            usage.all = usage.all.and(*amount);
+            if QuotaKey::of(name) == own {
+                usage.key = usage.key.and(*amount);
+            }
+            if name == user_name {
+                usage.account = usage.account.and(*amount);
+            }
+        }
+        usage
+    }
+
+    /// Takes room where there is some, for as long as what this yields lives.
+    fn take<'a>(
+        &'a self,
+        cache: &'a OpsCache,
+        user_name: &str,
+        bytes: u64,
+    ) -> Result<Result<RoomOfJob<'a>, OpsRefusal>, Box<OverQuota>> {
+        let key = QuotaKey::of(user_name);
+        let mut pending = self.pending.lock();
+        check_room(user_name, bytes, &self.usage(cache, user_name, &pending), &self.bounds)?;
+        let metered = MeteredJob { key: &key, user_name, bytes };
+        if let Err(wait) = cache.meter(|meter, now| meter.pay(&metered, now)) {
+            let words = format!(
+                "{key} has OpsJobs written faster than etcd is to take them, and this one has {} KiB: try again in {wait} s",
+                bytes.div_ceil(1024)
+            );
+            return Ok(Err(OpsRefusal::new(Code::TooMany, words).after(wait)));
+        }
+        let amount = pending.entry(user_name.to_owned()).or_default();
+        *amount = amount.and(Amount::one(bytes));
+        Ok(Ok(RoomOfJob { quotas: self, cache, key, user_name: user_name.to_owned(), bytes, is_made: false }))
+    }
+}
+
+impl Parts {
+    /// What a caller is bound by.
+    pub(crate) async fn bounds_of(&self, caller: &Caller) -> Result<CallerBounds, OpsRefusal> {
+        Ok(match self.rights.is_cluster_wide(caller).await? {
+            true => CallerBounds::None,
+            false => CallerBounds::Tenant { max_ttl: self.quotas.max_ttl },
+        })
+    }
+
+    /// True where the row of a request has room for so many bytes of its body. Where there is none, the row has a digest.
+    pub(crate) async fn keeps_body(&self, caller: &Caller, bytes: usize) -> Result<bool, OpsRefusal> {
+        let Quotas { rows, began, .. } = &self.quotas;
+        let is_counted = self.history.is_some() && !self.rights.is_cluster_wide(caller).await?;
+        Ok(!is_counted || rows.lock().takes(&QuotaKey::of(&caller.name), bytes as u64, began.elapsed()))
+    }
+
+    /// Room for a job of this size. Where there is none, the oldest jobs of the same key go that have ended and whose rows are stored.
+    pub(crate) async fn room_of(&self, caller: &Caller, bytes: u64) -> Result<RoomOfJob<'_>, OpsRefusal> {
+        let take = || self.quotas.take(self.ops.cache(), &caller.name, bytes);
+        let over = match take() {
+            Ok(room) => return room,
+            Err(over) => over,
+        };
+        if !self.make_room(&caller.name, &over).await? {
+            return Err(over.refusal);
+        }
+        let until = Instant::now() + GO_WITHIN;
+        loop {
+            match take() {
+                Ok(room) => return room,
+                Err(over) if Instant::now() >= until => {
+                    let words = format!("{}; some are being deleted: try again in {AGAIN} s", over.refusal.message);
+                    return Err(OpsRefusal::new(Code::TooMany, words).after(AGAIN));
+                }
+                Err(_) => sleep(LOOKS_EACH).await,
+            }
+        }
+    }
+
+    /// True where a rehearsal finds room, or would make some.
+    pub(crate) fn has_room(&self, caller: &Caller, bytes: u64) -> Result<(), OpsRefusal> {
+        let pending = self.quotas.pending.lock().clone();
+        let usage = self.quotas.usage(self.ops.cache(), &caller.name, &pending);
+        match check_room(&caller.name, bytes, &usage, &self.quotas.bounds) {
+            Err(over) if over.evicted(self.ended(&caller.name)).is_empty() => Err(over.refusal),
+            _ => Ok(()),
+        }
+    }
+
+    /// The jobs of a key that have ended and may go: the history is to keep them.
+    fn ended(&self, user_name: &str) -> Vec<EndedJob<Leaves>> {
+        let own = QuotaKey::of(user_name);
+        let jobs = self.ops.cache().jobs().into_iter();
+        let jobs = jobs.filter(|job| self.history.is_some() && job.counts_for.as_ref() == Some(&own));
+        jobs.filter(|job| !job.is_live() && !job.view.deleting && job.view.is_recorded)
+            .filter_map(|job| {
+                let view = &job.view;
+                Some(EndedJob {
+                    finished: view.status.finished?,
+                    bytes: job.stored_bytes,
+                    is_own: job.summary.user_name == user_name,
+                    job: Leaves { name: view.name.clone(), uid: view.uid.clone(), version: view.version.clone() },
+                })
+            })
+            .collect()
+    }
+
+    /// Deletes jobs that have ended. True where that makes room, or others go already.
+    async fn make_room(&self, user_name: &str, over: &OverQuota) -> Result<bool, OpsRefusal> {
+        let Some(history) = &self.history else { return Ok(false) };
+        let own = QuotaKey::of(user_name);
+        let leaves = over.evicted(self.ended(user_name));
+        if leaves.is_empty() {
+            let is_going = |job: &oarlock_core::ops_job::stored::StoredOps| {
+                job.view.deleting && !job.is_live() && job.counts_for.as_ref() == Some(&own)
+            };
+            return Ok(self.ops.cache().jobs().iter().any(|job| is_going(job)));
+        }
+        let mut goes = false;
+        for Leaves { name, uid, version } in leaves {
+            let row = history.job(&name).await.map_err(|failed| of_history(&failed))?;
+            if row.is_none_or(|row| row.row.uid != uid || row.row.ended.is_none()) {
+                continue;
+            }
+            let only = Preconditions { uid: Some(uid), resource_version: Some(version) };
+            match self.jobs().delete(&name, &DeleteParams::default().preconditions(only)).await {
+                Ok(_) => {}
+                Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {}
+                Err(error) => return Err(of_request(&error, "delete an OpsJob that has ended")),
+            }
+            tracing::info!(job = name, user = user_name, "an OpsJob that has ended made room for another one");
+            goes = true;
+        }
+        Ok(goes)
+    }
+}
