@@ -90,7 +90,7 @@ enum Command {
     /// Run the controller against a Kubernetes cluster
     Host(Box<host::HostArgs>),
     /// Serve OpsJobs by REST, beside the host and with an account of its own
-    Server(Box<server::ServerArgs>),
+    Server(Box<server::RestServerArgs>),
     /// Print jobs: how far each is, and what it waits for
     Get(get::GetArgs),
     /// Follow a job, a JobFlow or a DaemonJob live, until it ends

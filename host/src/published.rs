@@ -93,12 +93,13 @@ impl Publisher {
     /// Publishes as long as this process leads.
     pub(crate) async fn run(self) {
         let (mut changes, mut first_scan) = (self.plugins.changes(), self.plugins.first_scan());
+        // Without OpsJobs there is nobody to tell.
+        self.ops.synced().await;
+        self.make_first_key().await;
         // Before that, a plugin that is there would seem not to be.
         if first_scan.wait_for(|reached| *reached == FirstScan::Done).await.is_err() {
             return;
         }
-        // Without OpsJobs there is nobody to tell.
-        self.ops.synced().await;
         let (mut written, mut said): (Option<(Published, Instant)>, Option<String>) = (None, None);
         loop {
             changes.mark_unchanged();
@@ -107,9 +108,7 @@ impl Publisher {
                 !before.says_as_much_as(&now) || since.elapsed() >= RENEWED_WITHIN.saturating_sub(AT_MOST_EVERY)
             });
             if is_due {
-                if let Err(refusal) = oarlock_rest::make_first_key(&self.home.client, &self.home.namespace).await {
-                    tracing::debug!(error = refusal.message, "the addresses of files have no key");
-                }
+                self.make_first_key().await;
                 match self.write(now, written.as_ref().map(|(before, _)| before.renewal)).await {
                     Ok(now) => (written, said) = (Some((now, Instant::now())), None),
                     Err(why) if said.as_ref() == Some(&why) => {}
@@ -130,6 +129,13 @@ impl Publisher {
             if let Ok(Err(_closed)) = timeout(rest, changes.changed()).await {
                 return;
             }
+        }
+    }
+
+    /// Makes the first key of the addresses of files, where there is none.
+    async fn make_first_key(&self) {
+        if let Err(refusal) = oarlock_rest::make_first_key(&self.home.client, &self.home.namespace).await {
+            tracing::debug!(error = refusal.message, "the addresses of files have no key");
         }
     }
 

@@ -46,7 +46,7 @@ job, and says which differ. It never changes the tables of the history, and its 
 /// Arguments of `oarlock server`.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
-pub(crate) struct ServerArgs {
+pub(crate) struct RestServerArgs {
     /// Address that serves the REST API of OpsJobs; `:8443` is port 8443 of each address, which needs a certificate
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8090", value_parser = health::parse_address)]
     listen: SocketAddr,
@@ -70,8 +70,8 @@ pub(crate) struct ServerArgs {
 }
 
 /// Serves until it is stopped.
-pub(crate) async fn run(args: ServerArgs) -> anyhow::Result<ExitCode> {
-    let ServerArgs { listen, rest, health, namespace, cluster_id, artefacts, history, cluster } = args;
+pub(crate) async fn run(args: RestServerArgs) -> anyhow::Result<ExitCode> {
+    let RestServerArgs { listen, rest, health, namespace, cluster_id, artefacts, history, cluster } = args;
     raise_descriptors();
     // As the host does, which may share a folder with it.
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
