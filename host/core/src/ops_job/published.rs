@@ -28,7 +28,7 @@ const MOST_BYTES: usize = 512 * 1024;
 const WHY: usize = 1_024;
 /// The host renews what it publishes after so long at the latest.
 pub const RENEWED_WITHIN: Duration = Duration::from_secs(30);
-/// What was not renewed for so long is old: two renewals in a row are missing.
+/// After so long without a renewal the published text is old: two renewals in a row are missing.
 pub const OLD_AFTER: Duration = Duration::from_secs(90);
 /// How far two clocks may be apart, in seconds.
 const CLOCKS: i64 = 600;
@@ -81,7 +81,7 @@ pub struct Reach {
 }
 
 impl Reach {
-    /// What a grant says of it.
+    /// Returns the reach of a grant.
     pub fn of(grant: &Grant) -> Self {
         Self {
             namespaces: grant.namespaces.clone(),
@@ -91,7 +91,7 @@ impl Reach {
         }
     }
 
-    /// A grant that reaches as far.
+    /// Returns a grant with this reach.
     fn grant(&self) -> Grant {
         let (name, host_paths) = (CHECK_POD.to_owned(), self.host_paths.clone());
         let checks = TaskRule { name, host_paths, ..TaskRule::default() };
@@ -100,7 +100,7 @@ impl Reach {
 }
 
 impl Published {
-    /// What serves a job, and what of the job its grant does not cover.
+    /// Returns what serves a job, and which part of the job the grant does not cover.
     pub fn service(&self, asked: &OpsSpec) -> Service {
         let word = asked.kind.word();
         match asked.kind {
@@ -126,7 +126,7 @@ impl Published {
         Service::Plugin { ungranted: ungranted(asked, shows, reach.scripts, reach.commits) }
     }
 
-    /// The text. A type whose grant is too long for it is left out, which the text says.
+    /// Returns the text to publish. A type whose grant is too long is published as missing, with this reason.
     pub fn text(mut self) -> String {
         loop {
             let text = serde_json::to_string(&self).unwrap_or_default();
@@ -141,12 +141,12 @@ impl Published {
         }
     }
 
-    /// What a text says; `None` if it is not of this form.
+    /// Reads a published text. Returns `None` if this version does not know its form.
     pub fn read(text: &str) -> Option<Self> {
         serde_json::from_str(text).ok().filter(|_| text.len() <= MOST_BYTES)
     }
 
-    /// True if both say the same, whenever they were written.
+    /// Returns true if both say the same, apart from the renewal.
     pub fn says_as_much_as(&self, other: &Self) -> bool {
         let when = |own: &Self| Self { renewal: 0, renewed_at: 0, ..own.clone() };
         when(self) == when(other)
@@ -189,7 +189,7 @@ pub struct SharedSettings {
 }
 
 impl SharedSettings {
-    /// A digest of each, by the name that people know it by.
+    /// Returns a digest of each setting, by the flag or words that people know it by.
     pub fn digests(&self) -> BTreeMap<String, String> {
         let Self { cluster, history, files, bounds } = self;
         let all = [
@@ -223,7 +223,7 @@ pub enum Unpublished {
 }
 
 impl Unpublished {
-    /// What a client and an admin are told.
+    /// Returns the sentence for clients and admins.
     pub fn words(&self) -> String {
         match self {
             Self::Missing => "no host has published what it serves: is the host running?".to_owned(),
