@@ -39,7 +39,7 @@ pub(crate) struct ArtefactArgs {
 /// Where the files are.
 enum ArtefactPlace {
     Folder(PathBuf),
-    Bucket(S3Place),
+    Bucket(Box<S3Place>),
 }
 
 impl ArtefactArgs {
@@ -48,7 +48,7 @@ impl ArtefactArgs {
         let share = self.files_share;
         let opened = match self.place()? {
             Some(ArtefactPlace::Folder(folder)) => Artefacts::in_folder(&folder).map(Some),
-            Some(ArtefactPlace::Bucket(place)) => Artefacts::in_bucket(place).await.map(Some),
+            Some(ArtefactPlace::Bucket(place)) => Artefacts::in_bucket(*place).await.map(Some),
             None => Ok(None),
         };
         let opened = opened.map_err(anyhow::Error::msg)?;
@@ -62,7 +62,7 @@ impl ArtefactArgs {
     pub(crate) async fn open_to_read(self) -> anyhow::Result<Option<Artefacts>> {
         match self.place()? {
             Some(ArtefactPlace::Bucket(place)) => {
-                Artefacts::in_bucket_to_read(place).await.map(Some).map_err(anyhow::Error::msg)
+                Artefacts::in_bucket_to_read(*place).await.map(Some).map_err(anyhow::Error::msg)
             }
             Some(ArtefactPlace::Folder(folder)) => Artefacts::in_folder(&folder).map(Some).map_err(anyhow::Error::msg),
             None => Ok(None),
@@ -83,6 +83,6 @@ impl ArtefactArgs {
             ..S3Options::of_variables(|name| std::env::var(name).ok())
         };
         let place = S3Place::read(&url, &options).map_err(|error| anyhow::anyhow!("--artefacts {error}"))?;
-        Ok(Some(ArtefactPlace::Bucket(place)))
+        Ok(Some(ArtefactPlace::Bucket(Box::new(place))))
     }
 }
