@@ -1,8 +1,15 @@
-//! The tokens of service accounts in their written form: JSON web tokens, signed by a key that the cluster makes at its start
-//! and shows to nobody. What such a token says is believed as long as what it speaks of is there: `token_review` looks.
+//! The tokens of service accounts in their written form: JSON web tokens, signed by a key that the cluster makes at its start.
+//! Anybody can check a signature by the public half of the key, which discovery serves. What such a token says is believed as long as
+//! what it speaks of is there: `token_review` looks.
 
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
-use ring::{hmac, rand::SystemRandom};
+use ring::{
+    digest,
+    rand::SystemRandom,
+    signature::{
+        ECDSA_P256_SHA256_FIXED, ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair as _, UnparsedPublicKey,
+    },
+};
 use serde_json::{Value, json};
 
 use crate::object::str_at;
@@ -35,28 +42,56 @@ impl Doubt {
 
 /// The key that signs the tokens of one cluster.
 #[derive(Debug)]
-pub(crate) struct TokenKey(Option<hmac::Key>);
+pub(crate) struct TokenKey(Option<EcdsaKeyPair>);
 
 impl TokenKey {
     /// A new key, not drawn from the cluster's seed: whoever knows a seed could write himself a token.
     pub(crate) fn generate() -> Self {
-        Self(hmac::Key::generate(hmac::HMAC_SHA256, &SystemRandom::new()).ok())
+        let (random, algorithm) = (SystemRandom::new(), &ECDSA_P256_SHA256_FIXED_SIGNING);
+        let document = EcdsaKeyPair::generate_pkcs8(algorithm, &random).ok();
+        Self(document.and_then(|document| EcdsaKeyPair::from_pkcs8(algorithm, document.as_ref(), &random).ok()))
     }
 
     /// The token that makes these claims, none if the machine gave no random key.
     pub(crate) fn sign(&self, claims: &Value) -> Option<String> {
         let part = |value: &Value| URL_SAFE_NO_PAD.encode(value.to_string());
-        let signed = format!("{}.{}", part(&json!({"alg": "HS256"})), part(claims));
-        let signature = hmac::sign(self.0.as_ref()?, signed.as_bytes());
+        let key = self.0.as_ref()?;
+        let signed = format!("{}.{}", part(&json!({"alg": "ES256", "kid": self.id()})), part(claims));
+        let signature = key.sign(&SystemRandom::new(), signed.as_bytes()).ok()?;
         Some(format!("{signed}.{}", URL_SAFE_NO_PAD.encode(signature)))
     }
 
     /// The claims of a token that this key has signed.
     pub(crate) fn read(&self, token: &str) -> Result<Value, Doubt> {
         let (signed, claims, signature) = parts(token).ok_or(Doubt::Foreign)?;
-        let own = self.0.as_ref().is_some_and(|key| hmac::verify(key, signed.as_bytes(), &signature).is_ok());
+        let key = UnparsedPublicKey::new(&ECDSA_P256_SHA256_FIXED, self.point());
+        let own = self.0.is_some() && key.verify(signed.as_bytes(), &signature).is_ok();
         if own { Ok(claims) } else { Err(Doubt::refuted("go-jose/go-jose: error in cryptographic primitive")) }
     }
+
+    /// The keys by which anybody can check a token: the document at `/openid/v1/jwks`.
+    pub(crate) fn documents(&self) -> Value {
+        // A byte that says that both coordinates are there, and these.
+        let half = |from: usize| URL_SAFE_NO_PAD.encode(self.point().get(from..from + 32).unwrap_or_default());
+        let key = json!({"use": "sig", "kty": "EC", "kid": self.id(), "crv": "P-256", "alg": "ES256", "x": half(1), "y": half(33)});
+        json!({"keys": [key]})
+    }
+
+    fn point(&self) -> &[u8] {
+        self.0.as_ref().map(|key| key.public_key().as_ref()).unwrap_or_default()
+    }
+
+    fn id(&self) -> String {
+        URL_SAFE_NO_PAD.encode(digest::digest(&digest::SHA256, self.point()))
+    }
+}
+
+/// What anybody may know of who makes the tokens: the document at `/.well-known/openid-configuration`.
+pub(crate) fn configuration() -> Value {
+    json!({
+        "issuer": ISSUER, "jwks_uri": format!("{ISSUER}/openid/v1/jwks"), "response_types_supported": ["id_token"],
+        "subject_types_supported": ["public"], "id_token_signing_alg_values_supported": ["ES256"],
+    })
 }
 
 /// The signed text of a token of this issuer, what it claims, and its signature.

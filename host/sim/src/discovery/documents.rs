@@ -6,6 +6,7 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 
 use crate::{
+    access::token,
     discovery::{openapi, openapi_v2},
     kinds::registry::Kind,
     server::{cluster::State, reply::Reply, status::Refusal},
@@ -26,6 +27,8 @@ pub(crate) fn document(state: &State, path: &[String], accept: &str) -> Result<R
         ["openapi", "v2"] => Ok(openapi_v2::document(state, accept)),
         ["version"] => Ok(Reply::ok(&version())),
         ["healthz" | "livez" | "readyz"] => Ok(Reply::Document("text/plain", Bytes::from_static(b"ok"))),
+        [".well-known", "openid-configuration"] => Ok(document_of("application/json", &token::configuration())),
+        ["openid", "v1", "jwks"] => Ok(document_of("application/jwk-set+json", &state.token_key.documents())),
         ["api"] if aggregated => Ok(aggregated_list(state, |group| group.is_empty())),
         ["apis"] if aggregated => Ok(aggregated_list(state, |group| !group.is_empty())),
         ["api"] => Ok(Reply::ok(&json!({
@@ -48,6 +51,10 @@ pub(crate) fn document(state: &State, path: &[String], accept: &str) -> Result<R
         ["apis", group, version] => resources(state, group, version),
         _ => Err(Refusal::no_such_path()),
     }
+}
+
+fn document_of(media: &'static str, value: &Value) -> Reply {
+    Reply::Document(media, Bytes::from(value.to_string()))
 }
 
 fn version() -> Value {
