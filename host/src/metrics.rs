@@ -21,6 +21,7 @@ use oarlock_core::job::key::JobKey;
 use oarlock_kube::flows::Flows;
 use oarlock_kube::lease::Leadership;
 use oarlock_kube::{Cluster, Requests};
+use oarlock_rest::Rest;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::{encode_eof, encode_registry};
 use prometheus_client::metrics::counter::Counter;
@@ -335,6 +336,11 @@ impl Metrics {
     /// Shows the watches and the writes of flows at each scrape.
     pub fn shows_flows(&self, flows: &Flows) {
         let _known = self.sources.flows.set(flows.clone()).is_err();
+    }
+
+    /// Shows what the REST API counts.
+    pub fn shows_rest(&self, rest: &Rest) {
+        let _known = self.sources.rest.set(rest.clone()).is_err();
     }
 
     /// Shows how far the history is behind at each scrape.

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
+use ipnet::IpNet;
 use kube::Client;
 use oarlock_artefacts::Artefacts;
 use oarlock_core::ops_job::quota::QuotaBounds;
@@ -47,6 +48,11 @@ pub struct RestArgs {
     /// Longest `ttlSecondsAfterFinished` of callers without rights in the whole cluster; more than that, and below 0, is refused
     #[arg(long, value_name = "SECONDS", default_value_t = 7 * 24 * 3_600, value_parser = clap::value_parser!(i64).range(0..=i64::from(i32::MAX)))]
     pub max_ttl: i64,
+    /// Addresses of proxies that may say from where and by which scheme a request came, such as 10.0.0.0/8; may be repeated
+    ///
+    /// Their headers `Forwarded`, `X-Forwarded-For` and `X-Forwarded-Proto` count, and nobody else's.
+    #[arg(long, value_name = "RANGE")]
+    pub trusted_proxy: Vec<IpNet>,
 }
 
 impl RestArgs {
@@ -101,6 +107,7 @@ impl RestParts {
             url_ttl: URL_TTL,
             quotas: QuotaBounds::default(),
             max_ttl: args.max_ttl,
+            trusted_proxies: args.trusted_proxy.clone(),
         })
     }
 }

@@ -9,6 +9,8 @@ mod bad_input;
 mod buckets;
 #[path = "rest/calls.rs"]
 mod calls;
+#[path = "rest/crowds.rs"]
+mod crowds;
 #[path = "rest/exports.rs"]
 mod exports;
 #[path = "rest/history.rs"]

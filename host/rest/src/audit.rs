@@ -59,6 +59,8 @@ pub(crate) struct Noted {
     pub(crate) body: String,
     /// Its row was sent before it had an answer.
     pub(crate) has_row: bool,
+    /// Whoever asked has some right on OpsJobs. A request of anybody else is counted, and leaves no row.
+    pub(crate) is_entitled: bool,
 }
 
 impl Noted {

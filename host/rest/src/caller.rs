@@ -5,8 +5,6 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use base64::Engine as _;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use governor::{DefaultDirectRateLimiter, Quota, RateLimiter};
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
@@ -15,11 +13,14 @@ use kube::api::{Api, PostParams};
 use kube::{Client, core::ObjectMeta};
 use moka::Expiry;
 use moka::future::Cache;
+use oarlock_core::ops_job::quota_key::QuotaKey;
 use oarlock_core::ops_job::refusal::{Code, OpsRefusal};
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
 use crate::errors::of_request;
+use crate::issuer::{Issuer, Signed, TokenParts};
+use crate::rates::{Quotas, Rate, TooOften, whole_seconds};
 
 /// For how long an answer counts.
 const GOOD: Duration = Duration::from_secs(60);
@@ -30,8 +31,15 @@ const KNOWN: Duration = Duration::from_secs(24 * 3_600);
 const TOKENS: u64 = 10_000;
 /// Longest token.
 const TOKEN: usize = 16 * 1024;
-/// Reviews a second, of tokens that were good before and of all others.
+/// Reviews a second where it is not known who signed a token: of those that were good before, and of all others. Of those that the
+/// issuer signed as many are for accounts that have few reviews, and for all others.
 const REVIEWS: NonZeroU32 = NonZeroU32::new(25).expect("above 0");
+/// Reviews a second of tokens of other issuers.
+const OF_OTHER_ISSUERS: NonZeroU32 = NonZeroU32::new(5).expect("above 0");
+/// Reviews of the tokens of one account, and of a namespace: a second, and at once.
+const OF_ACCOUNT: Quota = Quota::per_second(OF_OTHER_ISSUERS).allow_burst(REVIEWS);
+const OF_NAMESPACE: Quota =
+    Quota::per_second(NonZeroU32::new(10).expect("above 0")).allow_burst(NonZeroU32::new(50).expect("above 0"));
 
 /// Somebody whom the API server knows.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -89,38 +97,48 @@ pub(crate) struct Callers {
     takes_cluster_tokens: bool,
     answers: Cache<TokenDigest, Answer>,
     known: Cache<TokenDigest, ()>,
+    issuer: Issuer,
+    /// Reviews of tokens that the issuer has signed, by account.
+    signed: Rate,
     for_known: DefaultDirectRateLimiter,
     for_others: DefaultDirectRateLimiter,
+    of_other_issuers: DefaultDirectRateLimiter,
 }
 
 impl Callers {
     pub(crate) fn new(client: Client, audience: String, takes_cluster_tokens: bool) -> Self {
-        let quota = || RateLimiter::direct(Quota::per_second(REVIEWS));
+        let quota = |of: NonZeroU32| RateLimiter::direct(Quota::per_second(of));
+        let signed = Quotas { of_name: OF_ACCOUNT, of_key: OF_NAMESPACE, of_all: Quota::per_second(REVIEWS) };
         Self {
+            issuer: Issuer::of(client.clone()),
+            signed: Rate::of(&signed),
             client,
             audience,
             takes_cluster_tokens,
             answers: Cache::builder().max_capacity(TOKENS).expire_after(OfAnswer).build(),
             known: Cache::builder().max_capacity(TOKENS).time_to_live(KNOWN).build(),
-            for_known: quota(),
-            for_others: quota(),
+            for_known: quota(REVIEWS),
+            for_others: quota(REVIEWS),
+            of_other_issuers: quota(OF_OTHER_ISSUERS),
         }
     }
 
     /// Who sent these headers, at this second.
     pub(crate) async fn of(&self, headers: &HeaderMap, now: i64) -> Result<Arc<Caller>, OpsRefusal> {
         let token = token(headers)?;
-        let form = self.check_form(token, now)?;
+        let parts = TokenParts::of(token).ok_or_else(|| unknown("the token is no JSON Web Token"))?;
+        // Its end is a second of the API server's clock.
+        let now = now.saturating_add(self.issuer.clock_is_ahead().await);
+        let form = self.check_form(&parts.claims, now)?;
         let digest: TokenDigest = Sha256::digest(token).into();
         // Requests that come together with one token ask once.
-        let answer = self.answers.try_get_with(digest, self.review(token, &digest, form)).await;
+        let answer = self.answers.try_get_with(digest, self.review(&parts, &digest, form)).await;
         let answer = answer.map_err(|refusal| OpsRefusal::clone(&refusal))?;
         answer.reviewed.map_err(|why| unknown(&why))
     }
 
     /// What a token says of itself: rubbish is not worth a question.
-    fn check_form(&self, token: &str, now: i64) -> Result<TokenForm, OpsRefusal> {
-        let claims = claims(token).ok_or_else(|| unknown("the token is no JSON Web Token"))?;
+    fn check_form(&self, claims: &Value, now: i64) -> Result<TokenForm, OpsRefusal> {
         let audiences = match claims.get("aud") {
             Some(Value::String(one)) => vec![one.as_str()],
             Some(Value::Array(all)) => all.iter().filter_map(Value::as_str).collect(),
@@ -140,16 +158,49 @@ impl Callers {
         Ok(TokenForm { lasts: Duration::from_secs(lasts), is_for_us })
     }
 
-    async fn review(&self, token: &str, digest: &TokenDigest, form: TokenForm) -> Result<Answer, OpsRefusal> {
-        let is_known = self.known.contains_key(digest);
-        let has_room = is_known && self.for_known.check().is_ok() || self.for_others.check().is_ok();
-        if !has_room {
-            let words = "too many new tokens at once; try again in a second";
-            return Err(OpsRefusal::new(Code::Unreachable, words).after(1));
-        }
+    /// Lets a token pass that is worth a question, and for which there is one left.
+    async fn check_worth(&self, parts: &TokenParts<'_>, digest: &TokenDigest) -> Result<(), OpsRefusal> {
+        let has_room = match self.issuer.has_signed(parts).await {
+            Signed::No => {
+                let words = "the token is signed by no key of the API server; one that was signed by a new key is known within 10 s";
+                return Err(unknown(words));
+            }
+            Signed::ByAnother if !self.takes_cluster_tokens => {
+                return Err(unknown("the token is of another issuer than the API server"));
+            }
+            Signed::Yes => return self.check_account(parts).await,
+            Signed::ByAnother => {
+                self.known.contains_key(digest) && self.for_known.check().is_ok()
+                    || self.of_other_issuers.check().is_ok()
+            }
+            Signed::Unknown => {
+                self.known.contains_key(digest) && self.for_known.check().is_ok() || self.for_others.check().is_ok()
+            }
+        };
+        if has_room { Ok(()) } else { Err(too_many(Code::Unreachable, "new tokens at once", Duration::ZERO)) }
+    }
+
+    /// Whether there is a question left for the account of a token that is signed.
+    async fn check_account(&self, parts: &TokenParts<'_>) -> Result<(), OpsRefusal> {
+        let account = parts.claims.get("sub").and_then(Value::as_str).unwrap_or_default();
+        let key = QuotaKey::of(account);
+        self.signed.take(account, &key).await.map_err(|refused| match refused {
+            TooOften::Name(wait) => too_many(Code::TooMany, &format!("new tokens of {account} at once"), wait),
+            TooOften::Key(wait) => too_many(Code::TooMany, &format!("new tokens of {key} at once"), wait),
+            TooOften::All(wait) => too_many(Code::Unreachable, "new tokens at once", wait),
+        })
+    }
+
+    async fn review(
+        &self,
+        parts: &TokenParts<'_>,
+        digest: &TokenDigest,
+        form: TokenForm,
+    ) -> Result<Answer, OpsRefusal> {
+        self.check_worth(parts, digest).await?;
         // Any other one is for the API server itself, and taken for that.
         let audiences = form.is_for_us.then(|| vec![self.audience.clone()]);
-        let spec = TokenReviewSpec { token: Some(token.to_owned()), audiences };
+        let spec = TokenReviewSpec { token: Some(parts.whole.to_owned()), audiences };
         let review = TokenReview { metadata: ObjectMeta::default(), spec, status: None };
         let api: Api<TokenReview> = Api::all(self.client.clone());
         let review = api.create(&PostParams::default(), &review).await;
@@ -174,6 +225,11 @@ impl Callers {
     }
 }
 
+fn too_many(code: Code, what: &str, wait: Duration) -> OpsRefusal {
+    let seconds = whole_seconds(wait);
+    OpsRefusal::new(code, format!("too many {what}; try again in {seconds} s")).after(seconds)
+}
+
 fn unknown(why: &str) -> OpsRefusal {
     OpsRefusal::new(Code::Unauthenticated, format!("not authenticated: {why}"))
 }
@@ -191,18 +247,12 @@ fn token(headers: &HeaderMap) -> Result<&str, OpsRefusal> {
     Ok(token)
 }
 
-fn claims(token: &str) -> Option<Value> {
-    let mut parts = token.split('.');
-    let (_, payload, _) = (parts.next()?, parts.next()?, parts.next().filter(|signature| !signature.is_empty())?);
-    let payload = URL_SAFE_NO_PAD.decode(payload).ok().filter(|_| parts.next().is_none())?;
-    serde_json::from_slice(&payload).ok().filter(Value::is_object)
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::issuer::tests::{NAME, Pen, Server};
 
     #[test]
     fn a_token_is_taken_from_the_one_header_that_is_for_it() {
@@ -220,12 +270,104 @@ mod tests {
         }
     }
 
-    #[test]
-    fn only_what_has_the_form_of_a_token_is_read() {
-        let part = URL_SAFE_NO_PAD.encode(json!({"aud": ["oarlock"]}).to_string());
-        assert_eq!(claims(&format!("e30.{part}.x")).unwrap()["aud"][0], "oarlock");
-        for wrong in ["", "a.b", "a.b.c.d", "a.%.c", &format!("e30.{part}."), "e30.W10.x"] {
-            assert_eq!(claims(wrong), None, "{wrong}");
+    fn headers(token: &str) -> HeaderMap {
+        HeaderMap::from_iter([(AUTHORIZATION, format!("Bearer {token}").parse().unwrap())])
+    }
+
+    /// What a token of an account claims that is good for an hour from this second on.
+    fn claims(account: &str, now: i64) -> Value {
+        json!({"iss": NAME, "aud": ["oarlock"], "sub": account, "exp": now + 3_600, "jti": random()})
+    }
+
+    fn random() -> u64 {
+        use std::hash::{BuildHasher as _, RandomState};
+        RandomState::new().hash_one(0)
+    }
+
+    async fn status(callers: &Callers, token: &str, now: i64) -> u16 {
+        callers.of(&headers(token), now).await.map_or_else(|refusal| refusal.code.status(), |_| 200)
+    }
+
+    fn callers(server: &Server, takes_cluster_tokens: bool) -> Callers {
+        Callers::new(server.client(), "oarlock".to_owned(), takes_cluster_tokens)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn tokens_that_somebody_made_up_cost_no_question_and_keep_nobody_out() {
+        let (pen, forger) = (Pen::of("a"), Pen::of("a"));
+        let server = Server::with(&[&pen]);
+        let callers = callers(&server, false);
+        for number in 0..30 {
+            for _ in 0..40 {
+                assert_eq!(status(&callers, &forger.token(&claims("system:serviceaccount:a:b", 0)), 0).await, 401);
+            }
+            let good = pen.token(&claims(&format!("system:serviceaccount:team-{number}:b"), 0));
+            assert_eq!(status(&callers, &good, 0).await, 200, "{number}");
         }
+        assert_eq!(server.reviews(), 30);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_token_of_another_issuer_costs_nothing_unless_such_tokens_are_taken_and_then_little() {
+        let (pen, other) = (Pen::of("a"), Pen::of("b"));
+        let server = Server::with(&[&pen]);
+        let strange =
+            || other.token(&json!({"iss": "https://login", "aud": ["oarlock"], "sub": "x", "exp": 9, "jti": random()}));
+        let strict = callers(&server, false);
+        assert_eq!((status(&strict, &strange(), 0).await, server.reviews()), (401, 0));
+        let open = callers(&server, true);
+        let mut answers = Vec::new();
+        for _ in 0..100 {
+            answers.push(status(&open, &strange(), 0).await);
+        }
+        assert!(answers.starts_with(&[200, 200]) && answers.ends_with(&[503]), "{answers:?}");
+        assert!(server.reviews() < 60, "{}", server.reviews());
+        assert_eq!(
+            status(&open, &pen.token(&claims("system:serviceaccount:a:b", 0)), 0).await,
+            200,
+            "others have their own"
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_account_with_very_many_tokens_has_no_more_questions_than_its_namespace() {
+        let pen = Pen::of("a");
+        let server = Server::with(&[&pen]);
+        let callers = callers(&server, false);
+        for number in 0..2_000 {
+            let account = format!("system:serviceaccount:team:a{}", number % 100);
+            let _refused_soon = status(&callers, &pen.token(&claims(&account, 0)), 0).await;
+        }
+        assert!(server.reviews() < 500, "{}", server.reviews());
+        assert_eq!(status(&callers, &pen.token(&claims("system:serviceaccount:team:a1", 0)), 0).await, 429);
+        assert_eq!(status(&callers, &pen.token(&claims("system:serviceaccount:calm:a", 0)), 0).await, 200);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_clock_that_is_ten_minutes_off_neither_ends_a_token_early_nor_late() {
+        for ahead in [-600, 0, 600] {
+            let pen = Pen::of("a");
+            let server = Server::with(&[&pen]);
+            server.set_ahead(ahead);
+            let callers = callers(&server, false);
+            let here = k8s_openapi::jiff::Timestamp::now().as_second();
+            let there = here + ahead;
+            let ends_in =
+                |seconds: i64| pen.token(&json!({"iss": NAME, "aud": ["oarlock"], "sub": "a", "exp": there + seconds}));
+            assert_eq!(status(&callers, &ends_in(60), here).await, 200, "{ahead}");
+            assert_eq!((status(&callers, &ends_in(-60), here).await, server.reviews()), (401, 1), "{ahead}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn without_the_keys_tokens_are_asked_about_as_before() {
+        let server = Server::default();
+        let callers = callers(&server, false);
+        let token = || Pen::of("a").token(&claims("system:serviceaccount:a:b", 0));
+        assert_eq!((status(&callers, &token(), 0).await, server.reviews()), (200, 1));
+        for _ in 0..200 {
+            let _refused_soon = status(&callers, &token(), 0).await;
+        }
+        assert!(server.reviews() < 150, "{}", server.reviews());
     }
 }

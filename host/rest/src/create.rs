@@ -218,7 +218,7 @@ impl<'a> CreateRequest<'a> {
             RequestNeed::Bounds => facts.bounds = Some(parts.bounds_of(self.caller).await?),
             RequestNeed::Candidates(text) => {
                 if WorkloadName::read(&text).is_none() {
-                    parts.rates.take_search(&self.caller.name)?;
+                    parts.rates.take_search(self.caller).await?;
                 }
                 let found = candidates(&parts.client, &text).await?;
                 facts.candidates.insert(text, found);

@@ -2,36 +2,33 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::time::Duration;
 
-use axum::body::{Body as HttpBody, to_bytes};
+use axum::body::Body as HttpBody;
 use axum::extract::{Extension, Path, State};
 use axum::response::IntoResponse as _;
 use http::{HeaderMap, HeaderValue, Request, Response, Uri, header};
 use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
 use oarlock_core::cluster::scripts::sha256;
+use oarlock_core::job::state::cut;
 use oarlock_core::ops_job::access::Access;
-use oarlock_core::ops_job::body::Body;
+use oarlock_core::ops_job::body::{Body, BodyBounds};
+use oarlock_core::ops_job::outline::Outline;
+use oarlock_core::ops_job::quota_key::QuotaKey;
 use oarlock_core::ops_job::refusal::{Code, OpsRefusal};
 use oarlock_core::ops_job::spec::OpsType;
 use oarlock_history::{JobRow, Viewer};
 use serde::Serialize;
 use serde_json::json;
-use tokio::time::timeout;
 
 use crate::answers::{Created, Item, JobAnswer, Page, Rehearsed, SkippedItem, TargetItem};
 use crate::audit::{Asked, Noted};
+use crate::bodies::Sender;
 use crate::caller::Caller;
 use crate::create::{CreateRequest, How, Made};
 use crate::errors::{self, of_history, of_request};
 use crate::openapi::CreatedOrRehearsed;
 use crate::query::ListQuery;
 use crate::{Parts, Rest};
-
-/// Most bytes of a body.
-const BODY: usize = 2 * 1024 * 1024;
-/// Longest time that a body may take.
-const BODY_TIME: Duration = Duration::from_secs(20);
 
 /// An answer, with what is noted of its request.
 type Answer = Response<HttpBody>;
@@ -82,10 +79,22 @@ async fn make(
 ) -> Result<Answer, OpsRefusal> {
     let parts = rest.parts();
     let (head, body) = request.into_parts();
-    let bytes = read(body, &head.headers).await?;
+    let is_wide = parts.rights.is_cluster_wide(caller).await?;
+    noted.is_entitled = is_wide;
+    check_form(&head.headers)?;
+    let bounds = if is_wide { BodyBounds::CLUSTER_WIDE } else { BodyBounds::OTHERS };
+    let sender = Sender { key: QuotaKey::of(&caller.name), is_wide, most: bounds.bytes };
+    let taken = parts.bodies.take(body, &sender).await?;
+    if !is_wide {
+        parts.rights.check_outline(caller, &Outline::read(&taken.bytes, bounds)).await?;
+        noted.is_entitled = true;
+    }
+    if !taken.is_whole {
+        return Err(bounds.too_many_bytes());
+    }
     let how = How::read(head.uri.query(), &head.headers)?;
-    let body = Body::read(&bytes, how.mode, parts.ops.defaults())?;
-    *noted = Noted::of_body(&body);
+    let body = Body::read_within(bounds, &taken.bytes, how.mode, parts.ops.defaults())?;
+    *noted = Noted { is_entitled: true, ..Noted::of_body(&body) };
     if !parts.keeps_body(caller, noted.body.len()).await? {
         noted.body = format!("sha256:{} ({} bytes)", sha256(&noted.body), noted.body.len());
     }
@@ -109,23 +118,19 @@ async fn make(
     Ok(answer)
 }
 
-/// The whole body of a request.
-async fn read(body: HttpBody, headers: &HeaderMap) -> Result<axum::body::Bytes, OpsRefusal> {
-    let too_large = || OpsRefusal::new(Code::TooLarge, format!("the body has more than {BODY} bytes"));
-    let told = headers.get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
-    if told.is_some_and(|length| length > BODY as u64) {
-        return Err(too_large());
-    }
-    match timeout(BODY_TIME, to_bytes(body, BODY)).await {
-        Ok(Ok(bytes)) => Ok(bytes),
-        Ok(Err(error))
-            if std::error::Error::source(&error)
-                .is_some_and(|source| source.is::<http_body_util::LengthLimitError>()) =>
-        {
-            Err(too_large())
+/// Refuses a body that is packed: what it is unpacked has no bound that its sender pays for.
+fn check_form(headers: &HeaderMap) -> Result<(), OpsRefusal> {
+    let mut codings =
+        headers.get_all(header::CONTENT_ENCODING).iter().flat_map(|all| all.as_bytes().split(|byte| *byte == b','));
+    match codings
+        .find(|coding| !coding.trim_ascii().is_empty() && !coding.trim_ascii().eq_ignore_ascii_case(b"identity"))
+    {
+        None => Ok(()),
+        Some(coding) => {
+            let coding = cut(&String::from_utf8_lossy(coding.trim_ascii()), 64);
+            let words = format!("Content-Encoding: {coding} is not read here; send the body as it is");
+            Err(OpsRefusal::new(Code::UnreadForm, words))
         }
-        Ok(Err(_)) => Err(OpsRefusal::bad("the body ended before it was whole")),
-        Err(_) => Err(OpsRefusal::bad(format!("the body was not there within {} s", BODY_TIME.as_secs()))),
     }
 }
 
@@ -247,11 +252,14 @@ pub(crate) async fn stop(
     Extension(caller): Extension<Arc<Caller>>,
     Path(id): Path<String>,
 ) -> Answer {
-    answered(end(rest.parts(), &caller, &id).await, Noted::of_job(&id))
+    let mut noted = Noted::of_job(&id);
+    let answer = end(rest.parts(), &caller, &mut noted).await;
+    answered(answer, noted)
 }
 
-async fn end(parts: &Parts, caller: &Caller, id: &str) -> Result<Answer, OpsRefusal> {
-    let visible = parts.changeable(caller, id, "update").await?;
+async fn end(parts: &Parts, caller: &Caller, noted: &mut Noted) -> Result<Answer, OpsRefusal> {
+    let visible = parts.changed(caller, "update", noted).await?;
+    let id = &noted.job;
     if visible.is_gone || visible.job.view.status.has_ended() {
         return Ok(HttpBody::empty().into_response());
     }
@@ -279,11 +287,14 @@ pub(crate) async fn delete(
     Extension(caller): Extension<Arc<Caller>>,
     Path(id): Path<String>,
 ) -> Answer {
-    answered(remove(rest.parts(), &caller, &id).await, Noted::of_job(&id))
+    let mut noted = Noted::of_job(&id);
+    let answer = remove(rest.parts(), &caller, &mut noted).await;
+    answered(answer, noted)
 }
 
-async fn remove(parts: &Parts, caller: &Caller, id: &str) -> Result<Answer, OpsRefusal> {
-    let visible = parts.changeable(caller, id, "delete").await?;
+async fn remove(parts: &Parts, caller: &Caller, noted: &mut Noted) -> Result<Answer, OpsRefusal> {
+    let visible = parts.changed(caller, "delete", noted).await?;
+    let id = &noted.job;
     if visible.is_gone {
         return Ok(HttpBody::empty().into_response());
     }

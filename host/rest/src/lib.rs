@@ -7,11 +7,16 @@ mod answers;
 mod artefacts;
 mod audit;
 mod audit_log;
+mod bodies;
 mod caller;
+mod connections;
+mod counters;
 mod create;
 mod errors;
 mod handlers;
+mod issuer;
 pub mod openapi;
+mod proxies;
 mod query;
 mod quotas;
 mod rates;
@@ -27,6 +32,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ipnet::IpNet;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::Client;
 use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind};
@@ -41,9 +47,14 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use crate::audit_log::AuditLog;
+use crate::bodies::Bodies;
 pub use crate::caller::Caller;
 use crate::caller::Callers;
+use crate::connections::Connections;
+pub use crate::counters::RestCounts;
+use crate::counters::Unentitled;
 use crate::errors::{of_read, of_request};
+use crate::proxies::Proxies;
 use crate::quotas::Quotas;
 use crate::rates::Rates;
 use crate::reservations::Reservations;
@@ -94,6 +105,8 @@ pub struct RestOptions {
     pub quotas: QuotaBounds,
     /// The longest time to live of these, in seconds.
     pub max_ttl: i64,
+    /// The addresses of proxies whose word for a client's address and scheme is taken.
+    pub trusted_proxies: Vec<IpNet>,
 }
 
 /// The API. Clones share it.
@@ -114,6 +127,10 @@ struct Parts {
     rights: Rights,
     rates: Rates,
     turns: Turns,
+    bodies: Bodies,
+    proxies: Proxies,
+    connections: Connections,
+    unentitled: Unentitled,
     reservations: Reservations,
     quotas: Quotas,
     signatures: Signatures,
@@ -125,7 +142,12 @@ impl Rest {
     /// An API that is ready to be served. To be made where tasks can be spawned.
     pub fn new(options: RestOptions) -> Self {
         let RestOptions { client, ops, cluster, system, host, artefacts, history, .. } = options;
+        let proxies = Proxies::of(options.trusted_proxies);
         Self(Arc::new(Parts {
+            bodies: Bodies::default(),
+            connections: Connections::of(proxies.clone()),
+            proxies,
+            unentitled: Unentitled::default(),
             callers: Callers::new(client.clone(), options.audience, options.takes_cluster_tokens),
             rights: Rights::new(client.clone()),
             rates: Rates::new(options.read_rate, options.write_rate),
@@ -144,6 +166,12 @@ impl Rest {
             history,
             url_ttl: options.url_ttl,
         }))
+    }
+
+    /// What it counted since the process began.
+    pub fn counts(&self) -> RestCounts {
+        let Parts { unentitled, connections, .. } = self.parts();
+        RestCounts { unentitled: unentitled.all(), closed_connections: connections.closed() }
     }
 
     fn parts(&self) -> &Parts {

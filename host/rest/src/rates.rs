@@ -1,66 +1,240 @@
 //! How often somebody may ask. Source: docs/opsjob-rest.md 2.
+//!
+//! Users cost nothing: who may edit a namespace makes as many accounts as he likes. So a request counts by the name of its user, by his
+//! namespace, and in all. Half of what all may do is for who asks seldom, so that nobody who asks often keeps him waiting.
 
 use std::num::NonZeroU32;
+use std::sync::Arc;
 use std::time::Duration;
 
 use governor::clock::{Clock as _, DefaultClock};
-use governor::{DefaultKeyedRateLimiter, Quota, RateLimiter};
+use governor::{DefaultDirectRateLimiter, Quota, RateLimiter};
 use http::Method;
+use moka::future::Cache;
+use oarlock_core::ops_job::quota_key::QuotaKey;
 use oarlock_core::ops_job::refusal::{Code, OpsRefusal};
 
-/// Callers of whom is remembered how often they asked, before those who may ask as they like are forgotten.
-const CALLERS: usize = 10_000;
+use crate::caller::Caller;
 
+/// Names, and namespaces, of whom is remembered how often they asked.
+const REMEMBERED: u64 = 10_000;
+/// How many times what one user may do a namespace may, and all together.
+const OF_NAMESPACE: u32 = 2;
+const OF_ALL: u32 = 16;
+/// What a namespace asks for a second, and at once, while it counts as one that asks seldom.
+const SELDOM: Quota = Quota::per_second(NonZeroU32::MIN).allow_burst(NonZeroU32::new(10).expect("above 0"));
 /// Requests of a caller that are refused at once and have a row each; then one a minute has.
-const REFUSALS: NonZeroU32 = NonZeroU32::new(100).unwrap();
+const REFUSALS: NonZeroU32 = NonZeroU32::new(100).expect("above 0");
 
-/// The rates of each caller.
+/// One limit for each key. Of keys beyond those that are remembered the least used are forgotten, and begin anew: the memory is bounded,
+/// and what bounds them then is the limit of all.
+pub(crate) struct Limits {
+    quota: Quota,
+    of_keys: Cache<String, Arc<DefaultDirectRateLimiter>>,
+}
+
+impl Limits {
+    pub(crate) fn of(quota: Quota) -> Self {
+        // One that was idle for so long may ask as if it had never asked.
+        let idle = quota.burst_size_replenished_in().max(Duration::from_secs(1));
+        Self { quota, of_keys: Cache::builder().max_capacity(REMEMBERED).time_to_idle(idle).build() }
+    }
+
+    pub(crate) async fn check(&self, key: &str) -> Result<(), Duration> {
+        let limit = self.of_keys.get_with_by_ref(key, async { Arc::new(RateLimiter::direct(self.quota)) }).await;
+        check(&limit)
+    }
+}
+
+fn check(limit: &DefaultDirectRateLimiter) -> Result<(), Duration> {
+    limit.check().map_err(|until| until.wait_time_from(DefaultClock::default().now()))
+}
+
+/// How much of something may be had.
+pub(crate) struct Quotas {
+    pub(crate) of_name: Quota,
+    pub(crate) of_key: Quota,
+    /// A second, of all.
+    pub(crate) of_all: Quota,
+}
+
+impl Quotas {
+    /// So many a second of one user, and a burst of so many times that.
+    fn a_second(of_name: NonZeroU32, bursts: u32) -> Self {
+        let burst = |of: NonZeroU32| of.saturating_mul(NonZeroU32::new(bursts).unwrap_or(NonZeroU32::MIN));
+        let of_many = |times: u32| of_name.saturating_mul(NonZeroU32::new(times).unwrap_or(NonZeroU32::MIN));
+        let quota = |of: NonZeroU32| Quota::per_second(of).allow_burst(burst(of));
+        Self {
+            of_name: quota(of_name),
+            of_key: quota(of_many(OF_NAMESPACE)),
+            of_all: Quota::per_second(of_many(OF_ALL / 2)),
+        }
+    }
+}
+
+/// Who had too much, and for how long he should wait.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum TooOften {
+    Name(Duration),
+    Key(Duration),
+    All(Duration),
+}
+
+/// A rate by name, by key, and in all.
+pub(crate) struct Rate {
+    of_names: Limits,
+    of_keys: Limits,
+    seldom: Limits,
+    for_seldom: DefaultDirectRateLimiter,
+    for_others: DefaultDirectRateLimiter,
+}
+
+impl Rate {
+    /// Of these quotas; `of_all` counts twice, once for those who ask seldom.
+    pub(crate) fn of(quotas: &Quotas) -> Self {
+        Self {
+            of_names: Limits::of(quotas.of_name),
+            of_keys: Limits::of(quotas.of_key),
+            seldom: Limits::of(SELDOM),
+            for_seldom: RateLimiter::direct(quotas.of_all),
+            for_others: RateLimiter::direct(quotas.of_all),
+        }
+    }
+
+    /// Counts one. What one limit refuses counts in none after it.
+    pub(crate) async fn take(&self, name: &str, key: &QuotaKey) -> Result<(), TooOften> {
+        self.of_names.check(name).await.map_err(TooOften::Name)?;
+        let text = key.text();
+        self.of_keys.check(&text).await.map_err(TooOften::Key)?;
+        if self.seldom.check(&text).await.is_ok() && check(&self.for_seldom).is_ok() {
+            return Ok(());
+        }
+        check(&self.for_others).map_err(TooOften::All)
+    }
+}
+
+/// The rates of requests.
 pub(crate) struct Rates {
-    reads: DefaultKeyedRateLimiter<String>,
-    writes: DefaultKeyedRateLimiter<String>,
+    reads: Rate,
+    writes: Rate,
     /// Looking for workloads by name costs six lists.
-    searches: DefaultKeyedRateLimiter<String>,
+    searches: Rate,
     /// Rows of requests that were refused.
-    refusals: DefaultKeyedRateLimiter<String>,
+    refusals: Rate,
 }
 
 impl Rates {
     /// With so many requests a second, and a burst of twice as many reads and four times as many writes.
     pub(crate) fn new(reads: NonZeroU32, writes: NonZeroU32) -> Self {
-        let keyed = |per_second: NonZeroU32, bursts: u32| {
-            let burst = per_second.saturating_mul(NonZeroU32::new(bursts).unwrap_or(NonZeroU32::MIN));
-            RateLimiter::keyed(Quota::per_second(per_second).allow_burst(burst))
-        };
-        let a_minute = Quota::per_minute(NonZeroU32::MIN).allow_burst(REFUSALS);
-        let refusals = RateLimiter::keyed(a_minute);
-        Self { reads: keyed(reads, 2), writes: keyed(writes, 4), searches: keyed(NonZeroU32::MIN, 10), refusals }
+        let rows = Quota::per_minute(NonZeroU32::MIN).allow_burst(REFUSALS);
+        let refusals =
+            Quotas { of_name: rows, of_key: rows, of_all: Quota::per_second(NonZeroU32::MIN).allow_burst(REFUSALS) };
+        Self {
+            reads: Rate::of(&Quotas::a_second(reads, 2)),
+            writes: Rate::of(&Quotas::a_second(writes, 4)),
+            searches: Rate::of(&Quotas::a_second(NonZeroU32::MIN, 10)),
+            refusals: Rate::of(&refusals),
+        }
     }
 
     /// Counts a request.
-    pub(crate) fn take(&self, caller: &str, method: &Method) -> Result<(), OpsRefusal> {
+    pub(crate) async fn take(&self, caller: &Caller, method: &Method) -> Result<(), OpsRefusal> {
         let is_read = matches!(*method, Method::GET | Method::HEAD);
-        check(if is_read { &self.reads } else { &self.writes }, caller)
+        counted(if is_read { &self.reads } else { &self.writes }, caller).await
     }
 
     /// Counts a request that was refused; false where its row is one too many.
-    pub(crate) fn take_refusal(&self, caller: &str) -> bool {
-        check(&self.refusals, caller).is_ok()
+    pub(crate) async fn take_refusal(&self, caller: &Caller) -> bool {
+        counted(&self.refusals, caller).await.is_ok()
     }
 
     /// Counts a search for workloads.
-    pub(crate) fn take_search(&self, caller: &str) -> Result<(), OpsRefusal> {
-        check(&self.searches, caller)
+    pub(crate) async fn take_search(&self, caller: &Caller) -> Result<(), OpsRefusal> {
+        counted(&self.searches, caller).await
     }
 }
 
-fn check(rates: &DefaultKeyedRateLimiter<String>, caller: &str) -> Result<(), OpsRefusal> {
-    if rates.len() > CALLERS {
-        rates.retain_recent();
-    }
-    rates.check_key(&caller.to_owned()).map_err(|until| {
-        let wait = until.wait_time_from(DefaultClock::default().now());
-        let seconds = wait.saturating_add(Duration::from_millis(999)).as_secs().max(1);
-        OpsRefusal::new(Code::TooMany, format!("too many requests of {caller}: try again in {seconds} s"))
-            .after(seconds)
+async fn counted(rate: &Rate, caller: &Caller) -> Result<(), OpsRefusal> {
+    let key = QuotaKey::of(&caller.name);
+    rate.take(&caller.name, &key).await.map_err(|refused| {
+        let (whose, wait) = match refused {
+            TooOften::Name(wait) => (caller.name.clone(), wait),
+            TooOften::Key(wait) => (format!("all of {key}"), wait),
+            TooOften::All(wait) => ("all callers".to_owned(), wait),
+        };
+        let seconds = whole_seconds(wait);
+        OpsRefusal::new(Code::TooMany, format!("too many requests of {whose}: try again in {seconds} s")).after(seconds)
     })
+}
+
+/// Seconds to wait for, one at least.
+pub(crate) fn whole_seconds(wait: Duration) -> u64 {
+    wait.saturating_add(Duration::from_millis(999)).as_secs().max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of which nothing comes back while a test runs.
+    fn an_hour(many: u32) -> Quota {
+        Quota::per_hour(NonZeroU32::MIN).allow_burst(NonZeroU32::new(many).unwrap())
+    }
+
+    fn rate(of_name: u32, of_key: u32, of_all: u32) -> Rate {
+        let quotas = Quotas { of_name: an_hour(of_name), of_key: an_hour(of_key), of_all: an_hour(of_all) };
+        Rate { seldom: Limits::of(an_hour(3)), ..Rate::of(&quotas) }
+    }
+
+    fn account(namespace: &str, name: usize) -> String {
+        format!("system:serviceaccount:{namespace}:a{name}")
+    }
+
+    /// How many of these requests of one account each are answered.
+    async fn answered(rate: &Rate, namespace: &str, accounts: std::ops::Range<usize>) -> usize {
+        let mut answered = 0;
+        for name in accounts {
+            let name = account(namespace, name);
+            answered += usize::from(rate.take(&name, &QuotaKey::of(&name)).await.is_ok());
+        }
+        answered
+    }
+
+    #[tokio::test]
+    async fn who_makes_accounts_without_end_has_no_more_than_his_namespace() {
+        let rate = rate(5, 20, 1_000);
+        assert_eq!(answered(&rate, "team", 0..10_000).await, 20);
+        assert_eq!(answered(&rate, "other", 0..10_000).await, 20);
+    }
+
+    #[tokio::test]
+    async fn what_one_account_is_refused_does_not_count_for_its_namespace() {
+        let rate = rate(5, 20, 1_000);
+        let eager = account("team", 0);
+        for _ in 0..100 {
+            let _refused_after_five = rate.take(&eager, &QuotaKey::of(&eager)).await;
+        }
+        assert!(matches!(rate.take(&eager, &QuotaKey::of(&eager)).await, Err(TooOften::Name(_))));
+        assert_eq!(answered(&rate, "team", 1..100).await, 15, "the others of the namespace have the rest");
+    }
+
+    #[tokio::test]
+    async fn who_asks_seldom_is_answered_while_others_have_all_there_is() {
+        let rate = rate(50, 50, 40);
+        let mut all = 0;
+        for team in 0..10 {
+            all += answered(&rate, &format!("eager-{team}"), 0..50).await;
+        }
+        assert_eq!(all, 40 + 10 * 3, "their own half, and what each may ask seldom");
+        assert_eq!(answered(&rate, "calm", 0..3).await, 3);
+        assert_eq!(answered(&rate, "calm", 3..6).await, 0, "it asks no more seldom than they");
+    }
+
+    #[tokio::test]
+    async fn ten_thousand_accounts_and_more_take_bounded_memory() {
+        let rate = rate(5, 30_000, 30_000);
+        answered(&rate, "team", 0..25_000).await;
+        rate.of_names.of_keys.run_pending_tasks().await;
+        assert!(rate.of_names.of_keys.entry_count() <= REMEMBERED);
+    }
 }

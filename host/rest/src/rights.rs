@@ -1,36 +1,46 @@
 //! What somebody may do: the API server says it. Source: docs/opsjob-rest.md 2.
 
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::try_join_all;
+use governor::Quota;
 use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
 use kube::Client;
 use kube::api::{Api, PostParams};
 use kube::core::ObjectMeta;
 use moka::future::Cache;
 use oarlock_core::ops_job::access::Access;
-use oarlock_core::ops_job::refusal::OpsRefusal;
+use oarlock_core::ops_job::outline::Outline;
+use oarlock_core::ops_job::quota_key::QuotaKey;
+use oarlock_core::ops_job::refusal::{Code, OpsRefusal};
 use oarlock_core::ops_job::spec::OpsType;
 use sha2::{Digest as _, Sha256};
 
 use crate::caller::Caller;
 use crate::errors::of_request;
+use crate::rates::{Limits, whole_seconds};
 
 /// For how long an answer counts.
 const KEPT: Duration = Duration::from_secs(10);
 /// Most answers that are kept.
 const ANSWERS: u64 = 100_000;
+/// Questions about the accounts of one namespace, or about one user who is in none: a second, and at once.
+const OF_ONE: Quota =
+    Quota::per_second(NonZeroU32::new(60).expect("above 0")).allow_burst(NonZeroU32::new(300).expect("above 0"));
 
 /// Asks what callers may do.
 pub(crate) struct Rights {
     client: Client,
     answers: Cache<([u8; 32], Access), bool>,
+    questions: Limits,
 }
 
 impl Rights {
     pub(crate) fn new(client: Client) -> Self {
-        Self { client, answers: Cache::builder().max_capacity(ANSWERS).time_to_live(KEPT).build() }
+        let answers = Cache::builder().max_capacity(ANSWERS).time_to_live(KEPT).build();
+        Self { client, answers, questions: Limits::of(OF_ONE) }
     }
 
     /// Whether a caller may do this.
@@ -52,8 +62,8 @@ impl Rights {
 
     /// Whether a caller may make OpsJobs of some type in the whole cluster. Others are bound more narrowly.
     pub(crate) async fn is_cluster_wide(&self, caller: &Caller) -> Result<bool, OpsRefusal> {
-        let types: Vec<Access> = OpsType::ALL.map(|kind| Access::to_ops_jobs("create", kind.word())).into();
-        Ok(self.has(caller, &Access::to_ops_jobs("create", "")).await? && self.has_any(caller, &types).await?)
+        Ok(self.has(caller, &Access::to_ops_jobs("create", "")).await?
+            && self.has_any(caller, &of_types("create")).await?)
     }
 
     /// Which of these a caller may do.
@@ -65,7 +75,32 @@ impl Rights {
         try_join_all(asked).await
     }
 
+    /// Whether a caller may do this to jobs of any type in the whole cluster.
+    pub(crate) async fn has_some(&self, caller: &Caller, verb: &'static str) -> Result<bool, OpsRefusal> {
+        Ok(self.has(caller, &Access::to_ops_jobs(verb, "")).await? || self.has_any(caller, &of_types(verb)).await?)
+    }
+
+    /// Refuses a caller who may make no such job as this body outlines: nowhere in the cluster, and not in the namespace that it names.
+    pub(crate) async fn check_outline(&self, caller: &Caller, outline: &Outline) -> Result<(), OpsRefusal> {
+        let base = Access::to_ops_jobs("create", "");
+        if let Some(place) = outline.place() {
+            let types = outline.types().into_iter();
+            let types: Vec<Access> =
+                types.map(|kind| Access::to_ops_jobs("create", kind.word()).within(place)).collect();
+            if self.has(caller, &base.clone().within(place)).await? && self.has_any(caller, &types).await? {
+                return Ok(());
+            }
+        }
+        Err(outline.denied(self.has(caller, &base).await?).refused())
+    }
+
     async fn ask(&self, caller: &Caller, access: &Access) -> Result<bool, OpsRefusal> {
+        let key = QuotaKey::of(&caller.name);
+        self.questions.check(&key.text()).await.map_err(|wait| {
+            let seconds = whole_seconds(wait);
+            let words = format!("too many questions about what accounts of {key} may do: try again in {seconds} s");
+            OpsRefusal::new(Code::TooMany, words).after(seconds)
+        })?;
         let given = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
         let attributes = ResourceAttributes {
             verb: given(access.verb),
@@ -90,6 +125,10 @@ impl Rights {
         let answer = answer.map_err(|error| of_request(&error, "ask what the caller may do"))?;
         Ok(answer.status.is_some_and(|status| status.allowed))
     }
+}
+
+fn of_types(verb: &'static str) -> Vec<Access> {
+    OpsType::ALL.map(|kind| Access::to_ops_jobs(verb, kind.word())).to_vec()
 }
 
 /// All that decides what somebody may do.

@@ -8,11 +8,10 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{ConnectInfo, State};
-use axum::middleware::{Next, from_fn, from_fn_with_state};
+use axum::middleware::{Next, from_fn_with_state};
 use axum::response::IntoResponse as _;
 use axum::routing::{delete, get, post};
 use axum_server::Handle;
-use axum_server::accept::NoDelayAcceptor;
 use axum_server::tls_rustls::{RustlsAcceptor, RustlsConfig};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -20,13 +19,16 @@ use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header
 use oarlock_core::ops_job::refusal::{Code, OpsRefusal};
 use ring::rand::{SecureRandom as _, SystemRandom};
 use rustls::ServerConfig;
+use socket2::{Domain, Protocol, Socket, Type};
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use utoipa_swagger_ui::{Config, SwaggerUi};
 
 use crate::audit::{Asked, Noted};
+use crate::caller::Caller;
+use crate::connections::{Bounded, Paced};
 use crate::handlers::{self, Base};
-use crate::{Rest, errors, openapi};
+use crate::{Parts, Rest, errors, openapi};
 
 /// Time that a client has for the head of a request.
 const HEAD_TIME: Duration = Duration::from_secs(10);
@@ -37,8 +39,14 @@ const HEADERS: usize = 64;
 const ANSWER_TIME: Duration = Duration::from_secs(30);
 /// Longest time for the requests under way at the end.
 const LAST_ANSWERS: Duration = Duration::from_secs(30);
+/// Connections that the system keeps until they are taken: without a place there, a client tries again after a second.
+const BACKLOG: i32 = 4_096;
 /// How often the files of TLS are looked at.
 const LOOK_AGAIN: Duration = Duration::from_secs(10);
+/// What the page of the documentation may load and do, and what everything else may. The page writes styles into its own elements.
+const OF_PAGE: &str = "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; \
+    font-src 'self' data:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+const OF_REST: &str = "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; sandbox";
 /// The header of the id of a request.
 const REQUEST_ID: &str = "x-request-id";
 
@@ -109,8 +117,12 @@ impl Listening {
             },
         };
         let listen = || {
-            let listener = std::net::TcpListener::bind(address)?;
+            let listener = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+            listener.set_reuse_address(true)?;
+            listener.bind(&address.into())?;
+            listener.listen(BACKLOG)?;
             listener.set_nonblocking(true)?;
+            let listener = std::net::TcpListener::from(listener);
             Ok((listener.local_addr()?, listener))
         };
         let (address, listener) = listen().map_err(|cause| RestError::Listen { address, cause })?;
@@ -134,7 +146,9 @@ impl Listening {
     /// The error of the system.
     pub async fn serve(self, rest: Rest, ready: Readiness, stop: CancellationToken) -> std::io::Result<()> {
         let scheme = if self.tls.is_some() { "https" } else { "http" };
+        let connections = rest.parts().connections.clone();
         let app = router(rest, ready, scheme).into_make_service_with_connect_info::<SocketAddr>();
+        let (app, bounded) = (Paced::of(app, &connections), Bounded(connections));
         let handle = Handle::new();
         let ended = stop.clone();
         let ending = tokio::spawn({
@@ -149,11 +163,10 @@ impl Listening {
         let http = server.http_builder();
         http.http1().header_read_timeout(HEAD_TIME).max_buf_size(HEAD).max_headers(HEADERS);
         let served = match self.tls {
-            None => server.acceptor(NoDelayAcceptor::new()).serve(app).await,
+            None => server.acceptor(bounded).serve(app).await,
             Some((files, config)) => {
                 let reloading = tokio::spawn(reload(files, config.clone(), stop));
-                let acceptor =
-                    RustlsAcceptor::new(config).handshake_timeout(HEAD_TIME).acceptor(NoDelayAcceptor::new());
+                let acceptor = RustlsAcceptor::new(config).handshake_timeout(HEAD_TIME).acceptor(bounded);
                 let served = server.acceptor(acceptor).serve(app).await;
                 reloading.abort();
                 served
@@ -207,11 +220,13 @@ fn router(rest: Rest, ready: Readiness, scheme: &'static str) -> Router {
         .route("/api/v1/opsjobs/{id}/stop", post(handlers::stop).fallback(no_method))
         .layer(from_fn_with_state(rest.clone(), known))
         .with_state(rest.clone());
-    let files =
-        Router::new().route("/artifacts/{job}/{file}", get(handlers::artifact).fallback(no_method)).with_state(rest);
-    let readyz = move || {
-        let ready = ready.clone();
-        async move { ready() }
+    let files = Router::new()
+        .route("/artifacts/{job}/{file}", get(handlers::artifact).fallback(no_method))
+        .with_state(rest.clone());
+    let whole = Whole { rest: rest.clone(), scheme };
+    let readyz = move |headers: HeaderMap| {
+        let (ready, rest) = (ready(), rest.clone());
+        async move { readiness(ready, &rest, &headers).await }
     };
     // The page asks nobody but this server.
     let config = Config::new(["/openapi.json"]).validator_url("none");
@@ -223,15 +238,38 @@ fn router(rest: Rest, ready: Readiness, scheme: &'static str) -> Router {
         .route("/healthz", get(openapi::healthz).fallback(no_method))
         .route("/readyz", get(readyz).fallback(no_method))
         .fallback(handlers::no_path)
-        .layer(from_fn(move |request: Request<Body>, next: Next| all(request, next, scheme)))
+        .layer(from_fn_with_state(whole, all))
+}
+
+/// Whether the process is ready: to a stranger the code alone. What a part waits for may say which rights it lacks.
+async fn readiness(ready: (StatusCode, String), rest: &Rest, headers: &HeaderMap) -> (StatusCode, String) {
+    let (code, parts) = ready;
+    let is_stranger = match headers.contains_key(header::AUTHORIZATION) {
+        false => true,
+        true => rest.parts().callers.of(headers, rest.parts().now().as_second()).await.is_err(),
+    };
+    let words = if code.is_success() { "ok\n" } else { "not ready\n" };
+    (code, if is_stranger { words.to_owned() } else { parts })
+}
+
+/// What all requests need.
+#[derive(Clone)]
+struct Whole {
+    rest: Rest,
+    scheme: &'static str,
 }
 
 /// What every request has: an id, a time in which it is answered, and a line where it would change something.
-async fn all(mut request: Request<Body>, next: Next, scheme: &'static str) -> Response<Body> {
+async fn all(State(whole): State<Whole>, mut request: Request<Body>, next: Next) -> Response<Body> {
     let id = request_id(&request);
     request.extensions_mut().insert(RequestId(id.clone()));
-    let base = base(request.headers(), scheme);
+    let peer = request.extensions().get::<ConnectInfo<SocketAddr>>().map(|peer| peer.0);
+    let reached = peer.map(|peer| whole.rest.parts().proxies.reached(peer, request.headers()));
+    let is_secure = reached.as_ref().is_some_and(|reached| reached.is_secure);
+    let base = base(request.headers(), if is_secure { "https" } else { whole.scheme });
     request.extensions_mut().insert(base);
+    request.extensions_mut().insert(Client(reached.map(|reached| reached.client).unwrap_or_default()));
+    let is_page = request.uri().path().starts_with("/docs");
     let has_form = request.uri().path() != "/readyz";
     let mut response = in_time(next.run(request)).await;
     if has_form {
@@ -240,14 +278,26 @@ async fn all(mut request: Request<Body>, next: Next, scheme: &'static str) -> Re
     if let Ok(id) = HeaderValue::from_str(&id) {
         response.headers_mut().insert(REQUEST_ID, id);
     }
+    guard(response.headers_mut(), is_page);
     response
+}
+
+/// Tells browsers what an answer may do: people put tokens into the page, and nothing else here is a page.
+fn guard(headers: &mut HeaderMap, is_page: bool) {
+    let policy = if is_page { OF_PAGE } else { OF_REST };
+    for (name, value) in [
+        (header::CONTENT_SECURITY_POLICY, policy),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (header::REFERRER_POLICY, "no-referrer"),
+        (header::X_FRAME_OPTIONS, "DENY"),
+    ] {
+        headers.entry(name).or_insert(HeaderValue::from_static(value));
+    }
 }
 
 /// The scheme and the address by which a client has reached this API.
 fn base(headers: &HeaderMap, scheme: &str) -> Base {
     let told = |name: &str| headers.get(name).and_then(|own| own.to_str().ok());
-    // A proxy that ends TLS says so. Whoever makes it up is given addresses that do not work.
-    let scheme = if told("x-forwarded-proto") == Some("https") { "https" } else { scheme };
     let host = told(header::HOST.as_str()).unwrap_or_default();
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b':' | b'-' | b'[' | b']');
     let is_host = !host.is_empty() && host.bytes().all(is_plain);
@@ -267,6 +317,10 @@ async fn in_time(answer: impl Future<Output = Response<Body>>) -> Response<Body>
 
 #[derive(Clone)]
 struct RequestId(String);
+
+/// The address of whoever sent a request.
+#[derive(Clone)]
+struct Client(String);
 
 /// The id that a client gives its request, or one of chance.
 fn request_id(request: &Request<Body>) -> String {
@@ -294,7 +348,7 @@ async fn known(State(rest): State<Rest>, mut request: Request<Body>, next: Next)
     };
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
     let id = request.extensions().get::<RequestId>().map_or_else(String::new, |id| id.0.clone());
-    let peer = request.extensions().get::<ConnectInfo<SocketAddr>>().map(|peer| peer.0.to_string()).unwrap_or_default();
+    let peer = request.extensions().get::<Client>().map_or_else(String::new, |client| client.0.clone());
     let began = Instant::now();
     request.extensions_mut().insert(caller.clone());
     let is_write = !matches!(method, Method::GET | Method::HEAD);
@@ -310,41 +364,67 @@ async fn known(State(rest): State<Rest>, mut request: Request<Body>, next: Next)
         request.extensions_mut().insert(asked.clone());
         (audit, asked)
     });
-    let response = match parts.rates.take(&caller.name, &method) {
+    let response = match parts.rates.take(&caller, &method).await {
         Err(refusal) => errors::answer(&refusal),
         Ok(()) if is_write => carried_out(request, next).await,
         Ok(()) => next.run(request).await,
     };
     if is_write {
-        let noted = response.extensions().get::<Noted>().cloned().unwrap_or_default();
-        let code = response.extensions().get::<Code>().map_or("", |code| code.word());
+        let line = Line { id, address: peer, method, path, began };
+        let (noted, code) = line.write(parts, &caller, &response);
         let status = response.status();
-        tracing::info!(
-            target: "oarlock::audit",
-            request = id,
-            user = caller.name,
-            uid = caller.uid,
-            address = peer,
-            verb = %method,
-            path,
-            job = noted.job,
-            kind = noted.kind,
-            status = status.as_u16(),
-            code,
-            body = noted.body,
-            took_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX),
-            "a request that changes OpsJobs"
-        );
-        // A database is no place for floods: those who ask too often, or are refused too often, are in the log.
-        let has_place = || match status {
-            StatusCode::TOO_MANY_REQUESTS => false,
-            _ => status.is_success() || parts.rates.take_refusal(&caller.name),
+        // A database is no place for floods: those who ask or are refused too often, or have no right at all, are in the log.
+        let has_place = match status {
+            _ if status.is_success() || noted.has_row => true,
+            _ => noted.is_entitled && parts.rates.take_refusal(&caller).await,
         };
-        if let Some((audit, asked)) = noting.filter(|_| noted.has_row || has_place()) {
+        if let Some((audit, asked)) = noting.filter(|_| has_place) {
             audit.end(asked.answered(&noted, status, code));
         }
     }
     response.into_response()
+}
+
+/// What the line of a request has that its answer does not know.
+struct Line {
+    id: String,
+    address: String,
+    method: Method,
+    path: String,
+    began: Instant,
+}
+
+impl Line {
+    /// Writes it, if the request is worth one. Yields what is known of the request, and the code of its answer.
+    fn write(self, parts: &Parts, caller: &Caller, response: &Response<Body>) -> (Noted, &'static str) {
+        let status = response.status();
+        // A request that took too long has no answer of its handler, and may have a row that has to end.
+        let unknown = || Noted { is_entitled: status.is_server_error(), ..Noted::default() };
+        let mut noted = response.extensions().get::<Noted>().cloned().unwrap_or_else(unknown);
+        noted.is_entitled |= status.is_success();
+        let code = response.extensions().get::<Code>().map_or("", |code| code.word());
+        let unsaid = if noted.is_entitled { Some(0) } else { parts.unentitled.count() };
+        if let Some(unsaid) = unsaid {
+            tracing::info!(
+                target: "oarlock::audit",
+                request = self.id,
+                user = caller.name,
+                uid = caller.uid,
+                address = self.address,
+                verb = %self.method,
+                path = self.path,
+                job = noted.job,
+                kind = noted.kind,
+                status = status.as_u16(),
+                code,
+                body = noted.body,
+                took_ms = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX),
+                unsaid,
+                "a request that changes OpsJobs"
+            );
+        }
+        (noted, code)
+    }
 }
 
 /// The answer to a request that changes something: that is done and noted though its client does not wait for it.

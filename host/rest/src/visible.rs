@@ -8,6 +8,7 @@ use oarlock_core::ops_job::stored::StoredOps;
 use serde_json::Value;
 
 use crate::Parts;
+use crate::audit::Noted;
 use crate::caller::Caller;
 use crate::errors::{of_history, of_request};
 
@@ -68,5 +69,21 @@ impl Parts {
         }
         let words = format!("you may not {verb} opsjobs of oarlock.dev, nor opsjobs/{}", visible.job.summary.kind);
         Err(OpsRefusal::new(Code::Forbidden, words))
+    }
+    /// The same, and notes whether the caller has some right on OpsJobs.
+    pub(crate) async fn changed(
+        &self,
+        caller: &Caller,
+        verb: &'static str,
+        noted: &mut Noted,
+    ) -> Result<Visible, OpsRefusal> {
+        let visible = self.changeable(caller, &noted.job, verb).await;
+        noted.is_entitled = match &visible {
+            // Whoever is told that he may not do it may see it.
+            Ok(_) | Err(OpsRefusal { code: Code::Forbidden, .. }) => true,
+            Err(OpsRefusal { code: Code::NotFound, .. }) => self.rights.has_some(caller, "get").await.unwrap_or(false),
+            Err(_) => false,
+        };
+        visible
     }
 }

@@ -142,6 +142,7 @@ pub(crate) async fn run(args: DevArgs) -> anyhow::Result<ExitCode> {
         tokio::spawn(health::serve(listener, process.health(), process.metrics(), stop.clone().cancelled_owned()));
     let answering = rest.map(|listener| {
         let (rest, health) = (process.rest(&args.requests), process.health());
+        process.metrics().shows_rest(&rest);
         rest::serve(listener, rest, health, stop.clone())
     });
     process.run(stop).await?;

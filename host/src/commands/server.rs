@@ -94,7 +94,9 @@ pub(crate) async fn run(args: RestServerArgs) -> anyhow::Result<ExitCode> {
     let health = Arc::new(health_of(&ops, &watch, heart.clone()));
     let reading = tokio::spawn(watch.clone().run(ops.clone(), namespace.clone(), heart));
     let parts = RestParts { client, ops, host: watch.host(), cluster: id, artefacts, history, namespace };
-    let answering = rest::serve(listener, parts.rest(&rest), health.clone(), stop.clone());
+    let rest = parts.rest(&rest);
+    metrics.shows_rest(&rest);
+    let answering = rest::serve(listener, rest, health.clone(), stop.clone());
     health::serve(probes, health, metrics, stop.cancelled_owned()).await;
     answering.await.context("serving the REST API panicked")?;
     reading.abort();

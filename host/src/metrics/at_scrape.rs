@@ -11,6 +11,7 @@ use oarlock_kube::flows::Flows;
 use oarlock_kube::lease::Leadership;
 use oarlock_kube::transport::requests::{LATENCY_BOUNDS, RequestLabels, Tally};
 use oarlock_kube::{Cluster, Requests};
+use oarlock_rest::Rest;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric as _, NoLabelSet};
 use prometheus_client::metrics::MetricType;
@@ -45,6 +46,7 @@ pub(super) struct Sources {
     pub(super) leadership: OnceLock<watch::Receiver<Leadership>>,
     pub(super) flows: OnceLock<Flows>,
     pub(super) recorder: OnceLock<Recorder>,
+    pub(super) rest: OnceLock<Rest>,
 }
 
 impl fmt::Debug for Sources {
@@ -69,6 +71,14 @@ impl Collector for Port {
             let help = "OpsJobs whose last state is not in the history yet";
             let family = encoder.encode_descriptor("history_jobs_waiting", help, None, MetricType::Gauge)?;
             ConstGauge::new(i64::try_from(recorder.waiting()).unwrap_or(i64::MAX)).encode(family)?;
+        }
+        if let Some(counts) = self.0.rest.get().map(Rest::counts) {
+            let help = "Requests by REST that would change something, of callers who showed no right on OpsJobs";
+            let family = encoder.encode_descriptor("rest_unentitled", help, None, MetricType::Counter)?;
+            ConstCounter::new(counts.unentitled).encode(family)?;
+            let help = "Connections to REST that were closed or not taken, because there were too many";
+            let family = encoder.encode_descriptor("rest_connections_closed", help, None, MetricType::Counter)?;
+            ConstCounter::new(counts.closed_connections).encode(family)?;
         }
         let Some(cluster) = self.0.cluster.get() else { return Ok(()) };
         encode_watches(cluster, self.0.flows.get(), &mut encoder)?;

@@ -173,7 +173,7 @@ async fn whoever_asks_too_often_waits_and_nobody_else_does() -> anyhow::Result<(
     let Some(refused) = refused else { anyhow::bail!("it was never refused") };
     ensure!(refused.refusal().1 == "Primus.00008" && refused.headers.contains_key("retry-after"), "{refused:?}");
     ensure!(
-        served.ask(Some(&calm), Method::POST, JOBS, Some(&json!({}))).await?.status == 400,
+        served.ask(Some(&calm), Method::POST, JOBS, Some(&json!({}))).await?.status == 403,
         "another one is answered"
     );
     Ok(())

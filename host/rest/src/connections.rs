@@ -1,0 +1,539 @@
+//! The connections of the listener: how many there may be, which one makes place for another, and for how long an answer may stay unread.
+//! Source: docs/opsjob-rest.md 8.
+//!
+//! Who connects costs a file descriptor before anything is known of him. One connection too many closes the one that has been silent for
+//! longest, so whoever holds connections keeps nobody waiting that speaks.
+
+use std::collections::HashMap;
+use std::io::{Error, ErrorKind, IoSlice};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use axum_server::accept::Accept;
+use futures::future::BoxFuture;
+use futures::task::AtomicWaker;
+use parking_lot::Mutex;
+use socket2::SockRef;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{Instant, Sleep, sleep};
+use tokio_util::sync::PollSemaphore;
+use tower::Service;
+
+use crate::proxies::Proxies;
+
+/// Open connections of all but trusted proxies, and of one address.
+const MOST: usize = 512;
+const OF_ADDRESS: usize = 32;
+/// Open connections of trusted proxies.
+const OF_PROXIES: usize = 256;
+/// Connections that may be waiting to be closed, beside those that are open.
+const CLOSING: usize = 64;
+/// Bytes that the system keeps of an answer which is not read, and of requests that are not read yet: it counts them as this process's.
+const KEPT_BY_SYSTEM: usize = 128 * 1024;
+/// The time in which a client reads so much at least of an answer that waits for him: a KiB a second.
+const UNREAD: Duration = Duration::from_secs(30);
+const READ_IN_THAT: u64 = 30 * 1024;
+
+/// Whose connections count together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Place {
+    /// Of trusted proxies.
+    Proxies,
+    /// Of an address; of a network of 64 bits where it is one of IPv6.
+    Address(IpAddr),
+}
+
+/// All open connections. Clones share them.
+#[derive(Clone)]
+pub(crate) struct Connections(Arc<Shared>);
+
+struct Shared {
+    proxies: Proxies,
+    table: Mutex<Table>,
+    began: Instant,
+    closed: AtomicU64,
+}
+
+#[derive(Default)]
+struct Table {
+    next: u64,
+    open: HashMap<u64, Arc<Link>>,
+}
+
+/// One open connection.
+struct Link {
+    place: Place,
+    /// When a byte last went either way, in milliseconds from the beginning.
+    spoke: AtomicU64,
+    /// Requests whose answers are being made.
+    busy: AtomicU64,
+    /// Requests that have begun.
+    requests: AtomicU64,
+    is_closed: AtomicBool,
+    waker: AtomicWaker,
+}
+
+impl Link {
+    fn close(&self) {
+        self.is_closed.store(true, Ordering::Release);
+        self.waker.wake();
+    }
+}
+
+/// The place of a connection, until it is dropped.
+struct Open {
+    connections: Connections,
+    number: u64,
+    link: Arc<Link>,
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.connections.0.table.lock().open.remove(&self.number);
+    }
+}
+
+impl Connections {
+    pub(crate) fn of(proxies: Proxies) -> Self {
+        let (table, closed) = (Mutex::default(), AtomicU64::new(0));
+        Self(Arc::new(Shared { proxies, table, began: Instant::now(), closed }))
+    }
+
+    /// Takes a connection in, in place of a silent one where there are too many. None where all others are at work.
+    fn take(&self, peer: SocketAddr) -> Option<Open> {
+        let place = self.place(peer.ip());
+        let mut table = self.0.table.lock();
+        let bounds: &[(usize, fn(&Place, &Place) -> bool)] = match place {
+            Place::Proxies => &[(OF_PROXIES, |own, other| own == other)],
+            Place::Address(_) => {
+                &[(OF_ADDRESS, |own, other| own == other), (MOST, |_, other| *other != Place::Proxies)]
+            }
+        };
+        for (most, is_counted) in bounds {
+            let counted = || table.open.iter().filter(|(_, link)| is_counted(&place, &link.place));
+            if counted().count() < *most {
+                continue;
+            }
+            self.0.closed.fetch_add(1, Ordering::Relaxed);
+            let silent = counted().filter(|(_, link)| link.busy.load(Ordering::Acquire) == 0);
+            let oldest = silent.min_by_key(|(number, link)| (link.spoke.load(Ordering::Relaxed), **number));
+            let oldest = oldest.map(|(number, _)| *number)?;
+            if let Some(link) = table.open.remove(&oldest) {
+                link.close();
+            }
+        }
+        let number = table.next;
+        table.next = number.wrapping_add(1);
+        let [spoke, busy, requests] = [self.now(), 0, 0].map(AtomicU64::new);
+        let link = Link { place, spoke, busy, requests, is_closed: AtomicBool::new(false), waker: AtomicWaker::new() };
+        let link = Arc::new(link);
+        table.open.insert(number, link.clone());
+        Some(Open { connections: self.clone(), number, link })
+    }
+
+    fn place(&self, address: IpAddr) -> Place {
+        let address = address.to_canonical();
+        match address {
+            _ if self.0.proxies.has(address) => Place::Proxies,
+            IpAddr::V4(_) => Place::Address(address),
+            IpAddr::V6(own) => {
+                let [a, b, c, d, ..] = own.segments();
+                Place::Address(IpAddr::V6(Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0)))
+            }
+        }
+    }
+
+    /// How many connections were closed, or not taken in, because there were too many.
+    pub(crate) fn closed(&self) -> u64 {
+        self.0.closed.load(Ordering::Relaxed)
+    }
+
+    fn now(&self) -> u64 {
+        u64::try_from(self.0.began.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+}
+
+/// Makes services for connections, for no more at once than there are file descriptors for: the next one is taken from the system only
+/// when others are closed.
+pub(crate) struct Paced<M> {
+    make: M,
+    places: PollSemaphore,
+    next: Option<OwnedSemaphorePermit>,
+}
+
+impl<M> Paced<M> {
+    pub(crate) fn of(make: M, connections: &Connections) -> Self {
+        let of_proxies = if connections.0.proxies.is_empty() { 0 } else { OF_PROXIES };
+        let places = Arc::new(Semaphore::new(MOST.saturating_add(of_proxies).saturating_add(CLOSING)));
+        Self { make, places: PollSemaphore::new(places), next: None }
+    }
+}
+
+impl<M, R> Service<R> for Paced<M>
+where
+    M: Service<R>,
+    M::Future: Send + 'static,
+{
+    type Response = Held<M::Response>;
+    type Error = M::Error;
+    type Future = BoxFuture<'static, Result<Held<M::Response>, M::Error>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), M::Error>> {
+        if self.next.is_none() {
+            self.next = ready!(self.places.poll_acquire(context));
+        }
+        self.make.poll_ready(context)
+    }
+
+    fn call(&mut self, peer: R) -> Self::Future {
+        let (made, place) = (self.make.call(peer), self.next.take());
+        Box::pin(async move { Ok(Held { service: made.await?, _place: Arc::new(place) }) })
+    }
+}
+
+/// The service of a connection, with the place of that.
+#[derive(Clone)]
+pub(crate) struct Held<S> {
+    service: S,
+    _place: Arc<Option<OwnedSemaphorePermit>>,
+}
+
+impl<R, S: Service<R>> Service<R> for Held<S> {
+    type Response = S::Response;
+    type Error = S::Error;
+    type Future = S::Future;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.service.poll_ready(context)
+    }
+
+    fn call(&mut self, request: R) -> S::Future {
+        self.service.call(request)
+    }
+}
+
+/// Accepts connections that have a place.
+#[derive(Clone)]
+pub(crate) struct Bounded(pub(crate) Connections);
+
+impl<S> Accept<TcpStream, S> for Bounded {
+    type Stream = Watched<TcpStream>;
+    type Service = Working<S>;
+    type Future = std::future::Ready<std::io::Result<(Self::Stream, Self::Service)>>;
+
+    fn accept(&self, stream: TcpStream, service: S) -> Self::Future {
+        let taken = || {
+            let open =
+                self.0.take(stream.peer_addr()?).ok_or_else(|| Error::other("there are too many connections"))?;
+            stream.set_nodelay(true)?;
+            let socket = SockRef::from(&stream);
+            socket.set_send_buffer_size(KEPT_BY_SYSTEM)?;
+            socket.set_recv_buffer_size(KEPT_BY_SYSTEM)?;
+            Ok(open)
+        };
+        std::future::ready(taken().map(|open| {
+            let working = Working { service, link: open.link.clone() };
+            (Watched { stream, open, unread: None }, working)
+        }))
+    }
+}
+
+/// Answers requests, and says of the connection that it is at work meanwhile.
+#[derive(Clone)]
+pub(crate) struct Working<S> {
+    service: S,
+    link: Arc<Link>,
+}
+
+struct AtWork(Arc<Link>);
+
+impl AtWork {
+    fn on(link: &Arc<Link>) -> Self {
+        link.busy.fetch_add(1, Ordering::AcqRel);
+        link.requests.fetch_add(1, Ordering::Relaxed);
+        Self(link.clone())
+    }
+}
+
+impl Drop for AtWork {
+    fn drop(&mut self) {
+        self.0.busy.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+impl<R, S> Service<R> for Working<S>
+where
+    S: Service<R>,
+    S::Future: Send + 'static,
+{
+    type Response = S::Response;
+    type Error = S::Error;
+    type Future = BoxFuture<'static, Result<S::Response, S::Error>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        self.service.poll_ready(context)
+    }
+
+    fn call(&mut self, request: R) -> Self::Future {
+        let (answer, at_work) = (self.service.call(request), AtWork::on(&self.link));
+        Box::pin(async move {
+            let answer = answer.await;
+            drop(at_work);
+            answer
+        })
+    }
+}
+
+/// How much of an answer was read since it had to wait for its client.
+struct Unread {
+    until: Pin<Box<Sleep>>,
+    read: u64,
+    /// Requests that had begun by then: the next one's answer has a time of its own.
+    requests: u64,
+}
+
+/// A stream that ends when it has to make place, or when its client does not read.
+pub(crate) struct Watched<S> {
+    stream: S,
+    open: Open,
+    unread: Option<Unread>,
+}
+
+impl<S> Watched<S> {
+    /// Fails once the connection has to make place for another.
+    fn check(&self, context: &Context<'_>) -> std::io::Result<()> {
+        let link = &self.open.link;
+        link.waker.register(context.waker());
+        match link.is_closed.load(Ordering::Acquire) {
+            true => Err(Error::new(ErrorKind::ConnectionAborted, "there are too many connections")),
+            false => Ok(()),
+        }
+    }
+
+    fn spoke(&self) {
+        self.open.link.spoke.store(self.open.connections.now(), Ordering::Relaxed);
+    }
+
+    /// What a write came to, if its client still reads.
+    fn written(
+        &mut self,
+        context: &mut Context<'_>,
+        write: Poll<std::io::Result<usize>>,
+    ) -> Poll<std::io::Result<usize>> {
+        match write {
+            Poll::Ready(Ok(bytes)) => {
+                self.spoke();
+                if let Some(unread) = &mut self.unread {
+                    unread.read = unread.read.saturating_add(bytes as u64);
+                    if unread.read >= READ_IN_THAT {
+                        self.unread = None;
+                    }
+                }
+                write
+            }
+            Poll::Ready(Err(_)) => write,
+            Poll::Pending => {
+                let requests = self.open.link.requests.load(Ordering::Relaxed);
+                self.unread = self.unread.take().filter(|unread| unread.requests == requests);
+                let begin = || Unread { until: Box::pin(sleep(UNREAD)), read: 0, requests };
+                let unread = self.unread.get_or_insert_with(begin);
+                ready!(unread.until.as_mut().poll(context));
+                Poll::Ready(Err(Error::new(ErrorKind::TimedOut, "the client does not read its answer")))
+            }
+        }
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<std::io::Result<()>> {
+        self.check(context)?;
+        let before = buffer.filled().len();
+        ready!(Pin::new(&mut self.stream).poll_read(context, buffer))?;
+        if buffer.filled().len() > before {
+            self.spoke();
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
+    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, buffer: &[u8]) -> Poll<std::io::Result<usize>> {
+        self.check(context)?;
+        let write = Pin::new(&mut self.stream).poll_write(context, buffer);
+        self.written(context, write)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffers: &[IoSlice<'_>],
+    ) -> Poll<std::io::Result<usize>> {
+        self.check(context)?;
+        let write = Pin::new(&mut self.stream).poll_write_vectored(context, buffers);
+        self.written(context, write)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        self.check(context)?;
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex};
+    use tower::ServiceExt as _;
+
+    use super::*;
+
+    fn connections() -> Connections {
+        Connections::of(Proxies::of(vec!["10.0.0.0/8".parse().unwrap()]))
+    }
+
+    fn peer(address: &str) -> SocketAddr {
+        SocketAddr::new(address.parse().unwrap(), 4_000)
+    }
+
+    /// So many connections of one address each.
+    fn of_many(connections: &Connections, many: usize) -> Vec<Open> {
+        let address = |number: usize| peer(&format!("192.0.{}.{}", number / 200, number % 200));
+        (0..many).map(|number| connections.take(address(number)).unwrap()).collect()
+    }
+
+    fn is_open(open: &Open) -> bool {
+        !open.link.is_closed.load(Ordering::Acquire)
+    }
+
+    #[test]
+    fn one_connection_of_an_address_too_many_closes_its_oldest_silent_one() {
+        let connections = connections();
+        let other = connections.take(peer("192.0.2.9")).unwrap();
+        let held: Vec<Open> = (0..OF_ADDRESS).map(|_| connections.take(peer("192.0.2.7")).unwrap()).collect();
+        held[0].link.spoke.store(7, Ordering::Relaxed);
+        held[1].link.busy.store(1, Ordering::Release);
+        let _newer = [2, 3].map(|oldest| {
+            let taken = connections.take(peer("192.0.2.7")).unwrap();
+            let closed: Vec<usize> = (0..held.len()).filter(|at| !is_open(&held[*at])).collect();
+            assert_eq!(closed, (2..=oldest).collect::<Vec<_>>(), "neither one that spoke since nor one at work");
+            taken
+        });
+        assert!(is_open(&other));
+        assert_eq!(connections.closed(), 2);
+    }
+
+    #[test]
+    fn five_hundred_and_twelve_are_open_in_all_and_those_of_proxies_beside_them() {
+        let connections = connections();
+        let proxy = connections.take(peer("10.1.1.1")).unwrap();
+        let held = of_many(&connections, MOST + 3);
+        assert_eq!(held.iter().filter(|open| !is_open(open)).count(), 3);
+        assert_eq!(connections.0.table.lock().open.len(), MOST + 1);
+        let proxies: Vec<Open> = (0..OF_PROXIES).map(|_| connections.take(peer("10.2.2.2")).unwrap()).collect();
+        assert!(!is_open(&proxy) && proxies.iter().all(is_open), "proxies make place for each other alone");
+        assert_eq!(held.iter().filter(|open| !is_open(open)).count(), 3);
+        drop((held, proxies, proxy));
+        assert!(connections.0.table.lock().open.is_empty());
+    }
+
+    #[test]
+    fn who_connects_while_all_others_are_at_work_is_not_taken_in() {
+        let connections = connections();
+        let held: Vec<Open> = (0..OF_ADDRESS).map(|_| connections.take(peer("192.0.2.7")).unwrap()).collect();
+        let work: Vec<AtWork> = held.iter().map(|open| AtWork::on(&open.link)).collect();
+        assert!(connections.take(peer("192.0.2.7")).is_none());
+        assert!(connections.take(peer("192.0.2.8")).is_some(), "another address is");
+        drop(work);
+        assert!(connections.take(peer("192.0.2.7")).is_some());
+    }
+
+    #[test]
+    fn addresses_of_one_network_count_together_where_everybody_has_very_many() {
+        let connections = connections();
+        let place = |address: &str| connections.place(address.parse().unwrap());
+        assert_eq!(place("2001:db8::1"), place("2001:db8::ffff:1:2:3"));
+        assert_ne!(place("2001:db8::1"), place("2001:db8:0:1::1"));
+        assert_eq!(place("::ffff:192.0.2.7"), place("192.0.2.7"));
+        assert_eq!(place("::ffff:10.0.0.1"), Place::Proxies);
+    }
+
+    #[tokio::test]
+    async fn no_connection_is_taken_from_the_system_while_as_many_are_there_as_may_be() {
+        let make = tower::service_fn(|_peer: ()| async { Ok::<_, std::convert::Infallible>(()) });
+        let mut paced = Paced::of(make, &connections());
+        let mut held = Vec::new();
+        for _ in 0..MOST + OF_PROXIES + CLOSING {
+            held.push(paced.ready().await.unwrap().call(()).await.unwrap());
+        }
+        assert!(futures::poll!(std::pin::pin!(paced.ready())).is_pending());
+        held.pop();
+        assert!(futures::poll!(std::pin::pin!(paced.ready())).is_ready());
+    }
+
+    fn watched(connections: &Connections, room: usize) -> (Watched<DuplexStream>, DuplexStream) {
+        let (stream, client) = duplex(room);
+        (Watched { stream, open: connections.take(peer("192.0.2.7")).unwrap(), unread: None }, client)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_that_nobody_reads_is_given_up() {
+        let (mut stream, _client) = watched(&connections(), 1_024);
+        let began = Instant::now();
+        let error = stream.write_all(&[0; 4_096]).await.unwrap_err();
+        assert_eq!((error.kind(), began.elapsed() >= UNREAD), (ErrorKind::TimedOut, true));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_that_is_read_byte_by_byte_is_given_up_and_one_that_is_read_steadily_is_not() {
+        for (pause, is_read) in [(Duration::from_secs(1), false), (Duration::from_millis(100), true)] {
+            let (mut stream, mut client) = watched(&connections(), 1_024);
+            let reading = tokio::spawn(async move {
+                let mut bytes = [0; 512];
+                while let Ok(1..) = client.read(&mut bytes).await {
+                    sleep(pause).await;
+                }
+            });
+            assert_eq!(stream.write_all(&vec![0; 1 << 20]).await.is_ok(), is_read, "{pause:?}");
+            drop(stream);
+            reading.await.unwrap();
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_next_answer_of_a_connection_has_a_time_of_its_own() {
+        let (mut stream, mut client) = watched(&connections(), 1_024);
+        for _ in 0..3 {
+            drop(AtWork::on(&stream.open.link));
+            let mut read = vec![0; 4_096];
+            let (written, _) = tokio::join!(stream.write_all(&[0; 4_096]), client.read_exact(&mut read));
+            written.unwrap();
+            sleep(2 * UNREAD).await;
+        }
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_makes_place_ends_while_it_waits() {
+        let connections = connections();
+        let (mut stream, _client) = watched(&connections, 1_024);
+        let (mut byte, link) = ([0], stream.open.link.clone());
+        let (read, ()) = tokio::join!(stream.read(&mut byte), async { link.close() });
+        assert_eq!(read.unwrap_err().kind(), ErrorKind::ConnectionAborted);
+    }
+}
