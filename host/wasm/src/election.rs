@@ -1,7 +1,7 @@
 //! The election of the plugin that serves an action, and what the files that were not elected are told.
 //!
-//! Takes the plugins that could serve, in the order of their files; yields one for each action, or the files that stand in each
-//! other's way.
+//! Takes the plugins that could serve, in the order of their files; yields one for each action. May not leave anything to chance: of
+//! several contents of one version the one that serves goes on, and where none of them serves, the first file by name does.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,12 +25,12 @@ pub(crate) struct Election {
     pub serving: BTreeMap<String, Arc<Plugin>>,
     /// The file of each of them, by action.
     elected: BTreeMap<String, String>,
-    /// What all files of an action are told that is served by none of them.
-    ties: BTreeMap<String, String>,
+    /// The other files of the name and version that serve an action, with other contents.
+    doubles: BTreeMap<String, Vec<String>>,
 }
 
 impl Election {
-    /// Elects for each action. `before` has the plugins that served until now.
+    /// Elects for each action. `before` has the plugins that served until now; while a start looks through its files, none.
     pub(crate) fn hold<'a>(
         candidates: impl Iterator<Item = Candidate<'a>>,
         grants: &[Grant],
@@ -43,13 +43,11 @@ impl Election {
         let mut election = Self::default();
         for (action, rivals) in rivals {
             let first = first_of(&rivals, grants);
-            match chosen(&first, before.get(action)) {
-                Some(Candidate { source, plugin }) => {
-                    election.serving.insert(action.to_owned(), plugin.clone());
-                    election.elected.insert(action.to_owned(), source.to_owned());
-                }
-                None => drop(election.ties.insert(action.to_owned(), tie(&first))),
-            }
+            let Some(Candidate { source, plugin }) = chosen(&first, before.get(action)) else { continue };
+            let doubles = first.iter().filter(|other| other.plugin.digest() != plugin.digest());
+            election.doubles.insert(action.to_owned(), doubles.map(|other| other.source.to_owned()).collect());
+            election.serving.insert(action.to_owned(), plugin.clone());
+            election.elected.insert(action.to_owned(), source.to_owned());
         }
         election
     }
@@ -58,23 +56,38 @@ impl Election {
     pub(crate) fn tell(&self, status: PluginStatus, plugin: &Plugin) -> PluginStatus {
         let action = &plugin.manifest().action;
         let Some(winner) = self.serving.get(action) else {
-            let sentence = self.ties.get(action).map_or("no file serves its action", String::as_str);
-            return status.with((PluginState::Rejected, "SameVersion", sentence));
+            return status.with((PluginState::Rejected, "ActionTaken", "no file serves its action"));
         };
         if winner.digest() == plugin.digest() {
-            return status.with((PluginState::Serving, "Serving", "it serves its action"));
+            return self.tell_winner(status, action);
         }
         let (name, version) = (&winner.manifest().name, &winner.manifest().version);
         let cure = if *name != plugin.manifest().name {
             "give it an action of its own, or put its grant first"
         } else if *version == plugin.manifest().version {
-            "after a restart either may, since this file has the same version: raise it, or remove one file"
+            "this file has the same version and another content; a file that serves goes on, and a start takes the first by name: \
+             raise the version of the right one, or remove one file"
         } else {
             "raise the version, or remove one file"
         };
         let file = self.elected.get(action).map_or("", String::as_str);
         let sentence = format!("{file} ({name} {version}) serves this action; {cure}");
         status.with((PluginState::Rejected, "ActionTaken", &sentence))
+    }
+}
+
+impl Election {
+    fn tell_winner(&self, status: PluginStatus, action: &str) -> PluginStatus {
+        let doubles = self.doubles.get(action).map(Vec::as_slice).unwrap_or_default();
+        if doubles.is_empty() {
+            return status.with((PluginState::Serving, "Serving", "it serves its action"));
+        }
+        let others = doubles.join(" and ");
+        let sentence = format!(
+            "it serves its action; {others} has the same version and another content: a file that serves goes on, and a start takes the \
+             first by name; raise the version of the right one, or remove one file"
+        );
+        status.with((PluginState::Serving, "SameVersion", &sentence))
     }
 }
 
@@ -91,24 +104,8 @@ fn first_of<'a>(rivals: &[Candidate<'a>], grants: &[Grant]) -> Vec<Candidate<'a>
     named().filter(|rival| Some(&rival.plugin.manifest().version) == highest).copied().collect()
 }
 
-/// The one that serves, of candidates of one version: the only one, or the one that served before.
+/// The one that serves, of candidates of one version in the order of their files: the one that served before, else the first.
 fn chosen<'a>(first: &[Candidate<'a>], incumbent: Option<&Arc<Plugin>>) -> Option<Candidate<'a>> {
     let of = |digest: &str| first.iter().find(|candidate| candidate.plugin.digest() == digest).copied();
-    let (one, others) = first.split_first()?;
-    if others.iter().all(|other| other.plugin.digest() == one.plugin.digest()) {
-        return Some(*one);
-    }
-    incumbent.and_then(|incumbent| of(incumbent.digest()))
-}
-
-/// What the files of an action are told where several components of one version come first.
-fn tie(first: &[Candidate<'_>]) -> String {
-    let files: Vec<&str> = first.iter().map(|candidate| candidate.source).collect();
-    let files = files.join(" and ");
-    let Some(Candidate { plugin, .. }) = first.first() else { return String::new() };
-    let (name, version, action) = (&plugin.manifest().name, &plugin.manifest().version, &plugin.manifest().action);
-    format!(
-        "{files} claim to be {name} {version} with different contents, so no file serves {action}: remove the wrong ones, or \
-         raise the version of the right one"
-    )
+    incumbent.and_then(|incumbent| of(incumbent.digest())).or_else(|| first.first().copied())
 }

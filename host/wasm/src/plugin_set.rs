@@ -62,11 +62,12 @@ pub(crate) struct PluginSet {
 }
 
 impl PluginSet {
-    /// Elects the plugins that serve. `before` is the snapshot until now.
-    pub(crate) fn publish(&mut self, before: &Snapshot) -> Snapshot {
+    /// Elects the plugins that serve. `before` is the snapshot until now, and `incumbents` are those in it that go on where another file
+    /// has their version.
+    pub(crate) fn publish(&mut self, before: &Snapshot, incumbents: &BTreeMap<String, Arc<Plugin>>) -> Snapshot {
         let candidates = self.entries.iter();
         let candidates = candidates.filter_map(|(source, entry)| Some(Candidate { source, plugin: entry.plugin()? }));
-        let election = Election::hold(candidates, &self.grants, &before.serving);
+        let election = Election::hold(candidates, &self.grants, incumbents);
         let serving = &election.serving;
         self.drain(serving, before);
         let mut callable = HashMap::new();

@@ -2,7 +2,7 @@
 //!
 //! Reading a snapshot never waits, and neither does a grant for a component that is being compiled.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -269,7 +269,10 @@ impl Registry {
         let mut set = self.set.lock().await;
         change(&mut set).await;
         let before = self.snapshot.load_full();
-        let after = set.publish(&before);
+        // Files are looked through in an order that depends on what was compiled before: until that is over, none has a lead.
+        let is_settled = *self.first_scan.borrow() == FirstScan::Done;
+        let none = BTreeMap::new();
+        let after = set.publish(&before, if is_settled { &before.serving } else { &none });
         for status in after.list.iter().filter(|status| !before.list.contains(status)) {
             let (state, reason) = (status.state, &status.reason);
             // A replaced version has no file.

@@ -14,13 +14,15 @@ use rustix::fs::OFlags;
 /// Time without a change after which a file counts as whole.
 pub(crate) const SETTLE: Duration = Duration::from_millis(100);
 
-/// A fingerprint of a file's content, made without reading it.
+/// A fingerprint of a file's content, made without reading it. The time of the last change of its inode is a part: a writer can set the
+/// other time back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stamp {
     device: u64,
     inode: u64,
     bytes: u64,
     modified: (i64, i64),
+    changed: (i64, i64),
 }
 
 impl Stamp {
@@ -30,6 +32,7 @@ impl Stamp {
             inode: metadata.ino(),
             bytes: metadata.size(),
             modified: (metadata.mtime(), metadata.mtime_nsec()),
+            changed: (metadata.ctime(), metadata.ctime_nsec()),
         }
     }
 

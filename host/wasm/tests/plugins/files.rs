@@ -260,6 +260,77 @@ async fn a_link_that_cannot_be_followed_for_another_reason_serves_on() {
     assert!(found(&plugins, "Replace", None).is_ok(), "{list:#?}");
 }
 
+/// Two contents of one length.
+fn twins() -> [Vec<u8>; 2] {
+    let of = |version: &str| with_manifest(&component("replace"), |manifest| manifest["version"] = version.into());
+    let twins = [of("0.1.1"), of("0.1.2")];
+    assert_eq!(twins[0].len(), twins[1].len());
+    twins
+}
+
+async fn serves(plugins: &Plugins, version: &str) {
+    until(plugins, |list| {
+        list.iter().any(|status| status.state == PluginState::Serving && status.version.as_deref() == Some(version))
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn every_way_to_change_a_file_is_noticed_although_its_length_and_its_time_stay() {
+    let place = Place::granted("ways");
+    let (file, [one, two]) = (place.dir.join("replace.wasm"), twins());
+    let old = std::time::UNIX_EPOCH + Duration::from_secs(1_700_000_000);
+    let dated = |path: &Path| fs::File::options().write(true).open(path).unwrap().set_modified(old).unwrap();
+    place.put("replace.wasm", &one);
+    dated(&file);
+    let plugins = place.host().await;
+    serves(&plugins, "0.1.1").await;
+    // In place, which keeps the inode too.
+    fs::write(&file, &two).unwrap();
+    dated(&file);
+    serves(&plugins, "0.1.2").await;
+    // By rename.
+    let partial = place.dir.join(".partial");
+    fs::write(&partial, &one).unwrap();
+    dated(&partial);
+    fs::rename(&partial, &file).unwrap();
+    serves(&plugins, "0.1.1").await;
+    // Removed and made again, which may give it the same inode.
+    fs::remove_file(&file).unwrap();
+    fs::write(&file, &two).unwrap();
+    dated(&file);
+    serves(&plugins, "0.1.2").await;
+    // By a link to another folder, as a ConfigMap is mounted.
+    for (folder, content) in [("..1", &one), ("..2", &two)] {
+        fs::create_dir(place.dir.join(folder)).unwrap();
+        fs::write(place.dir.join(folder).join("replace.wasm"), content).unwrap();
+        dated(&place.dir.join(folder).join("replace.wasm"));
+    }
+    relink(&place, "..1", "..data");
+    relink(&place, "..data/replace.wasm", "replace.wasm");
+    serves(&plugins, "0.1.1").await;
+    relink(&place, "..2", "..data");
+    serves(&plugins, "0.1.2").await;
+}
+
+#[tokio::test]
+async fn a_start_takes_the_first_of_two_files_of_one_version_whichever_was_compiled_before() {
+    let other = with_manifest(&component("replace"), |manifest| manifest["description"] = "another".into());
+    let place = Place::granted("start-of-two");
+    let cache = place.dir.with_file_name("cache");
+    let options = || Options { cache_dir: Some(cache.clone()), ..place.options() };
+    place.put("b.wasm", &other);
+    let before = Plugins::start(options()).await.unwrap();
+    until(&before, one(PluginState::Serving)).await;
+    drop(before);
+    place.put("a.wasm", &component("replace"));
+    let plugins = Plugins::start(options()).await.unwrap();
+    scanned(&plugins, FirstScan::Done).await;
+    until(&plugins, reason("SameVersion")).await;
+    let served = found(&plugins, "Replace", None).unwrap().digest.clone();
+    assert_eq!(served, oarlock_wasm::digest(&component("replace")));
+}
+
 #[tokio::test]
 async fn a_file_of_200_megabytes_is_refused_unread() {
     let place = Place::granted("large");
