@@ -38,6 +38,40 @@ fn a_failure_branch_runs_though_the_flow_failed_at_once() {
 }
 
 #[test]
+fn a_branch_of_two_steps_is_left_out_whole_where_each_names_the_step_that_it_is_for() {
+    let steps = |second: &[&str]| {
+        let handles = json!({"when": "failure", "handlesFailure": true});
+        [
+            step("load", &[], json!({})),
+            step("fetch", &["load"], json!({"when": "failure"})),
+            step("mend", second, if second.contains(&"load") { handles } else { json!({}) }),
+        ]
+    };
+    let stage = |second: &[&str]| {
+        let mut stage = Stage::flow(flow(steps(second), json!({})));
+        stage.settle();
+        stage
+    };
+    let mut well = stage(&["load", "fetch"]);
+    well.succeed("load");
+    assert_eq!(
+        (well.end_of("fetch").as_str(), well.end_of("mend").as_str()),
+        ("Omitted/NotNeeded", "Omitted/NotNeeded")
+    );
+    assert_eq!((well.state(), well.started()), ("Succeed", vec!["load"]));
+    let mut ill = stage(&["load", "fetch"]);
+    ill.fail("load");
+    ill.succeed("fetch");
+    assert_eq!(ill.started(), ["load", "fetch", "mend"]);
+    ill.succeed("mend");
+    assert_eq!(ill.state(), "Succeed");
+    // Without that the second step runs after a success, as a join does.
+    let mut join = stage(&["fetch"]);
+    join.succeed("load");
+    assert_eq!(join.started(), ["load", "mend"]);
+}
+
+#[test]
 fn a_failure_step_waits_for_all_of_its_dependencies() {
     let steps = [
         step("a", &[], json!({})),
