@@ -27,6 +27,8 @@ use crate::places::WorkPlaces;
 /// Images that are copied at once, in all and of one owner. The last place is for an owner that has none.
 const AT_ONCE: usize = 4;
 const OF_OWNER: usize = 2;
+/// What an export waits for whose turn has not come.
+const TURN: &str = "for its turn: four images are copied at once, and two of one owner";
 /// How often a copy is tried that a registry ends, and the wait before the second time, which doubles. Each try goes on where the one
 /// before has ended.
 const TRIES: u32 = 5;
@@ -141,13 +143,18 @@ impl Images {
         };
         let mut wait = FIRST_WAIT;
         for left in (0..TRIES).rev() {
-            let place = self.places.take(&task.owner).await;
+            let tell = |state| self.cluster.show_task(&task.name, state);
+            let place = self.places.take_or_tell(&task.owner, || tell(HostTaskState::Waiting(TURN.to_owned()))).await;
+            tell(HostTaskState::Running("copying the image".to_owned()));
             let exported = self.copy(task, &copy).await;
             drop(place);
             match exported {
-                Ok(copied) => return HostTaskState::Done(export_output(&copied.target, &copied.digest)),
+                Ok(copied) => {
+                    return HostTaskState::Done(export_output(&copied.target, &copied.digest, &copied.left_out));
+                }
                 Err(failed) if left > 0 && failed.is_for_now() => {
-                    self.cluster.show_task(&task.name, HostTaskState::Running(failed.words()));
+                    let words = format!("tried again after {} s: {}", wait.as_secs(), failed.words());
+                    tell(HostTaskState::Waiting(words));
                     sleep(wait).await;
                     wait = wait.saturating_mul(2);
                 }
@@ -190,6 +197,8 @@ impl Images {
                 ca: ca.clone(),
             },
             otherwise: copy.otherwise.clone(),
+            runs: copy.runs.clone(),
+            available: copy.available,
         };
         let (cluster, name) = (self.cluster.clone(), task.name.clone());
         let told = Mutex::new(None);
@@ -245,9 +254,19 @@ async fn copy_apart(
     copying.await.unwrap_or_else(|_| Err(broken("the copy broke off".to_owned())))
 }
 
-/// The output of a task that has exported an image. A name that is too long is left out: the digest is what counts.
-pub(crate) fn export_output(target: &str, digest: &str) -> String {
-    let said = |target: Option<&str>| -> Value { json!({"digest": digest, "target": target}) };
-    let whole = said(Some(target)).to_string();
-    if whole.len() <= MOST_OUTPUT { whole } else { said(None).to_string() }
+/// The output of a task that has exported an image. A name that is too long is left out, and before that the names of the platforms that
+/// were not there: the digest is what counts.
+pub(crate) fn export_output(target: &str, digest: &str, left_out: &[String]) -> String {
+    let names = left_out.join(", ");
+    let number = format!("{} platforms", left_out.len());
+    let said = |target: Option<&str>, left_out: &str| -> Value {
+        match left_out {
+            "" => json!({"digest": digest, "target": target}),
+            _ => json!({"digest": digest, "target": target, "leftOut": left_out}),
+        }
+    };
+    let number = if left_out.is_empty() { "" } else { &number };
+    let all = [said(Some(target), &names), said(Some(target), number), said(None, number)].map(|said| said.to_string());
+    let [.., least] = &all;
+    all.iter().find(|text| text.len() <= MOST_OUTPUT).unwrap_or(least).clone()
 }

@@ -26,6 +26,8 @@ use crate::places::WorkPlaces;
 /// Of the logs that are read at once, as many as the store takes, those of one owner are at most one of so many: kubelets that do not
 /// answer hold up their own alone.
 const OF_OWNER: usize = 3;
+/// What a pod waits for whose turn has not come.
+const TURN: &str = "for its turn: few logs are read at once, and of one owner a third of them";
 /// Files that are put together at once, each of another owner: the next one waits.
 const FILES_AT_ONCE: usize = 2;
 /// Most bytes that are collected for one job, times and labels among them.
@@ -105,6 +107,8 @@ enum CollectFailed {
     ForGood(String),
     /// They may be, later.
     ForNow(String),
+    /// In place of one of them came something else. The others may be read, and this one later.
+    NoLog(String),
 }
 
 impl From<ArtefactsFailed> for CollectFailed {
@@ -153,17 +157,22 @@ impl Logs {
         for left in (0..TRIES).rev() {
             self.volume_has_room(task).await;
             // Held while it is read alone: another log may be read while this one is waited for.
-            let place = self.places.take(&task.owner).await;
+            let tell = |state| self.cluster.show_task(&task.name, state);
+            let place = self.places.take_or_tell(&task.owner, || tell(HostTaskState::Waiting(TURN.to_owned()))).await;
+            tell(HostTaskState::Running("reading the logs".to_owned()));
             let collected = self.collect(task).await;
             drop(place);
             match collected {
                 Ok(output) => return HostTaskState::Done(output),
-                Err(CollectFailed::ForNow(why)) if left > 0 => {
-                    self.cluster.show_task(&task.name, HostTaskState::Running(why));
+                Err(CollectFailed::ForNow(why) | CollectFailed::NoLog(why)) if left > 0 => {
+                    let words = format!("tried again after {} s: {why}", wait.as_secs());
+                    tell(HostTaskState::Waiting(words));
                     sleep(wait).await;
                     wait = wait.saturating_mul(2);
                 }
-                Err(CollectFailed::ForNow(why) | CollectFailed::ForGood(why)) => return HostTaskState::Failed(why),
+                Err(CollectFailed::ForNow(why) | CollectFailed::NoLog(why) | CollectFailed::ForGood(why)) => {
+                    return HostTaskState::Failed(why);
+                }
             }
         }
         HostTaskState::Failed("it was tried too often".to_owned())
@@ -174,9 +183,15 @@ impl Logs {
         let room = self.room_of(&task.job_uid, &task.owner).await?;
         let mut runs = self.runs(task).await?;
         for _ in 0..LOOKS {
-            let mut is_whole = true;
+            let (mut is_whole, mut unread) = (true, None);
             for run in &runs {
-                is_whole &= self.collect_run(task, run, &room).await?;
+                match self.collect_run(task, run, &room).await {
+                    Err(CollectFailed::NoLog(why)) => unread = unread.or(Some(why)),
+                    read => is_whole &= read?,
+                }
+            }
+            if let Some(why) = unread {
+                return Err(CollectFailed::NoLog(why));
             }
             let now = self.runs(task).await?;
             if is_whole && now == runs {
@@ -218,6 +233,10 @@ impl Logs {
         let mut upload = self.artefacts.write_part(part).await?;
         write_part(log, &of, &mut upload).await.map_err(|failed| match failed {
             PartFailed::Store(failed) => failed.into(),
+            failed @ (PartFailed::NoLog(_) | PartFailed::BrokeOff(_)) => {
+                let previous = if run.is_previous { "the run before of " } else { "" };
+                CollectFailed::NoLog(format!("{previous}container {}: {failed}", run.container))
+            }
             failed => CollectFailed::ForNow(failed.to_string()),
         })?;
         if !self.runs(task).await?.contains(run) {
@@ -275,7 +294,7 @@ impl Logs {
     /// Waits until the volume has room for a file, and says so meanwhile.
     async fn volume_has_room(&self, task: &HostTask) {
         while let Some(why) = self.artefacts.scarce().await {
-            self.cluster.show_task(&task.name, HostTaskState::Running(why));
+            self.cluster.show_task(&task.name, HostTaskState::Waiting(why));
             sleep(ROOM_AGAIN).await;
         }
     }

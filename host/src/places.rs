@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
+use futures::FutureExt as _;
 use oarlock_core::ops_job::quota_key::QuotaKey;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
@@ -89,6 +90,16 @@ impl WorkPlaces {
         let (taken, waiting) = Default::default();
         let places = Mutex::new(Places { most, of_one, taken, waiting, next: 0 });
         Self(Arc::new(Shared { places, changed: Notify::new() }))
+    }
+
+    /// Waits for a place. Calls `tell` first if there is none now.
+    pub(crate) async fn take_or_tell(&self, owner: &QuotaKey, tell: impl FnOnce()) -> WorkPlace {
+        let mut taking = std::pin::pin!(self.take(owner));
+        if let Some(place) = taking.as_mut().now_or_never() {
+            return place;
+        }
+        tell();
+        taking.await
     }
 
     /// Waits for a place.

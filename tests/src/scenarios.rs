@@ -333,6 +333,7 @@ macro_rules! log_scenarios {
         $macro! {
             dumplogs::the_logs_of_all_runs_are_one_file_in_the_order_of_time,
             dumplogs::a_pod_whose_logs_cannot_be_read_is_named_and_costs_only_its_own,
+            dumplogs::words_of_a_kubelet_in_place_of_a_log_are_told_and_are_no_lines,
             dumplogs::a_dumplog_that_cannot_be_says_why,
         }
     };

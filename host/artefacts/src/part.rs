@@ -1,7 +1,8 @@
 //! Turns the log of a container into a part: each line begins with its time and its place, and no line comes before the one
 //! above it.
 //!
-//! Takes a log as the API shows it, with times; yields what was written. May not hold a whole line: some have no end.
+//! Takes a log as the API shows it, with times; yields what was written. May not hold a whole line: some have no end. May not take the
+//! words of a kubelet or a proxy for a log: each line of a log begins with a time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -19,6 +20,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const TOKEN: usize = 64;
 /// Most bytes of lines that are too late, one after the other: a clock that was wrong for a while costs its lines alone.
 const MOST_LATE: u64 = 16 * 1024 * 1024;
+/// Most bytes that are kept of what came in place of a log.
+const MOST_WORDS: usize = 512;
 /// What a job has left when a host finds it with nothing left: parts end with a line, so not each byte is taken.
 const NOTHING_LEFT: u64 = 1024 * 1024;
 
@@ -174,6 +177,12 @@ pub enum PartFailed {
     /// The log was silent for too long.
     #[error("the log was silent for {} s", PATIENCE.as_secs())]
     Silent,
+    /// The answer does not begin with a time, so it is no log but these words.
+    #[error("in place of a log came: {0}")]
+    NoLog(String),
+    /// The answer ends amid a line without a time: whoever sent the log broke it off, with these words.
+    #[error("the log broke off with: {0}")]
+    BrokeOff(String),
     /// The store did not take it.
     #[error(transparent)]
     Store(#[from] ArtefactsFailed),
@@ -191,7 +200,7 @@ pub struct Written {
 /// Writes the log of a container as a part.
 ///
 /// # Errors
-/// What could not be read or stored.
+/// What could not be read or stored, or is no log.
 pub async fn write_part(
     mut log: impl AsyncBufRead + Unpin,
     of: &PartOf<'_>,
@@ -203,6 +212,8 @@ pub async fn write_part(
         token: Vec::with_capacity(TOKEN),
         place: Within::Token,
         late: 0,
+        is_log: false,
+        words: None,
         written: Written::default(),
     };
     let mut out = Vec::new();
@@ -214,6 +225,9 @@ pub async fn write_part(
             count => (count, lines.take(read, &mut out)),
         };
         log.consume_unpin(count);
+        if let Some(failed) = lines.failed(is_over) {
+            return Err(failed);
+        }
         if !of.room.take(out.len()) && !out.is_empty() {
             // What is missing is said of the whole; a line that is cut ends here.
             let (is_cut, lines_before) = before;
@@ -239,6 +253,10 @@ struct Lines<'a> {
     place: Within,
     /// The bytes of the lines since the last one that was not too late.
     late: u64,
+    /// A line began with a time.
+    is_log: bool,
+    /// The beginning of a line that has none, while that line goes on.
+    words: Option<Vec<u8>>,
     written: Written,
 }
 
@@ -251,6 +269,8 @@ enum Within {
     Text,
     /// Text that is too late.
     Late,
+    /// What is no log.
+    Words,
 }
 
 impl Lines<'_> {
@@ -265,13 +285,15 @@ impl Lines<'_> {
                     Some(end) => bytes.split_at(end.saturating_add(1)),
                     None => (bytes, &[][..]),
                 };
-                if self.place == Within::Text {
-                    out.extend_from_slice(now);
-                } else {
-                    self.late = self.late.saturating_add(now.len() as u64);
+                self.note(now);
+                match self.place {
+                    Within::Words if self.has_all_words() => return true,
+                    Within::Words => {}
+                    Within::Text => out.extend_from_slice(now),
+                    _ => self.late = self.late.saturating_add(now.len() as u64),
                 }
-                if now.last() == Some(&b'\n') {
-                    self.place = Within::Token;
+                if now.last() == Some(&b'\n') && self.place != Within::Words {
+                    (self.place, self.words) = (Within::Token, None);
                 }
                 bytes = later;
                 continue;
@@ -309,6 +331,13 @@ impl Lines<'_> {
     /// Begins a line with its time and place, or one that is too late, as one without a time after such a one is. What was no time
     /// is the beginning of its text.
     fn begin_line(&mut self, out: &mut Vec<u8>, time: Option<LineTime>) {
+        self.words = time.is_none().then(|| self.token.clone());
+        self.is_log |= time.is_some();
+        if !self.is_log {
+            self.token.clear();
+            self.place = Within::Words;
+            return;
+        }
         if time.map_or(self.late > 0, |time| time > self.of.until) {
             self.late = self.late.saturating_add(self.token.len() as u64);
             self.token.clear();
@@ -328,6 +357,31 @@ impl Lines<'_> {
         }
         self.place = Within::Text;
         self.written.lines = self.written.lines.saturating_add(1);
+    }
+
+    /// Keeps the beginning of a line that has no time.
+    fn note(&mut self, bytes: &[u8]) {
+        if let Some(words) = &mut self.words {
+            let room = MOST_WORDS.saturating_sub(words.len());
+            words.extend_from_slice(bytes.get(..room.min(bytes.len())).unwrap_or_default());
+        }
+    }
+
+    fn has_all_words(&self) -> bool {
+        self.words.as_ref().is_some_and(|words| words.len() >= MOST_WORDS)
+    }
+
+    /// Why what was read is no log, or not the whole one.
+    fn failed(&self, is_over: bool) -> Option<PartFailed> {
+        let words = self.words.as_ref().filter(|_| is_over)?;
+        let said: String =
+            String::from_utf8_lossy(words).chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+        let said = said.trim().to_owned();
+        match self.place {
+            Within::Words => Some(PartFailed::NoLog(said)),
+            Within::Text => Some(PartFailed::BrokeOff(said)),
+            Within::Token | Within::Late => None,
+        }
     }
 
     /// Ends the last line, which may lack its end.

@@ -78,12 +78,53 @@ async fn lines_of_all_containers_are_in_the_order_of_their_times() {
 #[tokio::test]
 async fn a_clock_that_runs_backwards_and_lines_without_a_time_stay_where_they_were() {
     let folder = Folder::new("clock");
-    let log = "no time\n2026-01-01T00:00:05Z a\n2026-01-01T00:00:01Z b\n\nunable to retrieve container logs\n2026-01-01T00:00:06Z\n";
+    let log = "2026-01-01T00:00:05Z a\nno time\n2026-01-01T00:00:01Z b\n\nunable to retrieve container logs\n2026-01-01T00:00:06Z\n";
     let written = folder.part(("p", "c"), log.as_bytes(), ALL, &room()).await;
-    let expected = "2026-01-01T00:00:00.000000000Z d/p/c no time\n2026-01-01T00:00:05.000000000Z d/p/c a\n\
+    let expected = "2026-01-01T00:00:05.000000000Z d/p/c a\n2026-01-01T00:00:05.000000000Z d/p/c no time\n\
                     2026-01-01T00:00:05.000000000Z d/p/c b\n2026-01-01T00:00:05.000000000Z d/p/c \n\
                     2026-01-01T00:00:05.000000000Z d/p/c unable to retrieve container logs\n2026-01-01T00:00:06.000000000Z d/p/c \n";
     assert_eq!((folder.text().await.as_str(), written.lines), (expected, 6));
+}
+
+/// Why a log that arrives in such pieces is not written.
+async fn refused(folder: &Folder, text: &str, piece: usize) -> String {
+    let (room, until) = (room(), LineTime::read(ALL.as_bytes()).unwrap());
+    let mut upload = folder.1.write_part(("job", "p", "c")).await.unwrap();
+    let mine = room.of_part();
+    let of = PartOf { label: "d/p/c", began: LineTime::LEAST, until, room: &mine };
+    let pieces = text.as_bytes().chunks(piece).map(|piece| Ok(piece.to_owned()));
+    let log = futures::TryStreamExt::into_async_read(futures::stream::iter(pieces));
+    write_part(log, &of, &mut upload).await.unwrap_err().to_string()
+}
+
+#[tokio::test]
+async fn an_answer_that_does_not_begin_with_a_time_is_no_log_and_its_words_are_told() {
+    let folder = Folder::new("words");
+    let kubelet = "unable to retrieve container logs for containerd://x";
+    let html = "<html>\r\n<h1>502 Bad Gateway</h1>\n2026-01-01T00:00:01Z a\n";
+    let endless = format!("{}\n", "é".repeat(300_000));
+    for piece in [1, 7, 4_096] {
+        for text in [kubelet, &format!("{kubelet}\n"), " ", "2026-01-01 a\n", html, &endless] {
+            let said = refused(&folder, text, piece).await;
+            let words: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+            assert!(said.len() < 560, "{}", said.len());
+            let (begins, rest) = ("in place of a log came: ", said.trim_end_matches('\u{fffd}'));
+            assert!(words.trim().starts_with(rest.strip_prefix(begins).unwrap()), "{said}");
+        }
+    }
+    assert_eq!(refused(&folder, kubelet, 9).await, format!("in place of a log came: {kubelet}"));
+}
+
+#[tokio::test]
+async fn a_log_that_ends_amid_a_line_without_a_time_was_broken_off() {
+    let folder = Folder::new("broken-off");
+    for piece in [1, 9, 4_096] {
+        let said = refused(&folder, "2026-01-01T00:00:01Z a\nrpc error: code = Unknown desc = x", piece).await;
+        assert_eq!(said, "the log broke off with: rpc error: code = Unknown desc = x");
+    }
+    let whole = "2026-01-01T00:00:01Z a\n2026-01-01T00:00:02Z without an end";
+    assert_eq!(folder.part(("p", "c"), whole.as_bytes(), ALL, &room()).await.lines, 2);
+    assert_eq!(folder.part(("p", "silent"), &b""[..], ALL, &room()).await.lines, 0);
 }
 
 #[tokio::test]
@@ -109,7 +150,8 @@ async fn a_clock_that_was_ahead_for_a_while_costs_its_lines_alone() {
 async fn a_part_that_is_not_kept_gives_its_room_back() {
     let folder = Folder::new("back");
     let room = LogRoom::of(2 * 1024 * 1024);
-    let log = vec![b'x'; 3 * 1024 * 1024];
+    let mut log = b"2026-01-01T00:00:01Z ".to_vec();
+    log.resize(3 * 1024 * 1024, b'x');
     let until = LineTime::read(ALL.as_bytes()).unwrap();
     for _ in 0..2 {
         let (mut upload, mine) = (folder.1.write_part(("job", "p", "c")).await.unwrap(), room.of_part());

@@ -21,10 +21,12 @@ pub const DRAIN: &str = "Drain";
 pub const DRAINED: &str = r#"{"state":"Drained"}"#;
 /// What a target waits for, as its plugin says it: `<Word>: <sentence>`. The host shows it, and clears nothing of it.
 pub const WAITS_FOR: &str = "WaitsFor";
+/// Since when a target waits for what [`WAITS_FOR`] has a word for, in RFC 3339.
+pub const WAITS_SINCE: &str = "WaitsSince";
 /// How the keys of tasks begin: `Task/<name>` has the state of the task of that name, as JSON.
 pub const TASK: &str = "Task/";
 /// All extras of the host.
-pub const HOST: [&str; 8] = [OWNER, NODE, EVICTED_AT, RELEASED, CLAIMED_UID, FINISHED, PLAN, DRAIN];
+pub const HOST: [&str; 9] = [OWNER, NODE, EVICTED_AT, RELEASED, CLAIMED_UID, FINISHED, PLAN, DRAIN, WAITS_SINCE];
 
 /// True if the extra under `key` belongs to the host.
 pub fn is_host(key: &str) -> bool {

@@ -91,6 +91,12 @@ pub struct CopyImage {
     /// Names of pull secrets, in the namespace of the target.
     #[serde(default)]
     pub secrets: Vec<String>,
+    /// The digest by which a runtime knows the image: of its configuration, or of a manifest. An image that has another one by now is
+    /// not copied.
+    pub runs: Option<String>,
+    /// Of an index that is not all there, the rest is copied.
+    #[serde(default)]
+    pub available: bool,
 }
 
 /// A command that runs once, as root, on the target: a node. [`Builtin::Commit`] runs on the node of the target: a pod.
@@ -357,6 +363,9 @@ impl CopyImage {
         if !is_tag(&self.otherwise) {
             return Err(format!("`otherwise` {:?} is no tag", self.otherwise));
         }
+        if !self.runs.as_deref().is_none_or(is_digest) {
+            return Err("`runs` is no digest `sha256:...`".to_owned());
+        }
         match self.secrets.len() <= MAX_SECRETS && self.secrets.iter().all(|name| is_subdomain(name)) {
             true => Ok(()),
             false => Err(format!("`secrets`: at most {MAX_SECRETS} names of Secrets")),
@@ -398,6 +407,12 @@ fn check_target(target: &str) -> Result<(), String> {
 /// True of `host[:port]/name`: what a registry is asked for has its name.
 pub(crate) fn is_repository(text: &str) -> bool {
     text.split_once('/').is_some_and(|(registry, name)| is_registry(registry) && is_in_registry(name))
+}
+
+/// Returns `true` for `sha256:` and 64 digits in lower case, the only kind of digest that is copied.
+pub fn is_digest(text: &str) -> bool {
+    let is_digit = |byte: u8| byte.is_ascii_digit() || matches!(byte, b'a'..=b'f');
+    text.strip_prefix("sha256:").is_some_and(|hex| hex.len() == 64 && hex.bytes().all(is_digit))
 }
 
 /// True of `host[:port]`.

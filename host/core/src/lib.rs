@@ -4,7 +4,7 @@
 
 /// A job and the form in which it is stored.
 pub mod job {
-    pub(crate) mod bound;
+    pub mod bound;
     pub(crate) mod conditions;
     pub mod dry_run;
     pub mod key;
@@ -187,6 +187,7 @@ pub mod ops_job {
     pub mod ratio;
     pub mod refusal;
     pub mod row_meter;
+    pub mod running_image;
     pub mod spec;
     pub mod stored;
     pub mod summary;

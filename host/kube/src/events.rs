@@ -15,6 +15,7 @@ use kube::core::params::PostParams;
 use oarlock_core::child::parent::ParentKind;
 use oarlock_core::cluster::object::Kind;
 use oarlock_core::cluster::writes::{EventNote, Stopped};
+use oarlock_core::job::bound::shown_cause;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
@@ -205,7 +206,7 @@ fn body(note: &EventNote, at: Timestamp, instance: &str) -> Value {
         "action": action,
         "reason": reason,
         "type": if *warning { "Warning" } else { "Normal" },
-        "note": cut(message.clone(), NOTE_BYTES),
+        "note": shown_cause(message, NOTE_BYTES),
         "regarding": {
             "apiVersion": regarding.kind.api_version,
             "kind": regarding.kind.kind,

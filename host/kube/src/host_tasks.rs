@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use oarlock_core::child::fields::{list, text};
 use oarlock_core::cluster::object::{Kind, Object, ObjectKey};
 use oarlock_core::cluster::store::Indexed;
-use oarlock_core::cluster::task_pod::{ContainerEnd, JOB_UID, TaskPod};
+use oarlock_core::cluster::task_pod::{ContainerEnd, Hindrance, JOB_UID, TaskPod};
 use oarlock_core::cluster::writes::{Stopped, Write};
 use oarlock_core::ops_job::quota_key::QuotaKey;
 use parking_lot::Mutex;
@@ -53,6 +53,8 @@ pub struct HostTask {
 pub enum HostTaskState {
     /// It goes on, and this says how.
     Running(String),
+    /// It waits for its turn or for its next try, and this says for which.
+    Waiting(String),
     /// It was done, with this output.
     Done(String),
     /// It could not be done, for this reason.
@@ -152,12 +154,13 @@ impl Link {
 /// How a task fares, as a pod would show it.
 fn as_pod(state: HostTaskState) -> TaskPod {
     let end = |exit_code, message| Some(ContainerEnd { exit_code, message, reason: String::new() });
+    let hindrance = if matches!(state, HostTaskState::Waiting(_)) { Hindrance::Turn } else { Hindrance::Other };
     let (ended, why) = match state {
-        HostTaskState::Running(how) => (None, how),
+        HostTaskState::Running(how) | HostTaskState::Waiting(how) => (None, how),
         HostTaskState::Done(output) => (end(0, output), String::new()),
         HostTaskState::Failed(why) => (end(1, String::new()), why),
     };
-    TaskPod { started: true, ended, why, ..TaskPod::default() }
+    TaskPod { started: true, ended, why, hindrance, ..TaskPod::default() }
 }
 
 impl Cluster {

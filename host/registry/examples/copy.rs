@@ -16,6 +16,8 @@ async fn main() -> anyhow::Result<()> {
         target: Destination { image: target.clone(), ..Destination::default() },
         otherwise: "otherwise".to_owned(),
         source_base: None,
+        runs: None,
+        available: false,
     };
     let registries = Registries::new()?;
     let with_roots = peak()?;

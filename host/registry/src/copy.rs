@@ -3,6 +3,7 @@
 //! Takes references, credentials and the hosts that are allowed; yields the reference that the image has now. May not replace what a
 //! tag refers to.
 
+use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
 use futures::future::try_join_all;
@@ -55,6 +56,10 @@ pub struct ImageCopy {
     pub otherwise: String,
     /// Where requests to the source go in place of its registry, without credentials in the address: a mirror.
     pub source_base: Option<String>,
+    /// The digest by which a runtime knows the image: of its configuration, of a manifest or of the index. Another image is not copied.
+    pub runs: Option<String>,
+    /// Of an index, what is there is copied.
+    pub available: bool,
 }
 
 /// The place of an image in a registry that is written to.
@@ -82,6 +87,8 @@ pub struct Copied {
     pub bytes: u64,
     /// Bytes of blobs that were there.
     pub skipped: u64,
+    /// Platforms of an index that were left out, with the digest of what was not there.
+    pub left_out: Vec<String>,
 }
 
 /// What the target's tags say.
@@ -135,24 +142,34 @@ impl Registries {
         check_tag(&copy.otherwise).map_err(push)?;
         // An image that is there is not asked for.
         if let Version::Digest(digest) = &image.version
+            && !copy.available
             && let Place::There(tag) = place(&target, copy, digest).await?
         {
             return Ok(copied(&target, tag, digest));
         }
         let (source, root) = self.source(copy, &image).await?;
-        let digest = root.digest.clone();
-        let tag = match place(&target, copy, &digest).await? {
-            Place::There(tag) => return Ok(copied(&target, tag, &digest)),
-            Place::Free(tag) => tag,
+        let (tag, gathered) = if copy.available || copy.runs.is_some() {
+            // Only then it is known what is to be there.
+            let gathered = gather(&source, root, copy.available).await?;
+            gathered.check(copy.runs.as_deref()).map_err(|why| pull(format!("image {}: {why}", image.whole())))?;
+            match place(&target, copy, gathered.digest()).await? {
+                Place::There(tag) => return Ok(gathered.told(copied(&target, tag, gathered.digest()))),
+                Place::Free(tag) => (tag, gathered),
+            }
+        } else {
+            match place(&target, copy, &root.digest).await? {
+                Place::There(tag) => return Ok(copied(&target, tag, &root.digest)),
+                Place::Free(tag) => (tag, gather(&source, root, false).await?),
+            }
         };
-        let gathered = gather(&source, root).await?;
         let tally = CopyTally::new(gathered.bytes(), &tell);
         let transfer = Transfer { source: &source, target: &target, tally: &tally };
         let next = AtomicUsize::new(0);
         let workers: Vec<_> = (0..AT_A_TIME).map(|_| transfer.copy(&gathered.blobs, &next)).collect();
         try_join_all(workers).await?;
         publish(&target, &gathered, tag, &tally).await?;
-        Ok(Copied { bytes: tally.sent(), skipped: tally.skipped(), ..copied(&target, tag, &digest) })
+        let copied = copied(&target, tag, gathered.digest());
+        Ok(gathered.told(Copied { bytes: tally.sent(), skipped: tally.skipped(), ..copied }))
     }
 
     /// The digest of the image that is there; `None` where nothing is.
@@ -178,7 +195,8 @@ impl Registries {
         };
         let own = image.address(place.ca.is_some()).map_err(push)?;
         let hosts = Hosts::new(own, &place.hosts).map_err(push)?;
-        let exchange = Exchange { clients, hosts, patience: self.patience.clone(), side: Fault::Push };
+        let (patience, secrets) = (self.patience.clone(), secrets_of(place.credentials.as_ref()));
+        let exchange = Exchange { clients, hosts, patience, side: Fault::Push, secrets };
         let scope = format!("repository:{}:pull,push", image.repository);
         Ok(Repository { exchange, image, login: Login::new(place.credentials.clone(), scope) })
     }
@@ -191,11 +209,12 @@ impl Registries {
         for credentials in copy.source_credentials.iter().cloned().map(Some).chain([None]) {
             let scope = format!("repository:{}:pull", image.repository);
             let (clients, patience) = (self.clients.clone(), self.patience.clone());
-            let exchange = Exchange { clients, hosts: hosts.clone(), patience, side: Fault::Pull };
+            let secrets = secrets_of(credentials.as_ref());
+            let exchange = Exchange { clients, hosts: hosts.clone(), patience, side: Fault::Pull, secrets };
             let source = Repository { exchange, image: image.clone(), login: Login::new(credentials, scope) };
             match source.manifest(image.version.as_str()).await {
-                Ok(Some(root)) => return Ok((source, root)),
-                Ok(None) => absent = Some(pull(format!("there is no image {}", image.whole()))),
+                Ok(Ok(root)) => return Ok((source, root)),
+                Ok(Err(said)) => absent = Some(pull(said.after(&format!("there is no image {}", image.whole())))),
                 Err(failed) if failed.fault() == Fault::Unauthorized => refused = refused.or(Some(failed)),
                 Err(failed) => return Err(failed),
             }
@@ -203,6 +222,13 @@ impl Registries {
         let unknown = || pull(format!("there is no image {}", image.whole()));
         Err(absent.or(refused).unwrap_or_else(unknown))
     }
+}
+
+/// What no words may repeat of credentials.
+fn secrets_of(credentials: Option<&Credentials>) -> Arc<[String]> {
+    let basic = credentials.map(|known| [known.basic(), known.password.clone()]);
+    let bare = credentials.and_then(|known| known.basic().split_once(' ').map(|(_, bare)| bare.to_owned()));
+    basic.into_iter().flatten().chain(bare).collect()
 }
 
 /// Where the source is asked.
@@ -247,7 +273,13 @@ async fn publish(target: &Repository, gathered: &Gathered, tag: &str, tally: &Co
 }
 
 fn copied(target: &Repository, tag: &str, digest: &Sha256) -> Copied {
-    Copied { target: target.image.with_tag(tag), digest: digest.to_string(), bytes: 0, skipped: 0 }
+    Copied {
+        target: target.image.with_tag(tag),
+        digest: digest.to_string(),
+        bytes: 0,
+        skipped: 0,
+        left_out: Vec::new(),
+    }
 }
 
 fn pull(words: String) -> CopyFailed {

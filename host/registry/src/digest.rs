@@ -68,6 +68,15 @@ pub(crate) fn shortened(text: &str) -> String {
     text.chars().take(128).collect()
 }
 
+/// The beginning of a text, with a mark where something is left out.
+pub(crate) fn shortened_to(text: &str, most: usize) -> String {
+    if text.chars().count() <= most {
+        return text.to_owned();
+    }
+    let kept: String = text.chars().take(most.saturating_sub(1)).collect();
+    format!("{kept}…")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

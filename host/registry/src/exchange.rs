@@ -1,10 +1,11 @@
 //! One request and its answer, through the redirects that are allowed.
 //!
-//! Takes a call; yields an answer that is neither an overload nor a redirect. May not send `Authorization` to another host than the
+//! Takes a call; yields an answer that is neither an overload nor a redirect, or why there is none, in the registry's own words. May not send `Authorization` to another host than the
 //! one it is for, nor say more of an address than its host and path.
 
 use std::error::Error;
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -16,11 +17,14 @@ use crate::clients::Clients;
 use crate::failed::{CopyFailed, Fault};
 use crate::hosts::{Hosts, NamedFor, host_of, is_same};
 use crate::patience::Patience;
+use crate::said::{self, Said};
 
 /// Most redirects of one request.
 const REDIRECTS: usize = 5;
 /// Most times the longest silence that a whole small answer may take.
 const SMALL_ANSWER: u32 = 5;
+/// Most time that the words of a refusal may take to come.
+const WORDS_WITHIN: Duration = Duration::from_secs(5);
 
 /// A request that can be sent more than once.
 #[derive(Clone, Debug)]
@@ -49,9 +53,18 @@ pub(crate) struct HttpAnswer {
     pub(crate) shown: String,
     /// Whether the host that was asked answers, and not one that it redirects to.
     pub(crate) is_direct: bool,
+    /// Whether it can have no body.
+    is_head: bool,
+    /// What was sent of who asks, which no words repeat.
+    sent: Option<HeaderValue>,
 }
 
 impl HttpAnswer {
+    /// Whether it answers `HEAD`, and so has no words.
+    pub(crate) fn is_head(&self) -> bool {
+        self.is_head
+    }
+
     pub(crate) fn status(&self) -> StatusCode {
         self.response.status()
     }
@@ -68,6 +81,13 @@ impl HttpAnswer {
         self.header(CONTENT_LENGTH.as_str()).and_then(|text| text.parse().ok())
     }
 
+    /// What was sent of who asks: a token with its scheme, and without it.
+    fn sent(&self) -> impl Iterator<Item = String> {
+        let sent = self.sent.as_ref().and_then(|sent| sent.to_str().ok());
+        let bare = sent.and_then(|sent| sent.split_once(' ')).map(|(_, bare)| bare);
+        [sent, bare].into_iter().flatten().map(str::to_owned)
+    }
+
     /// What it says, in words.
     pub(crate) fn words(&self) -> String {
         format!("{} is answered with {}", self.shown, self.status())
@@ -82,6 +102,8 @@ pub(crate) struct Exchange {
     pub(crate) patience: Patience,
     /// What fails where this registry fails.
     pub(crate) side: Fault,
+    /// Texts that no words repeat: a password in both of its forms.
+    pub(crate) secrets: Arc<[String]>,
 }
 
 impl Exchange {
@@ -139,7 +161,8 @@ impl Exchange {
         longer: Duration,
     ) -> Result<HttpAnswer, CopyFailed> {
         let HttpCall { method, url, headers, body } = call;
-        let shown = shown(&method, &url);
+        let (shown, is_head) = (shown(&method, &url), method == Method::HEAD);
+        let sent = headers.get(AUTHORIZATION).cloned();
         // An answer to a stream is awaited by who sends the stream.
         let wait = if stream.is_some() { Duration::MAX } else { self.patience.head.saturating_add(longer) };
         let has_body = method != Method::GET && method != Method::HEAD;
@@ -153,18 +176,46 @@ impl Exchange {
             Ok(answered) => answered.map_err(|error| self.broken(&shown, &error))?,
             Err(_) => return Err(self.silent(&shown, wait)),
         };
-        let answer = HttpAnswer { response, shown, is_direct: true };
-        self.overload(&answer).map_or(Ok(answer), Err)
+        let mut answer = HttpAnswer { response, shown, is_direct: true, is_head, sent };
+        if is_overload(answer.status()) { Err(self.refused(&mut answer).await) } else { Ok(answer) }
     }
 
-    /// Whether an answer says to come later.
-    fn overload(&self, answer: &HttpAnswer) -> Option<CopyFailed> {
-        let status = answer.status();
-        let is_later = status.is_server_error()
-            || status == StatusCode::TOO_MANY_REQUESTS
-            || status == StatusCode::REQUEST_TIMEOUT;
+    /// All that the words of an answer may not repeat.
+    pub(crate) fn secrets_of(&self, answer: &HttpAnswer) -> Vec<String> {
+        answer.sent().chain(self.secrets.iter().cloned()).collect()
+    }
+
+    /// What an answer that refuses means, with its words.
+    pub(crate) async fn refused(&self, answer: &mut HttpAnswer) -> CopyFailed {
+        let said = self.said(answer).await;
+        self.refused_with(answer, &said)
+    }
+
+    /// The same of an answer whose words were read.
+    pub(crate) fn refused_with(&self, answer: &HttpAnswer, said: &Said) -> CopyFailed {
         let after = answer.header(RETRY_AFTER.as_str()).and_then(|text| text.trim().parse().ok());
-        is_later.then(|| CopyFailed::for_now(self.side, answer.words()).after(after.map(Duration::from_secs)))
+        let words = said.after(&answer.words());
+        let failed = if is_overload(answer.status()) || said.is_later() {
+            CopyFailed::for_now(self.side, words).after(after.map(Duration::from_secs))
+        } else {
+            self.refuse(words)
+        };
+        failed.without_words(answer.is_head)
+    }
+
+    /// The words in the beginning of a body, as far as it comes soon. Nothing is wrong with one that has none.
+    pub(crate) async fn said(&self, answer: &mut HttpAnswer) -> Said {
+        let (mut body, secrets) = (Vec::new(), self.secrets_of(answer));
+        let read = async {
+            while body.len() < said::MOST
+                && let Ok(Some(chunk)) = answer.response.chunk().await
+            {
+                let room = said::MOST.saturating_sub(body.len()).min(chunk.len());
+                body.extend_from_slice(chunk.get(..room).unwrap_or_default());
+            }
+        };
+        let _in_time = timeout(self.patience.stall.min(WORDS_WITHIN), read).await;
+        Said::read(&body, &secrets)
     }
 
     /// The next bytes of an answer.
@@ -223,6 +274,11 @@ impl Exchange {
 fn is_of_tls(error: &(dyn Error + 'static)) -> bool {
     let within = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
     error.is::<rustls::Error>() || within.is_some_and(|within| is_of_tls(within))
+}
+
+/// Whether an answer says to come later.
+fn is_overload(status: StatusCode) -> bool {
+    status.is_server_error() || matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT)
 }
 
 fn is_redirect(status: StatusCode) -> bool {

@@ -25,22 +25,33 @@ pub struct CopyFailed {
     words: String,
     for_now: bool,
     after: Option<Duration>,
+    is_wordless: bool,
 }
 
 impl CopyFailed {
     /// Another try of the same would end the same.
     pub(crate) fn for_good(fault: Fault, words: impl Into<String>) -> Self {
-        Self { fault, words: words.into(), for_now: false, after: None }
+        Self { fault, words: words.into(), for_now: false, after: None, is_wordless: false }
     }
 
     /// Another try is worth it: a connection that breaks, silence, an overload.
     pub(crate) fn for_now(fault: Fault, words: impl Into<String>) -> Self {
-        Self { fault, words: words.into(), for_now: true, after: None }
+        Self { fault, words: words.into(), for_now: true, after: None, is_wordless: false }
     }
 
     /// With the time that the registry asks for.
     pub(crate) fn after(self, after: Option<Duration>) -> Self {
         Self { after, ..self }
+    }
+
+    /// With no words of the registry, for the answer to `HEAD` has none.
+    pub(crate) fn without_words(self, is_wordless: bool) -> Self {
+        Self { is_wordless, ..self }
+    }
+
+    /// Whether the same asked by `GET` may be answered with words.
+    pub(crate) fn is_wordless(&self) -> bool {
+        self.is_wordless
     }
 
     /// The time that the registry asks for before another try.

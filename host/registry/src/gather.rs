@@ -1,11 +1,14 @@
 //! All that an image refers to.
 //!
 //! Takes the manifest of an image or an index; yields every manifest below it and every blob, each once. May not get more than the
-//! bounds allow: an index is refused before its manifests are got.
+//! bounds allow: an index is refused before its manifests are got. An index that is not all there is refused, unless what is there is
+//! asked for: then it is written anew, without the rest.
 
-use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 
+use crate::copy::Copied;
+use crate::digest::Sha256;
 use crate::failed::CopyFailed;
 use crate::manifest::{BYTES, Content, ImageManifest, Refers};
 use crate::repository::{Repository, mismatch};
@@ -23,6 +26,11 @@ pub(crate) struct Gathered {
     /// In the order in which they are published: none refers to a later one. The last is the image itself.
     pub(crate) manifests: Vec<ImageManifest>,
     pub(crate) blobs: Vec<Content>,
+    /// The digest of what was asked for, and the image that is copied: the same, unless something was left out.
+    asked: Sha256,
+    root: ImageManifest,
+    /// What was left out of the index: its platform or type, and its digest.
+    left_out: Vec<String>,
 }
 
 impl Gathered {
@@ -31,13 +39,55 @@ impl Gathered {
         let manifests = self.manifests.iter().map(|manifest| manifest.bytes.len() as u64);
         manifests.chain(self.blobs.iter().map(|blob| blob.size)).fold(0, u64::saturating_add)
     }
+
+    /// The digest of the image.
+    pub(crate) fn digest(&self) -> &Sha256 {
+        &self.root.digest
+    }
+
+    /// Checks that it is the image that a runtime knows by this digest: of the index, of a manifest, or of a configuration.
+    pub(crate) fn check(&self, runs: Option<&str>) -> Result<(), String> {
+        let Some(runs) = runs else { return Ok(()) };
+        let configuration = |manifest: &ImageManifest| match &manifest.refers {
+            Refers::Blobs(blobs) => blobs.first().map(|config| config.digest.clone()),
+            Refers::Manifests(_) => None,
+        };
+        let is_it = |manifest: &ImageManifest| {
+            manifest.digest.as_str() == runs || configuration(manifest).is_some_and(|own| own.as_str() == runs)
+        };
+        if self.manifests.iter().any(is_it) || self.asked.as_str() == runs {
+            return Ok(());
+        }
+        Err(format!("its registry has another one now: what runs is {runs}, which no registry is known to have"))
+    }
+
+    /// What was copied, with what was not.
+    pub(crate) fn told(&self, copied: Copied) -> Copied {
+        Copied { left_out: self.left_out.clone(), ..copied }
+    }
 }
 
-/// Gets all manifests below `root`, level by level.
-pub(crate) async fn gather(source: &Repository, root: ImageManifest) -> Result<Gathered, CopyFailed> {
+/// What is found out of an index.
+#[derive(Default)]
+struct Absent {
+    digests: BTreeSet<Sha256>,
+    named: Vec<String>,
+}
+
+impl Absent {
+    fn note(&mut self, part: &Content) {
+        if self.digests.insert(part.digest.clone()) {
+            self.named.push(format!("{} {}", part.about, part.digest).trim().to_owned());
+        }
+    }
+}
+
+/// Gets all manifests below `root`, level by level. What is not there is refused, or left out where `available` alone is asked for.
+pub(crate) async fn gather(source: &Repository, root: ImageManifest, available: bool) -> Result<Gathered, CopyFailed> {
     let refuse = |words: String| source.exchange.refuse(format!("image {}: {words}", source.image.whole()));
-    let mut known = BTreeMap::from([(root.digest.clone(), root.bytes.len() as u64)]);
-    let (mut levels, mut held) = (vec![vec![root]], 0);
+    let asked = root.digest.clone();
+    let mut known = BTreeMap::from([(asked.clone(), root.bytes.len() as u64)]);
+    let (mut levels, mut held, mut absent) = (vec![vec![root]], 0, Absent::default());
     loop {
         let above = levels.last().map(Vec::as_slice).unwrap_or_default();
         let below = new_below(above, &mut known).map_err(&refuse)?;
@@ -49,13 +99,10 @@ pub(crate) async fn gather(source: &Repository, root: ImageManifest) -> Result<G
         }
         let mut level = Vec::with_capacity(below.len());
         for part in below {
-            let got = source.manifest(part.digest.as_str()).await?;
-            let got = got.ok_or_else(|| refuse(format!("there is no manifest {}", part.digest)))?;
-            if got.bytes.len() as u64 != part.size {
-                let words =
-                    format!("manifest {} has {} bytes, and {} are promised", part.digest, got.bytes.len(), part.size);
-                return Err(mismatch(words));
-            }
+            let Some(got) = part_of(source, &part, available).await? else {
+                absent.note(&part);
+                continue;
+            };
             held += got.bytes.len();
             if held > MANIFEST_BYTES {
                 return Err(refuse(format!("its manifests have more than {} MiB", MANIFEST_BYTES / 1024 / 1024)));
@@ -64,18 +111,83 @@ pub(crate) async fn gather(source: &Repository, root: ImageManifest) -> Result<G
         }
         levels.push(level);
     }
+    let (levels, root) = without(levels, &absent).map_err(&refuse)?;
     let blobs = blobs_of(levels.iter().flatten()).map_err(&refuse)?;
     // Deepest first, and images before indexes of their level, which may refer to them.
     let mut manifests: Vec<ImageManifest> = levels.into_iter().rev().flatten().collect();
     manifests.sort_by_key(|manifest| matches!(manifest.refers, Refers::Manifests(_)));
-    Ok(Gathered { manifests, blobs })
+    Ok(Gathered { manifests, blobs, asked, root, left_out: absent.named })
+}
+
+/// A manifest that an index refers to; `None` where there is none that is copied, if what is there suffices.
+async fn part_of(source: &Repository, part: &Content, available: bool) -> Result<Option<ImageManifest>, CopyFailed> {
+    if available && part.is_other {
+        return Ok(None);
+    }
+    let got = source.manifest(part.digest.as_str()).await.map_err(|failed| {
+        if !part.is_other {
+            return failed;
+        }
+        let (image, digest) = (source.image.whole(), &part.digest);
+        source.exchange.refuse(format!("image {image}: mode copy-available leaves out manifest {digest}: {failed}"))
+    });
+    let got = match got? {
+        Ok(got) => got,
+        Err(_) if available => return Ok(None),
+        Err(said) => {
+            let about = if part.about.is_empty() { String::new() } else { format!(", for {},", part.about) };
+            let words = format!(
+                "image {}: mode copy-available copies the rest: manifest {}{about} is not there",
+                source.image.whole(),
+                part.digest
+            );
+            return Err(source.exchange.refuse(said.after(&words)));
+        }
+    };
+    if got.bytes.len() as u64 != part.size {
+        let words = format!("manifest {} has {} bytes, and {} are promised", part.digest, got.bytes.len(), part.size);
+        return Err(mismatch(words));
+    }
+    Ok(Some(got))
+}
+
+/// The levels without what is absent, and the image that is left. Indexes that refer to it are written anew, the deepest first.
+fn without(
+    levels: Vec<Vec<ImageManifest>>,
+    absent: &Absent,
+) -> Result<(Vec<Vec<ImageManifest>>, ImageManifest), String> {
+    let mut now: BTreeMap<Sha256, Option<Content>> = absent.digests.iter().map(|gone| (gone.clone(), None)).collect();
+    let mut left = Vec::with_capacity(levels.len());
+    for level in levels.into_iter().rev() {
+        let mut kept = Vec::with_capacity(level.len());
+        // Indexes of one level may refer to each other's images, and those are not written anew.
+        for manifest in level {
+            let part = |part: &Content| match now.get(&part.digest) {
+                None => Some(part.clone()),
+                Some(other) => other.clone().map(|other| Content { about: part.about.clone(), ..other }),
+            };
+            let before = manifest.digest.clone();
+            match manifest.rewritten(part)? {
+                None => drop(now.insert(before, None)),
+                Some(same) if same.digest == before => kept.push(same),
+                Some(other) => {
+                    let size = other.bytes.len() as u64;
+                    let content = Content { digest: other.digest.clone(), size, about: String::new(), is_other: false };
+                    now.insert(before, Some(content));
+                    kept.push(other);
+                }
+            }
+        }
+        left.push(kept);
+    }
+    left.reverse();
+    let root = left.first().and_then(|level| level.first()).cloned();
+    let root = root.ok_or_else(|| format!("nothing of it is there: {}", absent.named.join(", ")))?;
+    Ok((left, root))
 }
 
 /// The manifests that a level refers to, and that are not known yet.
-fn new_below(
-    level: &[ImageManifest],
-    known: &mut BTreeMap<crate::digest::Sha256, u64>,
-) -> Result<Vec<Content>, String> {
+fn new_below(level: &[ImageManifest], known: &mut BTreeMap<Sha256, u64>) -> Result<Vec<Content>, String> {
     let mut below = Vec::new();
     for manifest in level {
         let Refers::Manifests(parts) = &manifest.refers else { continue };
@@ -110,7 +222,7 @@ fn blobs_of<'a>(manifests: impl Iterator<Item = &'a ImageManifest>) -> Result<Ve
 }
 
 /// Whether a part is seen for the first time. Its size is the same each time.
-fn is_new(part: &Content, known: &mut BTreeMap<crate::digest::Sha256, u64>) -> Result<bool, String> {
+fn is_new(part: &Content, known: &mut BTreeMap<Sha256, u64>) -> Result<bool, String> {
     match known.entry(part.digest.clone()) {
         Entry::Vacant(entry) => {
             entry.insert(part.size);
@@ -126,10 +238,9 @@ fn is_new(part: &Content, known: &mut BTreeMap<crate::digest::Sha256, u64>) -> R
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::digest::Sha256;
 
     fn part(name: &str, size: u64) -> Content {
-        Content { digest: Sha256::of(name.as_bytes()), size }
+        Content { digest: Sha256::of(name.as_bytes()), size, about: String::new(), is_other: false }
     }
 
     fn manifest(name: &str, refers: Refers) -> ImageManifest {

@@ -5,6 +5,8 @@
 //!                  each request: repository -> login (who asks) -> exchange (redirects, times) -> clients (TLS)
 //! ```
 //!
+//! A refusal has the registry's own code and words, as `said` reads them: a registry may answer with the wrong status.
+//!
 //! Blobs are streamed and never held. A registry may lie: what it names is followed only to hosts that are allowed, and what it
 //! serves is published only with the digest that was asked for. The crate `oci-client` is not used for that reason: it follows every
 //! realm and every redirect that a registry names, with the credentials of the first.
@@ -23,6 +25,7 @@ mod login;
 mod manifest;
 mod patience;
 mod repository;
+mod said;
 mod tally;
 
 pub use copy::{Copied, Destination, ImageCopy, Registries, RegistriesFailed};

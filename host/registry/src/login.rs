@@ -128,9 +128,11 @@ impl Login {
         match answer.status() {
             StatusCode::OK => {}
             StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN if answer.is_direct => {
-                return Err(CopyFailed::for_good(Fault::Unauthorized, format!("{}: {}", answer.words(), self.who())));
+                let words = format!("{}: {}", answer.words(), self.who());
+                let words = exchange.said(&mut answer).await.after(&words);
+                return Err(CopyFailed::for_good(Fault::Unauthorized, words));
             }
-            _ => return Err(exchange.refuse(answer.words())),
+            _ => return Err(exchange.refused(&mut answer).await),
         }
         let bytes = exchange.read(&mut answer, TOKEN_ANSWER).await?;
         token_in(&bytes).ok_or_else(|| exchange.refuse(format!("{} is answered with no token", answer.shown)))

@@ -5,6 +5,7 @@
 
 use bytes::Bytes;
 use serde::Deserialize;
+use serde_json::Value;
 
 use crate::digest::{Sha256, shortened};
 
@@ -31,6 +32,10 @@ const FOREIGN: [&str; 2] =
 pub(crate) struct Content {
     pub(crate) digest: Sha256,
     pub(crate) size: u64,
+    /// What it is for, in words: the platform, or the type of what is no image.
+    pub(crate) about: String,
+    /// Its type is said to be one that is not copied.
+    pub(crate) is_other: bool,
 }
 
 /// A manifest.
@@ -54,7 +59,7 @@ pub(crate) enum Refers {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Written {
-    schema_version: u32,
+    schema_version: Option<u32>,
     media_type: Option<String>,
     config: Option<Descriptor>,
     layers: Option<Vec<Descriptor>>,
@@ -67,13 +72,34 @@ struct Descriptor {
     media_type: Option<String>,
     digest: String,
     size: i64,
+    platform: Option<Platform>,
+}
+
+#[derive(Deserialize)]
+struct Platform {
+    os: Option<String>,
+    architecture: Option<String>,
+    variant: Option<String>,
 }
 
 impl Descriptor {
     fn part(&self, most: u64) -> Result<Content, String> {
         let size = u64::try_from(self.size).ok().filter(|size| *size <= most);
         let size = size.ok_or_else(|| format!("{} bytes is no size of what it refers to", self.size))?;
-        Ok(Content { digest: Sha256::parse(&self.digest)?, size })
+        Ok(Content { digest: Sha256::parse(&self.digest)?, size, about: self.about(), is_other: self.is_other() })
+    }
+
+    /// Whether it is said to be neither an image nor an index.
+    fn is_other(&self) -> bool {
+        let known = |media_type: &str| IMAGES.contains(&media_type) || INDEXES.contains(&media_type);
+        self.media_type.as_deref().is_some_and(|media_type| !known(media_type))
+    }
+
+    fn about(&self) -> String {
+        let platform = self.platform.iter().flat_map(|of| [&of.os, &of.architecture, &of.variant]);
+        let platform: Vec<&str> = platform.flatten().map(String::as_str).collect();
+        let about = if platform.is_empty() { self.media_type.clone().unwrap_or_default() } else { platform.join("/") };
+        shortened(&about)
     }
 
     fn is_foreign(&self) -> bool {
@@ -83,15 +109,53 @@ impl Descriptor {
 }
 
 impl ImageManifest {
+    /// The index without the parts that `part` has nothing for, and with others where it has another one; `None` where none is left.
+    pub(crate) fn rewritten(&self, part: impl Fn(&Content) -> Option<Content>) -> Result<Option<Self>, String> {
+        let Refers::Manifests(parts) = &self.refers else { return Ok(Some(self.clone())) };
+        let kept: Vec<Option<Content>> = parts.iter().map(part).collect();
+        if kept.iter().zip(parts).all(|(kept, part)| kept.as_ref() == Some(part)) {
+            return Ok(Some(self.clone()));
+        }
+        let mut whole: Value =
+            serde_json::from_slice(&self.bytes).map_err(|error| format!("the index cannot be read: {error}"))?;
+        let Some(all) = whole.get_mut("manifests").and_then(Value::as_array_mut) else { return Ok(None) };
+        let mut number = 0_usize;
+        all.retain_mut(|descriptor| {
+            let kept = kept.get(number).cloned().flatten();
+            number = number.saturating_add(1);
+            let (Some(kept), Some(own)) = (kept, descriptor.as_object_mut()) else { return false };
+            own.insert("digest".to_owned(), kept.digest.as_str().into());
+            own.insert("size".to_owned(), kept.size.into());
+            true
+        });
+        let parts: Vec<Content> = kept.into_iter().flatten().collect();
+        if parts.is_empty() {
+            return Ok(None);
+        }
+        let bytes = Bytes::from(whole.to_string());
+        Ok(Some(Self {
+            digest: Sha256::of(&bytes),
+            bytes,
+            refers: Refers::Manifests(parts),
+            media_type: self.media_type,
+        }))
+    }
+
     /// The manifest in these bytes.
     ///
     /// # Errors
     /// What is wrong with it.
-    pub(crate) fn parse(bytes: Vec<u8>, served: Option<&str>) -> Result<Self, String> {
+    pub(crate) fn parse(bytes: impl Into<Bytes>, served: Option<&str>) -> Result<Self, String> {
+        let bytes = bytes.into();
         let written: Written = serde_json::from_slice(&bytes)
             .map_err(|error| format!("it cannot be read: {}", shortened(&error.to_string())))?;
-        if written.schema_version != 2 {
-            return Err(format!("its version is {}, and only 2 is copied", written.schema_version));
+        match written.schema_version {
+            Some(2) => {}
+            Some(other) => return Err(format!("its version is {other}, and only 2 is copied")),
+            None => {
+                let said = written.media_type.as_deref().or(served).unwrap_or_default();
+                return Err(format!("its type is {:?}, which is not copied", shortened(said)));
+            }
         }
         let (refers, types) = match (&written.config, &written.layers, &written.manifests) {
             (Some(config), Some(layers), None) => (Refers::Blobs(blobs(config, layers)?), IMAGES),
@@ -102,7 +166,7 @@ impl ImageManifest {
         let bare = said.split(';').next().unwrap_or_default().trim();
         let media_type = types.into_iter().find(|known| *known == bare);
         let media_type = media_type.ok_or_else(|| format!("its type is {:?}, which is not copied", shortened(bare)))?;
-        Ok(Self { digest: Sha256::of(&bytes), media_type, bytes: bytes.into(), refers })
+        Ok(Self { digest: Sha256::of(&bytes), media_type, bytes, refers })
     }
 }
 
@@ -122,7 +186,7 @@ fn parts(descriptors: &[Descriptor], most: u64) -> Result<Vec<Content>, String> 
 
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     use super::*;
 
@@ -143,8 +207,8 @@ mod tests {
         let mut foreign = descriptor(json!(5));
         foreign["mediaType"] = json!("application/vnd.docker.image.rootfs.foreign.diff.tar.gzip");
         let found = parse(&image(vec![descriptor(json!(7)), foreign])).unwrap();
-        let part = |size| Content { digest: Sha256::of(b"x"), size };
-        assert_eq!(found.refers, Refers::Blobs(vec![part(1), part(7)]));
+        let Refers::Blobs(parts) = &found.refers else { panic!("blobs") };
+        assert_eq!(parts.iter().map(|part| part.size).collect::<Vec<_>>(), [1, 7]);
         assert_eq!(found.media_type, IMAGES[0]);
     }
 

@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue};
 use reqwest::{Body, Method, StatusCode, Url};
 
@@ -15,6 +16,8 @@ use crate::hosts::NamedFor;
 use crate::image::Image;
 use crate::login::Login;
 use crate::manifest::{ACCEPTED, Content, ImageManifest, MANIFEST};
+use crate::patience::Tries;
+use crate::said::Said;
 
 /// What a registry calls the digest of what it serves.
 const DIGEST: &str = "docker-content-digest";
@@ -42,30 +45,36 @@ impl Repository {
         let sent = self.login.authorization(&self.exchange).await?;
         let mut answer = self.exchange.follow(call, sent.clone()).await?;
         if answer.is_direct && answer.status() == StatusCode::UNAUTHORIZED {
-            self.login.challenged(sent.as_ref(), answer.headers(), &self.exchange).await?;
+            if let Err(failed) = self.login.challenged(sent.as_ref(), answer.headers(), &self.exchange).await {
+                return Err(self.refusal(&mut answer).await.unwrap_or(failed));
+            }
             let sent = self.login.authorization(&self.exchange).await?;
             answer = self.exchange.follow(call, sent).await?;
         }
-        self.refusal(&answer).map_or(Ok(answer), Err)
+        self.refusal(&mut answer).await.map_or(Ok(answer), Err)
     }
 
     /// Whether an answer says that who asks may not.
-    fn refusal(&self, answer: &HttpAnswer) -> Option<CopyFailed> {
+    async fn refusal(&self, answer: &mut HttpAnswer) -> Option<CopyFailed> {
         if !matches!(answer.status(), StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
             return None;
         }
-        if answer.is_direct {
-            return Some(CopyFailed::for_good(
-                Fault::Unauthorized,
-                format!("{}: {}", answer.words(), self.login.who()),
-            ));
+        let said = self.exchange.said(answer).await;
+        if said.is_later() {
+            return Some(self.exchange.refused_with(answer, &said));
         }
-        // An address that another host gave out ends after a while.
-        Some(CopyFailed::for_now(self.exchange.side, answer.words()))
+        let failed = if answer.is_direct {
+            let words = said.after(&format!("{}: {}", answer.words(), self.login.who()));
+            CopyFailed::for_good(Fault::Unauthorized, words)
+        } else {
+            // An address that another host gave out ends after a while.
+            CopyFailed::for_now(self.exchange.side, said.after(&answer.words()))
+        };
+        Some(failed.without_words(answer.is_head()))
     }
 
-    /// The manifest with this digest or tag, if there is one. It is patient.
-    pub(crate) async fn manifest(&self, version: &str) -> Result<Option<ImageManifest>, CopyFailed> {
+    /// The manifest with this digest or tag, or what the registry says where there is none. It is patient.
+    pub(crate) async fn manifest(&self, version: &str) -> Result<Result<ImageManifest, Said>, CopyFailed> {
         let mut tries = self.exchange.patience.tries();
         loop {
             match self.manifest_once(version).await {
@@ -75,48 +84,66 @@ impl Repository {
         }
     }
 
-    async fn manifest_once(&self, version: &str) -> Result<Option<ImageManifest>, CopyFailed> {
-        let Some((mut answer, wanted)) = self.answer_with_manifest(Method::GET, version).await? else {
-            return Ok(None);
+    async fn manifest_once(&self, version: &str) -> Result<Result<ImageManifest, Said>, CopyFailed> {
+        let (mut answer, wanted) = match self.answer_with_manifest(Method::GET, version).await? {
+            Ok(found) => found,
+            Err(said) => return Ok(Err(said)),
         };
-        let bytes = self.exchange.read(&mut answer, MANIFEST).await?;
+        let bytes = Bytes::from(self.exchange.read(&mut answer, MANIFEST).await?);
         let digest = Sha256::of(&bytes);
+        // Some answer 200 with the words of an error.
+        let said = || {
+            if Said::is_error(&bytes) {
+                Said::read(&bytes, &self.exchange.secrets_of(&answer))
+            } else {
+                Said::default()
+            }
+        };
         if wanted.is_some_and(|wanted| wanted != digest) {
-            return Err(mismatch(format!("{}, whose digest is {digest}", answer.words())));
+            return Err(mismatch(said().after(&format!("{}, whose digest is {digest}", answer.words()))));
         }
         let served = answer.header(CONTENT_TYPE.as_str()).map(ToOwned::to_owned);
         let no = |error| {
-            self.exchange.refuse(format!("{} is answered with no manifest that is copied: {error}", answer.shown))
+            let words = format!("{} is answered with no manifest that is copied: {error}", answer.shown);
+            self.exchange.refuse(said().after(&words))
         };
-        ImageManifest::parse(bytes, served.as_deref()).map(Some).map_err(no)
+        ImageManifest::parse(bytes.clone(), served.as_deref()).map(Ok).map_err(no)
     }
 
-    /// The answer with a manifest, and the digest that it is to have: the one that is asked for, else the one that is promised.
+    /// The answer with a manifest, and the digest that it is to have: the one that is asked for, else the one that is promised. Or what
+    /// is said where there is none.
     async fn answer_with_manifest(
         &self,
         method: Method,
         version: &str,
-    ) -> Result<Option<(HttpAnswer, Option<Sha256>)>, CopyFailed> {
+    ) -> Result<Result<(HttpAnswer, Option<Sha256>), Said>, CopyFailed> {
         let mut call = self.call(method, &format!("manifests/{version}"))?;
         call.headers.insert(ACCEPT, HeaderValue::from_static(ACCEPTED));
-        let answer = self.ask(&call).await?;
+        let mut answer = self.ask(&call).await?;
         match answer.status() {
             StatusCode::OK => {
                 let promised = answer.header(DIGEST).and_then(|text| Sha256::parse(text).ok());
                 let wanted = Sha256::parse(version).ok().or(promised);
-                Ok(Some((answer, wanted)))
+                Ok(Ok((answer, wanted)))
             }
-            StatusCode::NOT_FOUND => Ok(None),
-            _ => Err(self.exchange.refuse(answer.words())),
+            StatusCode::NOT_FOUND => {
+                let said = self.exchange.said(&mut answer).await;
+                if said.is_later() { Err(self.exchange.refused_with(&answer, &said)) } else { Ok(Err(said)) }
+            }
+            _ => Err(self.exchange.refused(&mut answer).await),
         }
     }
 
     /// The digest that a tag has, if there is one. It is patient.
     pub(crate) async fn digest_of(&self, tag: &str) -> Result<Option<Sha256>, CopyFailed> {
-        let mut tries = self.exchange.patience.tries();
+        let (mut tries, mut method) = (self.exchange.patience.tries(), Method::HEAD);
         loop {
-            match self.digest_of_once(tag).await {
-                Err(failed) => tries.after(failed).await?,
+            let asked = match method {
+                Method::HEAD => self.digest_of_once(tag).await,
+                _ => self.digest_of_bytes(tag).await,
+            };
+            match asked {
+                Err(failed) => self.by_words(failed, (&mut tries, &mut method)).await?,
                 done => return done,
             }
         }
@@ -124,15 +151,28 @@ impl Repository {
 
     async fn digest_of_once(&self, tag: &str) -> Result<Option<Sha256>, CopyFailed> {
         match self.answer_with_manifest(Method::HEAD, tag).await? {
-            Some((_, Some(digest))) => Ok(Some(digest)),
-            Some((_, None)) => self.digest_of_bytes(tag).await,
-            None => Ok(None),
+            Ok((_, Some(digest))) => Ok(Some(digest)),
+            Ok((_, None)) => self.digest_of_bytes(tag).await,
+            Err(_) => Ok(None),
         }
+    }
+
+    /// Goes on after a try that failed. An answer to `HEAD` has no words, so that the next try is a `GET`, and there is one.
+    async fn by_words(
+        &self,
+        failed: CopyFailed,
+        (tries, method): (&mut Tries<'_>, &mut Method),
+    ) -> Result<(), CopyFailed> {
+        if !failed.is_wordless() {
+            return tries.after(failed).await;
+        }
+        *method = Method::GET;
+        if failed.is_for_now() { tries.after(failed).await } else { Ok(()) }
     }
 
     /// The digest of the bytes behind a tag, of a registry that does not say it.
     async fn digest_of_bytes(&self, tag: &str) -> Result<Option<Sha256>, CopyFailed> {
-        let Some((mut answer, _)) = self.answer_with_manifest(Method::GET, tag).await? else {
+        let Ok((mut answer, _)) = self.answer_with_manifest(Method::GET, tag).await? else {
             return Ok(None);
         };
         Ok(Some(Sha256::of(&self.exchange.read(&mut answer, MANIFEST).await?)))
@@ -145,36 +185,41 @@ impl Repository {
         call.body = manifest.bytes.clone();
         let mut tries = self.exchange.patience.tries();
         loop {
-            match self.ask(&call).await.and_then(|answer| self.published(&answer, &manifest.digest)) {
+            match self.put_once(&call, &manifest.digest).await {
                 Err(failed) => tries.after(failed).await?,
                 done => return done,
             }
         }
+    }
+
+    async fn put_once(&self, call: &HttpCall, digest: &Sha256) -> Result<(), CopyFailed> {
+        let mut answer = self.ask(call).await?;
+        self.published(&mut answer, digest).await
     }
 
     /// Whether the registry has the blob, with its size. It is patient.
     pub(crate) async fn has(&self, blob: &Content) -> Result<bool, CopyFailed> {
-        let mut tries = self.exchange.patience.tries();
+        let (mut tries, mut method) = (self.exchange.patience.tries(), Method::HEAD);
         loop {
-            match self.has_once(blob).await {
-                Err(failed) => tries.after(failed).await?,
+            match self.has_once(blob, method.clone()).await {
+                Err(failed) => self.by_words(failed, (&mut tries, &mut method)).await?,
                 done => return done,
             }
         }
     }
 
-    async fn has_once(&self, blob: &Content) -> Result<bool, CopyFailed> {
-        let answer = self.ask(&self.call(Method::HEAD, &format!("blobs/{}", blob.digest))?).await?;
+    async fn has_once(&self, blob: &Content, method: Method) -> Result<bool, CopyFailed> {
+        let mut answer = self.ask(&self.call(method, &format!("blobs/{}", blob.digest))?).await?;
         match answer.status() {
             StatusCode::OK => Ok(answer.length() == Some(blob.size)),
             StatusCode::NOT_FOUND => Ok(false),
-            _ => Err(self.exchange.refuse(answer.words())),
+            _ => Err(self.exchange.refused(&mut answer).await),
         }
     }
 
     /// The answer with a blob, whose bytes are still to be read.
     pub(crate) async fn open(&self, blob: &Content) -> Result<HttpAnswer, CopyFailed> {
-        let answer = self.ask(&self.call(Method::GET, &format!("blobs/{}", blob.digest))?).await?;
+        let mut answer = self.ask(&self.call(Method::GET, &format!("blobs/{}", blob.digest))?).await?;
         match (answer.status(), answer.length()) {
             (StatusCode::OK, Some(length)) if length != blob.size => {
                 Err(mismatch(format!("{} and {length} bytes, and {} are said to be there", answer.words(), blob.size)))
@@ -182,18 +227,18 @@ impl Repository {
             (StatusCode::OK, _) => Ok(answer),
             (StatusCode::NOT_FOUND, _) => {
                 let words = format!("there is no blob {} of image {}", blob.digest, self.image.whole());
-                Err(self.exchange.refuse(words))
+                Err(self.exchange.refuse(self.exchange.said(&mut answer).await.after(&words)))
             }
-            _ => Err(self.exchange.refuse(answer.words())),
+            _ => Err(self.exchange.refused(&mut answer).await),
         }
     }
 
     /// Begins an upload. Yields where its bytes go.
     pub(crate) async fn begin_upload(&self) -> Result<Url, CopyFailed> {
         let call = self.call(Method::POST, "blobs/uploads/")?;
-        let answer = self.ask(&call).await?;
+        let mut answer = self.ask(&call).await?;
         if answer.status() != StatusCode::ACCEPTED {
-            return Err(self.exchange.refuse(answer.words()));
+            return Err(self.exchange.refused(&mut answer).await);
         }
         self.exchange.named_in(&answer, &call.url, NamedFor::Upload)
     }
@@ -214,19 +259,31 @@ impl Repository {
         match answer.status() {
             StatusCode::UNAUTHORIZED if is_own => {
                 // The token ended meanwhile. The bytes are gone, and the blob is begun anew with another one.
-                self.login.challenged(sent.as_ref(), answer.headers(), &self.exchange).await?;
-                Err(CopyFailed::for_now(self.exchange.side, answer.words()))
+                if let Err(failed) = self.login.challenged(sent.as_ref(), answer.headers(), &self.exchange).await {
+                    return Err(self.refusal(&mut answer).await.unwrap_or(failed));
+                }
+                let said = self.exchange.said(&mut answer).await;
+                Err(CopyFailed::for_now(self.exchange.side, said.after(&answer.words())))
             }
-            // The registry forgot the upload.
-            StatusCode::NOT_FOUND => Err(CopyFailed::for_now(self.exchange.side, answer.words())),
-            _ => self.refusal(&answer).map_or_else(|| self.published(&answer, &blob.digest), Err),
+            // The registry forgot the upload, unless it does not know the repository.
+            StatusCode::NOT_FOUND => {
+                let said = self.exchange.said(&mut answer).await;
+                if said.has("NAME_UNKNOWN") {
+                    return Err(self.exchange.refused_with(&answer, &said));
+                }
+                Err(CopyFailed::for_now(self.exchange.side, said.after(&answer.words())))
+            }
+            _ => match self.refusal(&mut answer).await {
+                Some(failed) => Err(failed),
+                None => self.published(&mut answer, &blob.digest).await,
+            },
         }
     }
 
     /// Checks the answer of a registry that took something.
-    fn published(&self, answer: &HttpAnswer, digest: &Sha256) -> Result<(), CopyFailed> {
+    async fn published(&self, answer: &mut HttpAnswer, digest: &Sha256) -> Result<(), CopyFailed> {
         if !answer.status().is_success() {
-            return Err(self.exchange.refuse(answer.words()));
+            return Err(self.exchange.refused(answer).await);
         }
         match answer.header(DIGEST) {
             Some(other) if other != digest.as_str() => {

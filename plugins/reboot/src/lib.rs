@@ -8,7 +8,7 @@ use core::time::Duration;
 
 use oarlock_sdk::{
     Action, DrainStatus, Failure, Job, Mark, Mutation, NodeDrain, Object, Proposal, Report, Result, Target,
-    TaskRequest, TaskStatus, config, export, json,
+    TaskRequest, TaskStatus, WAITS_FOR, config, export, json,
 };
 
 /// Extra: whether the node was cordoned when the work on it began: `true` or `false`.
@@ -27,6 +27,8 @@ const DRAIN_TIMEOUT: u64 = 600;
 const READY_DEADLINE: u64 = 1_800;
 /// The longest time between two visits of a node that is awaited.
 const CHECK: Duration = Duration::from_secs(30);
+/// The word for a node that is to come back.
+const AWAITED: &str = "Reboot";
 /// The words with which the host begins the message of a task that was never begun.
 const NEVER_BEGUN: [&str; 4] = ["refused", "image", "unschedulable", "not started"];
 /// Seconds that the command has on the node: it only schedules the reboot.
@@ -163,8 +165,11 @@ impl Case<'_> {
             let left = Duration::from_secs(deadline.saturating_sub(waited).max(1));
             let waits = Report::processing().check_after(left.min(CHECK));
             let is_first = self.target.extra(REBOOT_SINCE).is_none();
-            let since = is_first.then(|| Proposal::new().extra(REBOOT_SINCE, self.job.now_ms().to_string()));
-            return Ok(since.into_iter().fold(waits, Report::with));
+            let told = self.awaited(rebooted);
+            return Ok(waits.with(match is_first {
+                true => told.extra(REBOOT_SINCE, self.job.now_ms().to_string()),
+                false => told,
+            }));
         }
         let name = self.node.name();
         Ok(match rebooted {
@@ -174,6 +179,16 @@ impl Case<'_> {
                 Report::failed("NotRebooted", message)
             }
         })
+    }
+
+    /// What is seen of a node that is to come back, unless that was said.
+    fn awaited(&self, rebooted: bool) -> Proposal {
+        let awaited = match rebooted {
+            true => format!("node {} has rebooted and is not Ready", self.node.name()),
+            false => format!("node {} has not rebooted: its boot id is the same", self.node.name()),
+        };
+        let was_said = self.target.extra(WAITS_FOR).is_some_and(|said| said == format!("{AWAITED}: {awaited}"));
+        if was_said { Proposal::new() } else { Proposal::new().waits_for(AWAITED, &awaited) }
     }
 
     /// The end of a node that is back: the cordon goes first, unless its time is over.

@@ -8,11 +8,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
+use http::Method;
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, DeleteParams, PostParams};
 use oarlock_sim::world::Return;
 use serde_json::{Value, json};
+
+use oarlock_bed::faults::Then;
+use oarlock_bed::orders::Order;
 
 use super::on_nodes::{Plugin, node, nodes};
 use super::ops_jobs::{begin, end_well};
@@ -150,6 +154,29 @@ pub async fn a_pod_whose_logs_cannot_be_read_is_named_and_costs_only_its_own(rig
     ensure!(said(&job, "there").contains("connection refused"), "{job:#}");
     let lines = file_of(&folder, &job)?;
     ensure!(lines.len() == 1 && lines[0].ends_with("/here/c hello"), "{lines:#?}");
+    std::fs::remove_dir_all(&folder)?;
+    end_well(rig, &of_jobs).await
+}
+
+/// A kubelet that answers 200 and words in place of a log: the run is tried again, and then its pod is missing. What else was read is kept.
+pub async fn words_of_a_kubelet_in_place_of_a_log_are_told_and_are_no_lines(rig: &mut Rig) -> anyhow::Result<()> {
+    const WORDS: &str = "unable to retrieve container logs for containerd://x";
+    let a = node(rig, "a", true).await?;
+    let folder = keep_files(rig);
+    let of_jobs = begin(rig, DUMPLOG).await?;
+    talker(rig, "p", &a, &[("bad", "echo no; sleep 900"), ("good", "echo yes; sleep 900")]).await?;
+    let words = || Then::Pieces(vec![WORDS]);
+    rig.running()?.wire.order(Order { times: Some(2), ..Order::all(Method::GET, "container=bad", words()) });
+    rig.create_ops("later", dumplog(rig, "pod/p")).await?;
+    let job = rig.until_ops_ended("later", "Succeeded", "Succeed").await?;
+    ensure!(output(&job, "missing") == json!([]), "{job:#}");
+    let lines = file_of(&folder, &job)?;
+    ensure!(lines.len() == 2 && !lines.iter().any(|line| line.contains("unable")), "{lines:#?}");
+    rig.running()?.wire.order(Order::all(Method::GET, "container=bad", words()));
+    rig.create_ops("never", dumplog(rig, "pod/p")).await?;
+    let job = rig.until_ops_ended("never", "Failed", "ToleranceExceeded").await?;
+    let told = said(&job, "p");
+    ensure!(told.contains(&format!("container bad: in place of a log came: {WORDS}")), "{told}");
     std::fs::remove_dir_all(&folder)?;
     end_well(rig, &of_jobs).await
 }

@@ -76,7 +76,10 @@ fn bodies() -> Vec<(Value, u16, &'static str, &'static str)> {
         bad(of_type("dumplog", &[("node", "node-0")]), "inputs: dumplog takes one workload"),
         bad(of_type("exportimage", &[("workload", "a"), ("workload", "b")]), "inputs: exportimage takes one workload"),
         bad(of_type("addon", &[("node", "node-0"), ("script", "%")]), "inputs[1]: a script"),
-        bad(of_type("exportimage", &[("workload", "a"), ("mode", "x")]), "inputs[1]: mode is copy or commit"),
+        bad(
+            of_type("exportimage", &[("workload", "a"), ("mode", "x")]),
+            "inputs[1]: mode is copy, copy-available or commit",
+        ),
         bad(reboot(json!({"batchcount": 1})), "batchcount: no field of an OpsJob; did you mean batchCount?"),
         bad(reboot(json!({"image": "busybox"})), "image: for preflight"),
         bad(reboot(json!({"excludedNodes": ["nobody"]})), "excludedNodes: no node has the name or host nobody"),

@@ -59,6 +59,8 @@ fn between(source: &str, target: &str) -> ImageCopy {
         target: Destination { image: target.to_owned(), ..Destination::default() },
         otherwise: "other".to_owned(),
         source_base: None,
+        runs: None,
+        available: false,
     }
 }
 

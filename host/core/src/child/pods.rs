@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::child::fields::{list, number, text};
 use crate::child::unit::MESSAGE_BYTES;
-use crate::job::bound::shown;
+use crate::job::bound::{shown, shown_cause};
 
 /// What the pods of a Job tell.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -102,7 +102,7 @@ fn describe(pod: &Value) -> String {
     for cause in causes.into_iter().chain([disrupted]).flatten() {
         said.push(format!("({})", shown(cause, MESSAGE_BYTES / 2)));
     }
-    shown(&said.join(" "), MESSAGE_BYTES)
+    shown_cause(&said.join(" "), MESSAGE_BYTES)
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use crate::child::parent::Parent;
 use crate::child::unit::{Unit, UnitState};
 use crate::child::verdict::ParentVerdict;
 use crate::child::view::ChildView;
-use crate::job::bound::{fitting, shown};
+use crate::job::bound::{fitting, shown_cause};
 use crate::job::time::write_time;
 
 /// Most units of a complete table.
@@ -134,7 +134,7 @@ fn table(units: &[Unit]) -> (Vec<Value>, bool) {
 }
 
 fn entry(unit: &Unit, message: usize) -> Value {
-    json!(Unit { message: shown(&unit.message, message), ..unit.clone() })
+    json!(Unit { message: shown_cause(&unit.message, message), ..unit.clone() })
 }
 
 /// What `jobStatusList` may say of one child. Of 5,000 children only those that fit are read.

@@ -37,7 +37,7 @@ impl Teller<'_> {
             warning,
             reason: reason.to_owned(),
             action: "Reconcile".to_owned(),
-            message: crate::job::bound::shown(&message, 1_024),
+            message: crate::job::bound::shown_cause(&message, 1_024),
         });
     }
 }

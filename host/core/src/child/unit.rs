@@ -138,7 +138,7 @@ impl Unit {
     pub fn set(&mut self, state: UnitState, reason: &str, message: &str) {
         self.state = state;
         self.reason = crate::job::bound::shown(reason, REASON_BYTES);
-        self.message = crate::job::bound::shown(message, MESSAGE_BYTES);
+        self.message = crate::job::bound::shown_cause(message, MESSAGE_BYTES);
     }
 
     /// Puts it back to its beginning, as a retry by hand does. A number that was given up is not used again: a child of it that

@@ -8,7 +8,7 @@ use crate::child::header::Header;
 use crate::child::parent::Parent;
 use crate::child::plan::Memory;
 use crate::child::unit::{CountsByState, Unit, UnitState};
-use crate::job::bound::shown;
+use crate::job::bound::shown_cause;
 use crate::job::conditions::{Said, say};
 
 /// `status.state` of an object that is being deleted.
@@ -183,14 +183,14 @@ fn with(told: String, refused: &Option<String>) -> String {
 fn named(unit: &Unit, most: usize) -> String {
     if unit.not_ready_since.is_some() {
         let gap = if unit.message.is_empty() { "" } else { "; before: " };
-        let before = shown(&unit.message, most);
+        let before = shown_cause(&unit.message, most);
         return format!("{} (NodeNotReady: the next attempt starts once its node is Ready{gap}{before})", unit.name);
     }
     let state = format!("{:?}", unit.state);
     let has_cause = matches!(unit.state, UnitState::Blocked | UnitState::Waiting);
     let word = if has_cause { &unit.reason } else { &state };
     let why = if unit.message.is_empty() && !has_cause { &unit.reason } else { &unit.message };
-    let why = if why.is_empty() { String::new() } else { format!(": {}", shown(why, most)) };
+    let why = if why.is_empty() { String::new() } else { format!(": {}", shown_cause(why, most)) };
     format!("{} ({word}{why})", unit.name)
 }
 

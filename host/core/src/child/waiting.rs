@@ -10,7 +10,7 @@ use crate::child::fields::{list, text};
 use crate::child::plan::{Memory, ParentPlan};
 use crate::child::unit::MESSAGE_BYTES;
 use crate::child::view::{ChildKind, ChildView};
-use crate::job::bound::shown;
+use crate::job::bound::shown_cause;
 use crate::job::time::{after, write_time};
 
 /// First and longest wait between two looks at a Job, in seconds: most pods are at work before the first.
@@ -114,7 +114,7 @@ pub fn look_at(pods: &[Value]) -> Seen {
     let Some(pod) = pods.iter().find(is_there) else { return Seen::AskJob };
     if let Some(told) = told_by(pod) {
         let name = text(pod, "/metadata/name").unwrap_or("?");
-        return Seen::Told(shown(&format!("pod {name}{told}"), MESSAGE_BYTES));
+        return Seen::Told(shown_cause(&format!("pod {name}{told}"), MESSAGE_BYTES));
     }
     let is_made =
         waiting(pod).any(|(_, state)| text(state, "/reason").is_some_and(|reason| AT_FIRST.contains(&reason)));
@@ -165,7 +165,7 @@ pub fn last_warning(events: &[Value], now: Timestamp) -> String {
     };
     let last = events.iter().filter(tells).max_by_key(|event| time(event));
     let words = last.map(|event| [text(event, "/reason"), text(event, "/note")].into_iter().flatten());
-    shown(&words.into_iter().flatten().collect::<Vec<_>>().join(": "), MESSAGE_BYTES)
+    shown_cause(&words.into_iter().flatten().collect::<Vec<_>>().join(": "), MESSAGE_BYTES)
 }
 
 #[cfg(test)]

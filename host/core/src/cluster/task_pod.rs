@@ -3,7 +3,7 @@
 use oarlock_contract::task::LONGEST_SECONDS;
 use serde_json::Value;
 
-use crate::job::state::cut;
+use crate::job::state::{cut, keep_cause};
 
 /// The label of a pod that does a task: the name of the task.
 pub const TASK: &str = "oarlock.dev/task";
@@ -62,6 +62,8 @@ pub enum Hindrance {
     Image,
     /// No scheduler puts it on its node.
     Unschedulable,
+    /// A task of the host waits for its turn, or for its next try.
+    Turn,
     /// It ran for longer than it may.
     Deadline,
     /// Another cause that ended it as a whole: an eviction, a preemption, the end of its node.
@@ -134,7 +136,7 @@ impl TaskPod {
             node,
             is_mirror: is_mirror(document),
             ended,
-            why: cut(&why.unwrap_or_default(), MOST_WHY),
+            why: keep_cause(&why.unwrap_or_default(), MOST_WHY),
             hindrance,
         })
     }

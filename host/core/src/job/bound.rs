@@ -1,5 +1,10 @@
 //! What a status of any kind has room for.
 
+/// Bytes of the longest character that is escaped: what is one too many is seen.
+const LONGEST_ESCAPE: usize = 10;
+/// Fewest bytes of which the middle is left out. Of fewer the beginning is kept.
+const LEAST_CUT: usize = 12;
+
 /// Those of the entries, from the first on, that fit into so many bytes together.
 pub(crate) fn fitting<T>(
     entries: impl IntoIterator<Item = T>,
@@ -12,7 +17,7 @@ pub(crate) fn fitting<T>(
     })
 }
 
-/// At most `most` bytes of a text in one line: control characters are escaped, so that a terminal shows them.
+/// At most `most` bytes of a text in one line: control characters are escaped, so that a terminal shows them. Its end is cut.
 pub(crate) fn shown(text: &str, most: usize) -> String {
     let text = text.trim();
     if text.len() <= most && !text.chars().any(char::is_control) {
@@ -29,6 +34,30 @@ pub(crate) fn shown(text: &str, most: usize) -> String {
     shown
 }
 
+/// Returns at most `most` bytes of a message in one line, with control characters escaped. Of a longer message the middle is left out,
+/// because its cause stands last.
+pub fn shown_cause(text: &str, most: usize) -> String {
+    let (text, mark) = (text.trim(), "…");
+    let whole = shown(text, most.saturating_add(LONGEST_ESCAPE));
+    if whole.len() <= most || most < LEAST_CUT {
+        return shown(&whole, most);
+    }
+    let room = most.saturating_sub(mark.len());
+    let head = shown(text, room / 3);
+    let (mut tail, room) = (Vec::new(), room.saturating_sub(head.len()));
+    let mut taken = 0_usize;
+    for c in text.chars().rev() {
+        let escaped: String = if c.is_control() { c.escape_default().collect() } else { c.into() };
+        taken = taken.saturating_add(escaped.len());
+        if taken > room {
+            break;
+        }
+        tail.push(escaped);
+    }
+    tail.reverse();
+    format!("{head}{mark}{}", tail.concat())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -43,5 +72,17 @@ mod tests {
     fn a_message_is_one_line_of_bounded_length() {
         assert_eq!(shown(" a\u{7}b\nc ", 256), "a\\u{7}b\\nc");
         assert!(shown(&"é".repeat(10_000_000), 256).len() <= 256);
+    }
+
+    #[test]
+    fn of_a_message_that_is_too_long_the_middle_goes_and_the_cause_stays() {
+        assert_eq!(shown_cause(" a\u{7}b\nc ", 10), "a\\u{7}b\\nc");
+        let long = format!("GET {} fails: it is\tdenied", "x".repeat(5_000_000));
+        assert_eq!(shown_cause(&long, 30), "GET xxxxx…ils: it is\\tdenied");
+        for most in [0, 1, 3, 4, 10, 255] {
+            assert!(shown_cause(&"é".repeat(10_000_000), most).len() <= most, "{most}");
+        }
+        let once = shown_cause(&"0123456789".repeat(90), 256);
+        assert_eq!((once.len(), shown_cause(&once, 256)), (256, once.clone()));
     }
 }

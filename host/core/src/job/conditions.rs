@@ -3,7 +3,7 @@
 use k8s_openapi::jiff::Timestamp;
 use oarlock_api::Condition;
 
-use crate::job::bound::shown;
+use crate::job::bound::shown_cause;
 use crate::job::time::write_time;
 
 /// Longest message, in bytes.
@@ -19,7 +19,7 @@ pub(crate) struct Said {
 
 /// Says that a condition is True or False, and why.
 pub(crate) fn say(kind: &'static str, is: bool, reason: &str, message: impl AsRef<str>) -> Said {
-    Said { kind, is, reason: reason.to_owned(), message: shown(message.as_ref(), MESSAGE) }
+    Said { kind, is, reason: reason.to_owned(), message: shown_cause(message.as_ref(), MESSAGE) }
 }
 
 impl Said {

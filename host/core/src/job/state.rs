@@ -18,6 +18,7 @@ use crate::job::dry_run::began_as_dry_run;
 use crate::job::ranges;
 use crate::job::selected::{nameless, selected};
 use crate::job::spec::{MOST_TARGETS, asked_kind, frozen_kind};
+use crate::job::task::StoredTask;
 use crate::job::time::{read_time, write_time};
 
 /// Most targets whose detail is kept in the job's own status, and the size of a record. A status of 1,000 details
@@ -115,11 +116,9 @@ impl TargetState {
         failed && self.uid.is_some() && !self.released() && !self.dry_run
     }
 
-    /// What it waits for as its plugin says it: a word, and a sentence.
-    pub fn waits_for(&self) -> Option<(&str, &str)> {
-        let (word, sentence) = self.extra(extras::WAITS_FOR)?.split_once(": ")?;
-        let is_word = word.len() <= 32 && !word.is_empty() && word.chars().all(|c| c.is_ascii_alphanumeric());
-        is_word.then_some((word, sentence))
+    /// What it waits for: a word, and a sentence.
+    pub fn waits_for(&self) -> Option<(String, String)> {
+        waits_of(&self.extra)
     }
 
     /// The value under `key`.
@@ -379,13 +378,13 @@ pub fn ended(state: &TargetState, progress: Progress, now: Timestamp, error: Opt
     next.progress = progress;
     next.attempt = next.attempt.max(1);
     next.next_attempt = None;
-    next.error = error.map(|error| TargetError { message: cut(&error.message, 256), ..error });
+    next.error = error.map(|error| TargetError { message: keep_cause(&error.message, 256), ..error });
     next
 }
 
 /// `state` after a failed attempt, in the wait for the next one.
 pub fn waiting_for_attempt(state: &TargetState, until: Timestamp, error: TargetError) -> TargetState {
-    let error = TargetError { message: cut(&error.message, 256), ..error };
+    let error = TargetError { message: keep_cause(&error.message, 256), ..error };
     TargetState { next_attempt: Some(until), error: Some(error), attempt: state.attempt.max(1), ..state.clone() }
 }
 
@@ -400,6 +399,24 @@ pub fn next_attempt(state: &TargetState) -> TargetState {
     next
 }
 
+/// Returns what a target in flight waits for, of what is stored with it: as its plugin says it, or else as one of its tasks shows it, with
+/// the time since when.
+pub fn waits_of(extra: &BTreeMap<String, String>) -> Option<(String, String)> {
+    let of_plugin = || {
+        let (word, sentence) = extra.get(extras::WAITS_FOR)?.split_once(": ")?;
+        let is_word = word.len() <= 32 && !word.is_empty() && word.chars().all(|c| c.is_ascii_alphanumeric());
+        let since = extra.get(extras::WAITS_SINCE).map_or_else(String::new, |since| format!(", since {since}"));
+        is_word.then(|| (word.to_owned(), format!("{sentence}{since}")))
+    };
+    let of_task = || {
+        let waits = |task: &StoredTask| !task.state.terminal() && !task.waits.is_empty();
+        let (name, task) = StoredTask::all(extra).find(|(_, task)| waits(task))?;
+        let since = if task.since.is_empty() { String::new() } else { format!("since {}: ", task.since) };
+        Some(("Task".to_owned(), format!("task {name} waits {since}{}", task.waits)))
+    };
+    of_plugin().or_else(of_task)
+}
+
 /// At most `length` characters of `text`.
 pub fn cut(text: &str, length: usize) -> String {
     match text.char_indices().nth(length.saturating_sub(1)) {
@@ -408,6 +425,19 @@ pub fn cut(text: &str, length: usize) -> String {
         }
         _ => text.to_owned(),
     }
+}
+
+/// At most `length` characters of the text of an error. Of a longer one the middle is left out: its cause stands last.
+pub fn keep_cause(text: &str, length: usize) -> String {
+    let count = text.chars().count();
+    if count <= length {
+        return text.to_owned();
+    }
+    let head = length / 3;
+    let tail = length.saturating_sub(head).saturating_sub(1);
+    let place = |number: usize| text.char_indices().nth(number).map_or(text.len(), |(at, _)| at);
+    let (begin, end) = (text.get(..place(head)), text.get(place(count.saturating_sub(tail))..));
+    format!("{}…{}", begin.unwrap_or_default(), end.unwrap_or_default())
 }
 
 /// Indexes of the targets for which `which` holds.

@@ -142,3 +142,32 @@ fn a_spec_that_was_cut_short_does_not_make_recorded_targets_go() {
     let state = JobState::read(&job, &[record], Timestamp::UNIX_EPOCH, None);
     assert_eq!((state.targets.len(), state.name(250), state.sharded()), (251, "p250", true));
 }
+
+#[test]
+fn a_target_says_what_its_plugin_or_a_task_of_it_waits_for_and_since_when() {
+    let task =
+        |state: &str, waits: &str| json!({"state": state, "waits": waits, "since": "2026-01-01T00:00:00Z"}).to_string();
+    let extra = |all: &[(&str, String)]| all.iter().map(|(key, value)| ((*key).to_owned(), value.clone())).collect();
+    let said = |all: &[(&str, String)]| waits_of(&extra(all));
+    let pair = |word: &str, sentence: &str| Some((word.to_owned(), sentence.to_owned()));
+    let image = ("Task/step-1", task("Waiting", "image: ErrImagePull: no such image"));
+    let since = pair("Task", "task step-1 waits since 2026-01-01T00:00:00Z: image: ErrImagePull: no such image");
+    assert_eq!(said(&[("Task/step-0", task("Succeeded", "")), image.clone()]), since);
+    assert_eq!(
+        said(&[image, (extras::WAITS_FOR, "NewPod: pod a is not Ready".to_owned())]),
+        pair("NewPod", "pod a is not Ready")
+    );
+    let both = [(extras::WAITS_FOR, "Kruise: x".to_owned()), (extras::WAITS_SINCE, "2026-01-01T00:00:00Z".to_owned())];
+    assert_eq!(said(&both), pair("Kruise", "x, since 2026-01-01T00:00:00Z"));
+    assert_eq!(said(&[("Task/step-0", task("Running", ""))]), None);
+    assert_eq!(said(&[("Task/step-0", task("Failed", "image: x"))]), None, "one that has ended waits for nothing");
+}
+
+#[test]
+fn of_a_message_that_is_too_long_the_cause_is_cut_last() {
+    let long = format!("GET {} is answered with 403 Forbidden: DENIED: no", "é".repeat(300));
+    let kept = keep_cause(&long, 60);
+    assert_eq!(kept.chars().count(), 60);
+    assert!(kept.starts_with("GET é") && kept.ends_with("403 Forbidden: DENIED: no"), "{kept}");
+    assert_eq!(keep_cause("short", 60), "short");
+}

@@ -76,6 +76,9 @@ pub struct StoredTask {
     /// Of one that waits, what for: a kubelet that ends its pod forgets that.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub waits: String,
+    /// Since when it waits for that, in RFC 3339.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub since: String,
 }
 
 impl StoredTask {

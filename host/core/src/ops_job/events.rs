@@ -3,7 +3,7 @@
 use oarlock_api::Condition;
 
 use crate::cluster::writes::EventNote;
-use crate::job::bound::shown;
+use crate::job::bound::shown_cause;
 use crate::ops_job::child::ops_key;
 use crate::ops_job::phases::{OpsStatus, Phase};
 use crate::ops_job::plan::RESOLVED;
@@ -48,7 +48,7 @@ fn note(job: &OpsJobView, (warning, reason): (bool, &str), message: &str) -> Eve
         warning,
         reason: reason.to_owned(),
         action: "Reconcile".to_owned(),
-        message: shown(message, MESSAGE),
+        message: shown_cause(message, MESSAGE),
     }
 }
 

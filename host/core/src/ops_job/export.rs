@@ -6,10 +6,11 @@ use k8s_openapi::jiff::Timestamp;
 use oci_spec::distribution::Reference;
 use serde_json::{Map, Value, json};
 
-use crate::child::fields::{at, list, text};
+use crate::child::fields::{at, flag, list, text};
 use crate::cluster::scripts::sha256;
 use crate::job::bound::shown;
-use crate::plugin::task::{COMMITS, EXPORTS};
+use crate::ops_job::running_image::RunningImage;
+use crate::plugin::task::{COMMITS, EXPORTS, is_digest};
 
 /// The mode in which a container is exported as it is, and not its image.
 const COMMIT: &str = "commit";
@@ -27,8 +28,8 @@ pub struct ContainerImage {
     pub container: String,
     /// Its image, as its pod says it.
     pub image: String,
-    /// The digest of the image that it runs.
-    pub digest: Option<String>,
+    /// The image that it runs.
+    pub runs: RunningImage,
     /// It runs.
     pub running: bool,
     /// Its command line has the value of a Secret.
@@ -54,11 +55,9 @@ impl PodImages {
         let containers = list(pod, "/spec/containers").iter().take(MOST).filter_map(|one| {
             let (container, image) = (text(one, "/name")?.to_owned(), text(one, "/image")?.to_owned());
             let status = statuses.iter().find(|status| text(status, "/name") == Some(&container));
-            // `docker.io/library/busybox@sha256:...`; of an image that was not pulled, nothing that a registry knows.
-            let digest = status.and_then(|status| text(status, "/imageID")?.split_once('@')).map(|(_, digest)| digest);
-            let digest = digest.filter(|digest| is_digest(digest)).map(str::to_owned);
+            let runs = status.and_then(|status| text(status, "/imageID")).map(RunningImage::read).unwrap_or_default();
             let running = status.is_some_and(|status| status.pointer("/state/running").is_some());
-            Some(ContainerImage { container, image, digest, running, shows_secret: shows_secret(one) })
+            Some(ContainerImage { container, image, runs, running, shows_secret: shows_secret(one) })
         });
         let secrets = list(pod, "/spec/imagePullSecrets").iter().take(MOST);
         let secrets = secrets.filter_map(|one| text(one, "/name").map(str::to_owned));
@@ -90,11 +89,6 @@ fn shows_secret(container: &Value) -> bool {
     words.into_iter().any(|word| signs.iter().any(|sign| word.contains(sign)))
 }
 
-fn is_digest(text: &str) -> bool {
-    let is_digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
-    text.strip_prefix("sha256:").is_some_and(|digits| digits.len() == 64 && digits.bytes().all(is_digit))
-}
-
 /// An image that is to be exported.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExportedImage {
@@ -115,6 +109,10 @@ pub enum Export {
         source: String,
         /// The pull secrets that may be used for it.
         secrets: Vec<String>,
+        /// The digest by which its runtime alone knows it: the tag counts only while it refers to that image.
+        runs: Option<String>,
+        /// Of an image for several platforms, those are copied that are there.
+        available: bool,
     },
     /// Its file system, as it is.
     Commit,
@@ -126,14 +124,29 @@ impl ExportedImage {
     /// # Errors
     /// Why it cannot be exported, after the name of the pod.
     pub fn of(pod: &PodImages, container: Option<&str>, may_use: impl Fn(&str) -> bool) -> Result<Self, String> {
-        let (ContainerImage { container, image, digest, .. }, read) = pod.asked(container)?;
-        let place = format!("{}/{}", read.registry, read.name);
-        let source = match digest.as_ref().or(read.digest.as_ref()) {
-            Some(digest) => format!("{place}@{digest}"),
-            None => format!("{place}:{}", read.tag),
+        let (ContainerImage { container, image, runs, .. }, read) = pod.asked(container)?;
+        let (place, tag) = (format!("{}/{}", read.registry, read.name), read.tag);
+        let (source, runs) = match (runs, read.digest) {
+            (RunningImage::Pulled(digest), _) => (format!("{place}@{digest}"), None),
+            (_, Some(digest)) => (format!("{place}@{digest}"), None),
+            (RunningImage::Local(runs), None) => (format!("{place}:{tag}"), Some(runs.clone())),
+            (RunningImage::Unknown, None) => (format!("{place}:{tag}"), None),
         };
         let secrets = pod.secrets.iter().filter(|name| may_use(name)).cloned().collect();
-        Ok(Self { container: container.clone(), image: image.clone(), export: Export::Copy { source, secrets } })
+        Ok(Self {
+            container: container.clone(),
+            image: image.clone(),
+            export: Export::Copy { source, secrets, runs, available: false },
+        })
+    }
+
+    /// The same, of which what is there is copied, if that is asked for.
+    #[must_use]
+    pub fn if_available(mut self, asked: bool) -> Self {
+        if let Export::Copy { available, .. } = &mut self.export {
+            *available = asked;
+        }
+        self
     }
 
     /// The file system of this container of a pod, or of its first one.
@@ -157,8 +170,10 @@ impl ExportedImage {
     /// As the status of a job has it.
     pub(super) fn status(&self) -> Value {
         match &self.export {
-            Export::Copy { source, secrets } => {
-                json!({"container": self.container, "source": source, "pullSecrets": secrets})
+            Export::Copy { source, secrets, runs, available } => {
+                let status = json!({"container": self.container, "source": source, "pullSecrets": secrets});
+                let status = with(status, "runs", runs.as_ref().map(|runs| json!(runs)));
+                with(status, "available", available.then_some(json!(true)))
             }
             Export::Commit => json!({"container": self.container, "mode": COMMIT}),
         }
@@ -176,7 +191,12 @@ impl ExportedImage {
         let secrets = list(stored, "/pullSecrets").iter().filter_map(|name| name.as_str().map(str::to_owned));
         let export = match text(stored, "/mode") {
             Some(COMMIT) => Export::Commit,
-            _ => Export::Copy { source: text(stored, "/source")?.to_owned(), secrets: secrets.collect() },
+            _ => Export::Copy {
+                source: text(stored, "/source")?.to_owned(),
+                secrets: secrets.collect(),
+                runs: text(stored, "/runs").map(str::to_owned),
+                available: flag(stored, "/available"),
+            },
         };
         Some(Self { container: text(stored, "/container")?.to_owned(), image: image.to_owned(), export })
     }
@@ -198,8 +218,10 @@ impl ExportedImage {
         let ExportName { name, tag, otherwise } = ExportName::of(&folder, &self.image, created)?;
         let target = |tag: &str| json!(format!("{name}:{tag}"));
         let parameters = match &self.export {
-            Export::Copy { source, secrets } => {
-                json!({"source": source, "secrets": secrets, "target": target(&tag), "otherwise": otherwise})
+            Export::Copy { source, secrets, runs, available } => {
+                let all = json!({"source": source, "secrets": secrets, "target": target(&tag), "otherwise": otherwise});
+                let all = with(all, "runs", runs.as_ref().map(|runs| json!(runs)));
+                with(all, "available", available.then_some(json!(true)))
             }
             Export::Commit => {
                 // Two containers have one image, and what they have written differs.
@@ -210,6 +232,14 @@ impl ExportedImage {
         };
         Ok(parameters.as_object().cloned().unwrap_or_default())
     }
+}
+
+/// An object with one more field, if there is a value for it.
+fn with(mut object: Value, field: &str, value: Option<Value>) -> Value {
+    if let (Some(all), Some(value)) = (object.as_object_mut(), value) {
+        all.insert(field.to_owned(), value);
+    }
+    object
 }
 
 /// The name of an exported image in the registry.
@@ -318,6 +348,8 @@ mod tests {
         let copy = |source: &str, secrets: &[&str]| Export::Copy {
             source: source.to_owned(),
             secrets: secrets.iter().map(|name| (*name).to_owned()).collect(),
+            runs: None,
+            available: false,
         };
         assert_eq!(first.export, copy(&format!("reg:5000/a@{digest}"), &["mine"]));
         let side = ExportedImage::of(&ran, Some("side"), |_| false).unwrap();
@@ -326,6 +358,27 @@ mod tests {
             ExportedImage::of(&ran, Some("none"), |_| true).unwrap_err(),
             "has no container none: it has app, side"
         );
+    }
+
+    #[test]
+    fn a_tag_counts_only_while_it_refers_to_what_the_runtime_says() {
+        let own = format!("sha256:{}", "b".repeat(64));
+        let source = |image: &str, id: &str| {
+            let ran = images(json!([{"name": "app", "image": image}]), json!([{"name": "app", "imageID": id}]));
+            let exported = ExportedImage::of(&ran, None, |_| true).unwrap();
+            let parameters = exported.parameters(Timestamp::UNIX_EPOCH, "u", "team").unwrap();
+            let text = |name: &str| parameters.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
+            (text("source"), text("runs"))
+        };
+        let (by_tag, asked) = ("reg:5000/a:1", format!("sha256:{}", "c".repeat(64)));
+        let tag = "reg:5000/a:1".to_owned();
+        assert_eq!(source(by_tag, &format!("reg:5000/other@{own}")), (format!("reg:5000/a@{own}"), String::new()));
+        assert_eq!(source(by_tag, &own), (tag.clone(), own.clone()));
+        assert_eq!(source(by_tag, &format!("docker://{own}")), (tag.clone(), own.clone()));
+        assert_eq!(source(by_tag, "sha256:local"), (tag, String::new()));
+        let pinned = format!("reg:5000/a@{asked}");
+        assert_eq!(source(&pinned, &own), (pinned.clone(), String::new()));
+        assert_eq!(source(&pinned, &format!("a@{own}")), (format!("reg:5000/a@{own}"), String::new()));
     }
 
     #[test]
@@ -365,7 +418,12 @@ mod tests {
     #[test]
     fn what_is_exported_is_read_from_a_status_as_it_was_written() {
         let ran = images(json!([{"name": "app", "image": "a"}]), json!([{"name": "app", "state": {"running": {}}}]));
-        let all = [ExportedImage::of(&ran, None, |_| true), ExportedImage::committed(&ran, None)];
+        let id = json!([{"name": "app", "imageID": "b".repeat(64)}]);
+        let local = images(json!([{"name": "app", "image": "a"}]), id);
+        let all = [(&ran, false), (&ran, true), (&local, false)].map(|(ran, commits)| match commits {
+            true => ExportedImage::committed(ran, None),
+            false => ExportedImage::of(ran, None, |_| true).map(|exported| exported.if_available(true)),
+        });
         for exported in all.map(Result::unwrap) {
             let mut status = Map::new();
             status.insert("export".to_owned(), exported.status());

@@ -22,6 +22,9 @@ const SCRIPT_VALUE: usize = 512 * 1024;
 /// Most workloads: the policy asks for the right to read each.
 const WORKLOADS: usize = 4;
 
+/// The mode in which platforms of an image that are not there are left out.
+const AVAILABLE: &str = "copy-available";
+
 /// All inputs, each with the types that take it.
 const KNOWN: [(&str, &[OpsType]); 12] = [
     ("node", &OpsType::ALL),
@@ -134,8 +137,8 @@ impl Inputs {
                 self.scripts.push(StepSource::Script(script));
             }
             "mode" => match value {
-                "copy" | "commit" => single(&mut self.mode)?,
-                _ => return refuse(field, "mode is copy or commit"),
+                "copy" | AVAILABLE | "commit" => single(&mut self.mode)?,
+                _ => return refuse(field, format_args!("mode is copy, {AVAILABLE} or commit")),
             },
             "container" if is_dns_label(value) => single(&mut self.container)?,
             "container" => {
@@ -173,6 +176,11 @@ impl Inputs {
     /// What is exported is the file system of the container as it is, and not its image.
     pub(super) fn commits(&self) -> bool {
         self.mode.as_deref() == Some("commit")
+    }
+
+    /// Of an image for several platforms, those are copied that are there.
+    pub(super) fn copies_what_is_there(&self) -> bool {
+        self.mode.as_deref() == Some(AVAILABLE)
     }
 
     /// What an addon runs: its own scripts come last.

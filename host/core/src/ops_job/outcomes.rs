@@ -10,7 +10,7 @@ use serde::Deserialize as _;
 use serde_json::{Value, json};
 
 use crate::child::fields::{flag, list, text};
-use crate::job::state::cut;
+use crate::job::state::{cut, keep_cause};
 use crate::job::task::{StoredTask, tail};
 use crate::ops_job::spec::OpsType;
 use crate::ops_job::view::{OpsJobView, TargetCounts};
@@ -63,6 +63,8 @@ pub struct ExportedTo {
     pub target: String,
     /// Its digest.
     pub digest: String,
+    /// Platforms that were not there, and were left out.
+    pub left_out: String,
 }
 
 impl ExportedTo {
@@ -70,7 +72,7 @@ impl ExportedTo {
         let output = StoredTask::read(extra, EXPORTED).map(|task| task.output).unwrap_or_default();
         let said: Value = serde_json::from_str(&output).unwrap_or_default();
         let own = |name: &str| text(&said, name).unwrap_or_default().to_owned();
-        Self { target: own("/target"), digest: own("/digest") }
+        Self { target: own("/target"), digest: own("/digest"), left_out: own("/leftOut") }
     }
 }
 
@@ -133,7 +135,7 @@ impl TargetOutcome {
             succeeded: detail.progress.as_deref() == Some("Succeeded"),
             in_work,
             reason,
-            message: cut(&message, MESSAGE),
+            message: keep_cause(&message, MESSAGE),
             steps: StepOutcome::all(&extra),
             collected: Collected::read(&extra),
             copied: ExportedTo::read(&extra),
@@ -228,7 +230,7 @@ impl JobFile<'_> {
                 std::iter::once(output(name, reference)).chain(counts).collect()
             }
             Self::Stored(file) => vec![output(name, &*file.reference)],
-            Self::Lost(why) => vec![output(name, cut(&format!("it could not be stored: {why}"), MESSAGE))],
+            Self::Lost(why) => vec![output(name, keep_cause(&format!("it could not be stored: {why}"), MESSAGE))],
         }
     }
 }
@@ -341,8 +343,13 @@ fn of_export(Outcomes { targets, .. }: &Outcomes) -> Vec<Value> {
         return vec![output("status", "failed"), output("message", message)];
     }
     let place = if copied.target.is_empty() { "its digest" } else { &copied.target };
-    let said = format!("the image is in the registry as {place}");
-    let ExportedTo { target, digest } = copied;
+    let ExportedTo { target, digest, left_out } = copied;
+    let without = if left_out.is_empty() {
+        String::new()
+    } else {
+        format!(", without what its registry did not have: {left_out}")
+    };
+    let said = format!("the image is in the registry as {place}{without}");
     let all = [("status", "completed"), ("target", target), ("digest", digest), ("message", &said)];
     all.map(|(name, value)| output(name, value)).to_vec()
 }

@@ -8,7 +8,7 @@ use std::collections::{BTreeSet, HashMap};
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
-use crate::job::state::cut;
+use crate::job::state::keep_cause;
 use crate::job::time::{after_seconds, earliest, read_time};
 use crate::ops_job::addon::{AddonStep, StepsRefused};
 use crate::ops_job::child::child_of;
@@ -221,7 +221,9 @@ impl Found {
         let container = asked.container.as_deref();
         let exported = match asked.commits {
             true => ExportedImage::committed(&pod.images, container),
-            false => ExportedImage::of(&pod.images, container, may_use),
+            false => {
+                ExportedImage::of(&pod.images, container, may_use).map(|image| image.if_available(asked.available))
+            }
         };
         exported.map(Some).map_err(|why| format!("pod {} {why}", pod.name))
     }
@@ -259,7 +261,7 @@ pub fn with_refusal(status: &OpsStatus, attempt: Attempt<'_>, message: &str, now
     if let Some(condition) = condition {
         told.say(condition, false, &Why::new("Refused", message), now);
     }
-    told.rest.insert("waitingFor".to_owned(), json!([cut(&format!("failed to {what}: {message}"), 256)]));
+    told.rest.insert("waitingFor".to_owned(), json!([keep_cause(&format!("failed to {what}: {message}"), 256)]));
     told
 }
 
@@ -462,7 +464,7 @@ impl<'a> Pass<'a> {
             return true;
         };
         self.status.say(FILES, false, &Why::new("VolumeFull", why), self.observed.now);
-        self.status.rest.insert("waitingFor".to_owned(), json!([cut(why, 256)]));
+        self.status.rest.insert("waitingFor".to_owned(), json!([keep_cause(why, 256)]));
         self.wake_at(after_seconds(self.observed.now, FILE_AGAIN));
         false
     }
@@ -598,7 +600,7 @@ impl<'a> Pass<'a> {
                 return;
             }
             JobFile::Underway(how) if leaves_file => {
-                self.status.rest.insert("waitingFor".to_owned(), json!([cut(how, 256)]));
+                self.status.rest.insert("waitingFor".to_owned(), json!([keep_cause(how, 256)]));
                 self.wake_at(after_seconds(self.observed.now, FILE_AGAIN));
                 return;
             }

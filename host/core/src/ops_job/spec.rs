@@ -137,6 +137,8 @@ pub struct OpsSpec {
     pub container: Option<String>,
     /// What is exported is the file system of that container as it is, and not its image.
     pub commits: bool,
+    /// Of an image for several platforms, those are copied that are there.
+    pub available: bool,
     /// The pull secrets that may be used for that, by namespace and name.
     pub pull_secrets: Vec<(String, String)>,
     /// Bytes of the longest of its labels.
@@ -254,6 +256,7 @@ impl OpsSpec {
         };
         let (scope, container, commits) = (inputs.scope.clone(), inputs.container.clone(), inputs.commits());
         let label = inputs.label;
+        let available = inputs.copies_what_is_there();
         let steps = inputs.steps();
         whole(spec, TTL)?;
         let bytes = Value::Object(parameters.clone()).to_string().len();
@@ -275,6 +278,7 @@ impl OpsSpec {
             script,
             container,
             commits,
+            available,
             pull_secrets,
             label,
         })

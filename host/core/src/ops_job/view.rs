@@ -7,7 +7,7 @@ use crate::child::fields::{flag, list, number, text};
 use crate::child::progress::block;
 use crate::cluster::own::OPS_NAMESPACE;
 use crate::job::key::JobKey;
-use crate::job::state::cut;
+use crate::job::state::{cut, keep_cause, waits_of};
 use crate::job::time::read_time;
 use crate::ops_job::child::{API_VERSION, OPS_KIND};
 use crate::ops_job::holders::{HeldPlace, Holders};
@@ -166,8 +166,16 @@ impl OpsChild {
 /// What holds up a target in work, where something does.
 fn obstacle(detail: &Value) -> Option<String> {
     let is_in_work = text(detail, "/progress") == Some("Processing");
-    let message = text(detail, "/error/message").filter(|_| is_in_work)?;
-    Some(cut(&format!("{}: {message}", text(detail, "/name")?), MOST_WORDS))
+    if !is_in_work {
+        return None;
+    }
+    let waits = || {
+        let own = detail.get("extraInfo").and_then(Value::as_object)?;
+        let texts = own.iter().filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())));
+        waits_of(&texts.collect()).map(|(_, sentence)| sentence)
+    };
+    let message = text(detail, "/error/message").map(str::to_owned).or_else(waits)?;
+    Some(keep_cause(&format!("{}: {message}", text(detail, "/name")?), MOST_WORDS))
 }
 
 /// The condition that says whether a plugin serves the action.

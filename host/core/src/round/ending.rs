@@ -59,7 +59,7 @@ impl Target<'_> {
             .or_else(|| known.lifecycle.as_ref().map(|wait| error(wait.awaited.reason(), wait.message.clone())))
             .or_else(|| known.changes.trouble(self.round.now))
             .or_else(|| self.stored.error.clone().filter(|_| self.stored.between_attempts()))
-            .or_else(|| self.stored.waits_for().map(|(word, sentence)| error(word, sentence.to_owned())));
+            .or_else(|| self.stored.waits_for().map(|(word, sentence)| error(&word, sentence)));
         let waited = trouble.map(|trouble| format!(" ({}: {})", trouble.reason, trouble.message));
         let rest = match self.round.dry_run {
             true => "nothing was changed",

@@ -5,7 +5,7 @@
 
 use crate::cluster::writes::budget_of;
 use crate::job::progress::{Counts, targets};
-use crate::job::state::{Progress, SHARD, TargetState, cut, extras};
+use crate::job::state::{Progress, SHARD, TargetState, extras, keep_cause};
 use crate::job::time::write_time;
 use crate::plugin::lookup::PluginLookup;
 use crate::round::context::Round;
@@ -188,19 +188,20 @@ fn obstacle(target: &TargetState, name: &str) -> Option<HeldBack> {
                     format!("Budget {budget}"),
                     format!("disruption budget {budget} allows no eviction now"),
                 ),
-                None if error.message.starts_with("admission webhook ") => {
-                    HeldBack::new("Webhook", format!("{name} may not be evicted now: {}", cut(&error.message, 200)))
-                }
+                None if error.message.starts_with("admission webhook ") => HeldBack::new(
+                    "Webhook",
+                    format!("{name} may not be evicted now: {}", keep_cause(&error.message, 200)),
+                ),
                 None => {
                     HeldBack::new("Budget", format!("a disruption budget allows no eviction now: {}", error.message))
                 }
             },
             "NamespaceNotAllowed" => HeldBack::new("Grant", error.message.clone()),
-            reason => HeldBack::new(reason, format!("{reason} of {name}: {}", cut(&error.message, 120))),
+            reason => HeldBack::new(reason, format!("{reason} of {name}: {}", keep_cause(&error.message, 120))),
         });
     }
     if let Some((word, sentence)) = target.waits_for() {
-        return Some(HeldBack::new(word, format!("{name} waits: {}", cut(sentence, 200))));
+        return Some(HeldBack::new(word, format!("{name} waits: {}", keep_cause(&sentence, 200))));
     }
     target.extra.get(IS_REPLACEMENT_OF).map(|origin| {
         let sentence = format!("{name} is itself the new pod of {origin}, whose replacement has to end first");

@@ -5,10 +5,13 @@
 
 use std::collections::BTreeMap;
 
+use k8s_openapi::jiff::Timestamp;
+
 use crate::cluster::live_reads::LiveRead;
 use crate::cluster::object::{Object, ObjectKey};
 use crate::cluster::writes::Write;
 use crate::job::state::{Progress, TargetState, ended, extras};
+use crate::job::time::write_time;
 use crate::plugin::proposal::{Mutation, PluginError, PluginEvent, Proposal, State};
 use crate::round::calls::PlannedCall;
 use crate::round::drain::{DrainStep, drain_of};
@@ -109,6 +112,7 @@ impl PlannedCall<'_> {
         if let Some((reason, lacking)) = self.target.cannot_run(proposal, &self.planned.state) {
             return Err(Box::new(self.failing(reason, lacking, known)));
         }
+        note_since(&self.planned.state.extra, &mut extra, self.target.round.now);
         note_intents(proposal, &mut extra);
         Ok(extra)
     }
@@ -245,5 +249,18 @@ impl PlannedCall<'_> {
         let kept: Vec<_> = wanted.into_iter().chain(stored).collect();
         tables.claims.release_except(&self.target.round.job.key, self.target.index, &kept);
         true
+    }
+}
+
+/// Stores since when the target waits for what its plugin has a word for now.
+fn note_since(before: &BTreeMap<String, String>, extra: &mut BTreeMap<String, String>, now: Timestamp) {
+    let word = |of: &BTreeMap<String, String>| {
+        of.get(extras::WAITS_FOR).map(|text| text.split(':').next().unwrap_or_default().to_owned())
+    };
+    let awaited = word(extra);
+    if awaited.is_none() {
+        extra.remove(extras::WAITS_SINCE);
+    } else if awaited != word(before) || !extra.contains_key(extras::WAITS_SINCE) {
+        extra.insert(extras::WAITS_SINCE.to_owned(), write_time(now));
     }
 }

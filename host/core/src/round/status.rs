@@ -18,7 +18,7 @@ use crate::job::bound::fitting;
 use crate::job::key::JobRef;
 use crate::job::progress::{Counts, ProgressSets};
 use crate::job::ranges;
-use crate::job::state::{SHARD, cut};
+use crate::job::state::{SHARD, keep_cause};
 use crate::job::time::write_time;
 use crate::round::memory::JobMemory;
 use crate::round::shards::{indexes_of, labelled, shard_labels, shard_name};
@@ -106,7 +106,7 @@ fn shard_fields(memory: &JobMemory, status: &mut OperationJobStatus) {
 fn failures(memory: &JobMemory) -> Vec<Failure> {
     let entry = |index: &u32| {
         let error = memory.latest(*index)?.error.clone().unwrap_or_default();
-        let message = cut(&error.message, 120);
+        let message = keep_cause(&error.message, 120);
         let name = memory.state.name(*index).to_owned();
         Some(Failure { index: i32::try_from(*index).unwrap_or(i32::MAX), name, reason: error.reason, message })
     };

@@ -11,7 +11,7 @@ use sha2::{Digest, Sha256};
 
 use crate::cluster::object::Object;
 use crate::cluster::task_pod::{Hindrance, TASK_KIND, TaskPod};
-use crate::job::state::cut;
+use crate::job::state::keep_cause;
 use crate::job::task::{CUT, NodeResult, StoredTask, TaskProgress, of_check};
 use crate::job::time::after;
 use crate::plugin::task::{CHECK_POD, RUN_ON_NODE};
@@ -31,7 +31,7 @@ pub(super) fn progressed(task: &StoredTask, pod: &Object, seen: &TaskPod) -> Sto
     if !seen.is_over() {
         return match seen.started {
             // It started after all.
-            true => StoredTask { state: TaskProgress::Running, message: String::new(), waits: String::new(), ..task },
+            true => StoredTask { state: TaskProgress::Running, message: String::new(), waits: awaited(seen), ..task },
             false => StoredTask { state: TaskProgress::Waiting, waits: waits_for(&task, seen), ..task },
         };
     }
@@ -54,7 +54,7 @@ pub(super) fn progressed(task: &StoredTask, pod: &Object, seen: &TaskPod) -> Sto
     let output = output(pod, seen).unwrap_or_default();
     let digest = || Sha256::digest(output.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     let sha256 = result.and_then(|result| result.sha256).or_else(|| (!output.is_empty()).then(digest));
-    let message = cut(&message.unwrap_or_default(), MESSAGE_CHARS);
+    let message = keep_cause(&message.unwrap_or_default(), MESSAGE_CHARS);
     let output = if is(pod, CHECK_POD) { of_check(output, exit_code == Some(0)) } else { output };
     StoredTask { state, exit_code, sha256, output, message, ..task }
 }
@@ -74,7 +74,12 @@ fn end_of_pod(pod: &Object, seen: &TaskPod) -> String {
         "" => &seen.phase,
         why => why,
     };
-    cut(&format!("{word}: {why}"), MESSAGE_CHARS)
+    keep_cause(&format!("{word}: {why}"), MESSAGE_CHARS)
+}
+
+/// What a task of the host waits for that has begun: its turn, or its next try.
+fn awaited(seen: &TaskPod) -> String {
+    if seen.hindrance == Hindrance::Turn { keep_cause(&seen.why, MESSAGE_CHARS) } else { String::new() }
 }
 
 /// What a pod that has not started waits for. Of one cause the words change with each try, and the first ones stay.
@@ -83,7 +88,7 @@ fn waits_for(task: &StoredTask, seen: &TaskPod) -> String {
     if word.is_empty() || task.waits.starts_with(word) {
         return task.waits.clone();
     }
-    cut(&format!("{word}{}", seen.why), MESSAGE_CHARS)
+    keep_cause(&format!("{word}{}", seen.why), MESSAGE_CHARS)
 }
 
 /// The message of a task whose pod was over before its container began: its own time was shorter than that for a start.
@@ -91,7 +96,7 @@ fn never_begun(task: &StoredTask, seen: &TaskPod) -> Option<String> {
     let has_begun = seen.ended.as_ref().is_some_and(|end| end.reason != "ContainerStatusUnknown");
     let is_meant = seen.hindrance == Hindrance::Deadline && !has_begun;
     let (word, why) = task.waits.split_once(": ").filter(|_| is_meant)?;
-    Some(cut(&format!("{word}: not started within {} s: {why}", seen.deadline_seconds), MESSAGE_CHARS))
+    Some(keep_cause(&format!("{word}: not started within {} s: {why}", seen.deadline_seconds), MESSAGE_CHARS))
 }
 
 /// The first word of a message where it is known what keeps a pod from starting.
@@ -99,7 +104,7 @@ fn word(seen: &TaskPod) -> &'static str {
     match seen.hindrance {
         Hindrance::Image => "image: ",
         Hindrance::Unschedulable => "unschedulable: ",
-        Hindrance::Other | Hindrance::Deadline | Hindrance::Ended => "",
+        Hindrance::Other | Hindrance::Turn | Hindrance::Deadline | Hindrance::Ended => "",
     }
 }
 
@@ -107,7 +112,7 @@ fn word(seen: &TaskPod) -> &'static str {
 pub(super) fn not_started(seen: &TaskPod) -> String {
     let word = word(seen);
     let why = if seen.why.is_empty() { String::new() } else { format!(": {}", seen.why) };
-    cut(&format!("{word}not started within {} s{why}", STARTS_WITHIN.as_secs()), MESSAGE_CHARS)
+    keep_cause(&format!("{word}not started within {} s{why}", STARTS_WITHIN.as_secs()), MESSAGE_CHARS)
 }
 
 /// A task whose pod is gone without a result.
@@ -135,7 +140,7 @@ pub(super) fn given_up(task: StoredTask, pod: &Object) -> StoredTask {
         "" => "timed out: its kubelet does not end its pod".to_owned(),
         not_started => format!("lost: {not_started}, and its kubelet does not end it"),
     };
-    StoredTask { state: TaskProgress::Failed, message: cut(&message, MESSAGE_CHARS), ..task }
+    StoredTask { state: TaskProgress::Failed, message: keep_cause(&message, MESSAGE_CHARS), ..task }
 }
 
 /// True of the pod of a task of this kind.

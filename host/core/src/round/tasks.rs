@@ -18,7 +18,7 @@ use crate::cluster::task_pod::{JOB_UID, TASK, TASK_KIND, TaskPod};
 use crate::cluster::writes::{EntryResult, Stopped, Write};
 use crate::job::state::{TargetState, extras};
 use crate::job::task::{StoredTask, TaskProgress};
-use crate::job::time::after;
+use crate::job::time::{after, write_time};
 use crate::plugin::proposal::{Mutation, Proposal};
 use crate::plugin::task::{RUN_ON_NODE, ScriptSource, Task, TaskRequest, is_of_host};
 use crate::plugin::visit::TaskStatus;
@@ -206,7 +206,7 @@ impl Target<'_> {
     /// A task as its pod shows it now. What a kubelet must have ended before has failed: nothing else ends it where that is
     /// dead. What did not start in time is stored before its pod goes, so that a host that dies in between knows it too.
     fn seen_now(&self, task: &StoredTask, pod: &Object, seen: &TaskPod) -> StoredTask {
-        let task = progressed(task, pod, seen);
+        let task = self.since(task, progressed(task, pod, seen));
         let is_due = |time: Timestamp| time <= self.round.now;
         if task.state.terminal() || task.of_host {
             return task;
@@ -219,6 +219,16 @@ impl Target<'_> {
             return StoredTask { message: not_started(seen), ..task };
         }
         task
+    }
+
+    /// A task with the time since when it waits.
+    fn since(&self, before: &StoredTask, now: StoredTask) -> StoredTask {
+        let since = match (now.waits.is_empty(), before.waits.is_empty()) {
+            (true, _) => String::new(),
+            (false, true) => write_time(self.round.now),
+            (false, false) => before.since.clone(),
+        };
+        StoredTask { since, ..now }
     }
 
     /// `state` with every task ended: those that go on are cancelled.

@@ -80,7 +80,7 @@ async fn what_is_no_manifest_is_not_copied() {
     for (text, words) in [
         ("<html>not found</html>", "cannot be read"),
         ("", "cannot be read"),
-        ("{}", "cannot be read"),
+        ("{}", "its type is"),
         (r#"{"schemaVersion": 1}"#, "only 2 is copied"),
         (r#"{"schemaVersion": 2}"#, "neither that of an image nor an index"),
     ] {

@@ -3,9 +3,11 @@
 
 mod content;
 mod moments;
+mod partly;
 mod places;
 #[path = "../support/mod.rs"]
 mod support;
+mod words;
 
 use std::time::Duration;
 

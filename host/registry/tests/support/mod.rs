@@ -260,6 +260,8 @@ pub fn copy_of(source: &str, target: &str) -> ImageCopy {
         target: Destination { image: format!("{target}/team/app:1"), ..Destination::default() },
         otherwise: "1-other".to_owned(),
         source_base: None,
+        runs: None,
+        available: false,
     }
 }
 

@@ -168,7 +168,7 @@ esac
         let image = &self.place.image;
         let unknown = match timeout(ANSWERS_WITHIN, self.registries.digest_at(&self.place)).await {
             Ok(Ok(Some(digest))) => {
-                let output = export_output(image, &digest);
+                let output = export_output(image, &digest, &[]);
                 return NodeResult { output, sha256: None, truncated: false, ..result };
             }
             Ok(Ok(None)) => "it is not there".to_owned(),

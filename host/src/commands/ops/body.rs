@@ -59,8 +59,8 @@ pub(super) struct CreateArgs {
     /// exportimage: the container whose image is exported [default: the first]
     #[arg(long, value_name = "NAME")]
     container: Option<String>,
-    /// exportimage: the image that the container runs, or the container as it is [default: copy]
-    #[arg(long, value_name = "MODE", value_parser = ["copy", "commit"])]
+    /// exportimage: the image that the container runs, of that image the platforms that are there, or the container as it is [default: copy]
+    #[arg(long, value_name = "MODE", value_parser = ["copy", "copy-available", "commit"])]
     mode: Option<String>,
     /// addon: an AddonTemplate, which is run; can be repeated
     #[arg(long, value_name = "NAME")]

@@ -70,9 +70,11 @@ fn the_time_in_which_a_node_must_be_back_begins_once_its_reboot_is_seen_to_begin
     for begun in [task("Running", None, ""), task("Succeeded", Some(0), ""), task("Failed", None, "lost: Evicted")] {
         let begun = first.clone().now_ms(later).task("reboot", begun);
         let report = begun.progress::<Reboot>().unwrap();
-        let since = Proposal::new().extra(REBOOT_SINCE, later.to_string());
+        let words = "node n has not rebooted: its boot id is the same";
+        let since = Proposal::new().waits_for("Reboot", words).extra(REBOOT_SINCE, later.to_string());
         assert_eq!((reason(&report), report.proposal()), ("State::Processing".to_owned(), since));
         let back = begun.after(&report.proposal());
+        assert_eq!(back.progress::<Reboot>().unwrap().proposal(), Proposal::new(), "it is said once");
         let at = |seconds: u64| reason(&back.clone().now_ms(later + seconds * 1_000).progress::<Reboot>().unwrap());
         assert_eq!((at(1_799).as_str(), at(1_800).as_str()), ("State::Processing", "NotRebooted"));
     }
@@ -132,7 +134,8 @@ fn a_node_that_rebooted_by_itself_before_its_command_has_its_time_to_be_ready() 
     let visit = Visit::to(&held(unready)).extra(WAS_UNSCHEDULABLE, "false").extra(BOOT_ID, "1a");
     for visit in [visit.clone(), visit.task("reboot", task("Waiting", None, ""))] {
         let first = visit.progress::<Reboot>().unwrap();
-        assert_eq!(first.proposal(), Proposal::new().extra(REBOOT_SINCE, NOW.to_string()));
+        let said = Proposal::new().waits_for("Reboot", "node n has rebooted and is not Ready");
+        assert_eq!(first.proposal(), said.extra(REBOOT_SINCE, NOW.to_string()));
         let late = visit.after(&first.proposal()).now_ms(NOW + 1_800_000).progress::<Reboot>().unwrap();
         assert_eq!(reason(&late), "NotReady");
     }
