@@ -260,6 +260,42 @@ fn every_test_that_shows_what_the_security_page_says_exists() {
 }
 
 #[test]
+fn every_row_of_limits_and_waits_names_a_test_that_exists() {
+    let files = files();
+    let name = pattern(r"`([a-z][a-z0-9]*(?:_[a-z0-9]+){3,})`");
+    let mut wrong = Vec::new();
+    for path in ["docs/limits.md", "docs/waits.md"] {
+        let page = files.iter().find(|file| file.path == path).unwrap();
+        let lines: Vec<&str> = page.text.lines().collect();
+        let last = |line: &str| line.trim_end_matches('|').rsplit('|').next().unwrap_or_default().trim().to_owned();
+        // A table whose last column is headed `test` names one in each row.
+        let (mut rows, mut has_tests) = (0, false);
+        for (index, line) in lines.iter().enumerate() {
+            if lines.get(index + 1).is_some_and(|next| next.starts_with("|--")) {
+                has_tests = last(line) == "test";
+                continue;
+            }
+            if !has_tests || !line.starts_with('|') || line.starts_with("|--") {
+                continue;
+            }
+            let cell = last(line);
+            let names: Vec<&str> = name.captures_iter(&cell).map(|found| found.get(1).unwrap().as_str()).collect();
+            rows += 1;
+            if names.is_empty() {
+                wrong.push(format!("{path}: no test in {line}"));
+            }
+            let is_test =
+                |name: &str| files.iter().any(|file| file.is(&[".rs"]) && file.text.contains(&format!("fn {name}(")));
+            wrong.extend(
+                names.into_iter().filter(|name| !is_test(name)).map(|name| format!("{path}: there is no {name}")),
+            );
+        }
+        assert!(rows > 20, "{path} has {rows} rows with tests");
+    }
+    none(&wrong);
+}
+
+#[test]
 fn the_page_defines_everything_once_and_leaves_no_scenario_out() {
     let page = page(PAGE);
     let twice = page.numbers.iter().chain(&page.ids).filter(|(_, times)| **times > 1);

@@ -229,3 +229,14 @@ impl ParentPlan {
         self.due = Some(self.due.map_or(time, |due| due.min(time)));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plan_is_full_at_four_mebibytes_of_children() {
+        let plan = |bytes| ParentPlan { bytes, ..ParentPlan::default() };
+        assert!(!plan(BYTES - 1).is_full() && plan(BYTES).is_full());
+    }
+}

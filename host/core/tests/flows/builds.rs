@@ -41,6 +41,16 @@ fn with_merge_the_value_of_the_step_wins_and_other_globals_are_added() {
 }
 
 #[test]
+fn a_step_whose_job_would_have_more_than_128_kib_is_blocked_with_what_to_do() {
+    let mut own = job();
+    own["template"]["spec"]["containers"][0]["args"] = json!(["x".repeat(140 * 1024)]);
+    let mut stage = Stage::flow(flow([json!({"name": "a", "jobTemplate": own})], json!({})));
+    stage.settle();
+    assert_eq!((stage.end_of("a").as_str(), stage.created.len()), ("Blocked/TooLarge", 0));
+    assert!(stage.unit("a").message.contains("move scripts and data to a ConfigMap"), "{}", stage.unit("a").message);
+}
+
+#[test]
 fn an_equal_shared_volume_is_kept_once_and_another_one_blocks_until_it_is_renamed() {
     let mut own = job();
     own["template"]["spec"]["volumes"] = json!([{"name": "v", "emptyDir": {}}]);
