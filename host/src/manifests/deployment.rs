@@ -494,7 +494,9 @@ mod tests {
         assert!(wanted.iter().all(|one| arguments.contains(&json!(one))), "{arguments:?}");
         assert!(!format!("{arguments:?}").contains("export"), "what exports images is the host's: {arguments:?}");
         assert_eq!(container["envFrom"], json!([{"secretRef": {"name": "files-to-read"}}]));
-        assert!(container["env"].to_string().contains(r#""key":"url","name":"history""#), "{}", container["env"]);
+        let history =
+            json!({"name": "OARLOCK_HISTORY", "valueFrom": {"secretKeyRef": {"name": "history", "key": "url"}}});
+        assert!(container["env"].as_array().unwrap().contains(&history), "{}", container["env"]);
         assert_eq!(
             container["ports"],
             json!([{"name": "rest", "containerPort": 8443}, {"name": "probes", "containerPort": 8081}])

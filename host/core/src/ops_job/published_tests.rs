@@ -54,7 +54,7 @@ fn a_type_is_served_as_far_as_its_grant_reaches_and_else_says_why_not() {
     let addon = json!({"inputs": [{"name": "node", "value": "n"}, {"name": "script", "value": "dHJ1ZQ=="}]});
     assert_eq!(service(&all, &body("addon", node, &addon)), "no plugin serves addon: its grant does not cover it");
     let check = |path: &str| json!({"image": "i", "entryPoint": "dHJ1ZQ==", "hostpath": [path]});
-    assert_eq!(service(&all, &body("preflight", node, &check("/var/log/pods"))), "served");
+    assert_eq!(service(&all, &body("preflight", node, &check("/var/log/apt"))), "served");
     assert!(service(&all, &body("preflight", node, &check("/srv"))).contains("/srv is not among the directories"));
     let bare = Published { keeps_files: false, exports: false, types: BTreeMap::new(), ..all };
     assert_eq!(service(&bare, &body("reboot", node, &none)), unserved("reboot"));
