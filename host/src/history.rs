@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use oarlock_core::cluster::memory::text_len;
+use oarlock_core::ops_job::gone::GoneBy;
 use oarlock_core::ops_job::plan::RowState;
 use oarlock_core::ops_job::row_meter::RowMeter;
 use oarlock_core::ops_job::spec::Defaults;
@@ -86,6 +87,8 @@ struct Held {
     digested: HashMap<String, bool>,
     /// How many are written at once: fewer after a failure, so that one that is refused stands alone in the end.
     at_once: usize,
+    /// The UIDs of jobs that the host removes, since their time is over.
+    expiring: HashSet<String>,
     /// Jobs may have gone that nobody saw go.
     may_have_lost: bool,
 }
@@ -104,8 +107,12 @@ fn size(job: &JobSnapshot) -> usize {
 }
 
 impl Held {
-    fn seen(&mut self, job: JobSnapshot) {
+    fn seen(&mut self, mut job: JobSnapshot) {
         self.alive.insert(job.row.uid.clone());
+        // The clock of the API server may differ from the one by which its time was over.
+        if job.row.gone_by.is_some() && self.expiring.contains(&job.row.uid) {
+            job.row.gone_by = Some(GoneBy::Expiry);
+        }
         self.wait(job);
     }
 
@@ -136,6 +143,7 @@ impl Held {
 
     fn gone(&mut self, uid: &str) {
         self.alive.remove(uid);
+        self.expiring.remove(uid);
         if !self.waiting.contains_key(uid) {
             self.digested.remove(uid);
         }
@@ -193,6 +201,14 @@ impl Recorder {
                 RowState::Whole
             }
             _ => RowState::InPart,
+        }
+    }
+
+    /// Hears that the host removes a job, since its time is over.
+    pub(crate) fn expires(&self, uid: &str) {
+        let mut held = self.0.held.lock();
+        if held.alive.contains(uid) {
+            held.expiring.insert(uid.to_owned());
         }
     }
 
@@ -417,6 +433,16 @@ mod tests {
         held.seen(job("a", 3, true));
         assert_eq!(rows(&mut held), [("a".to_owned(), 3)], "it was deleted");
         assert_eq!(held.bytes, 0);
+    }
+
+    #[test]
+    fn a_job_that_the_host_removes_has_expired_whatever_the_clock_of_the_api_server_says() {
+        let mut held = Held { at_once: BATCH, ..Held::default() };
+        held.expiring.insert("a".to_owned());
+        ["a", "b"].into_iter().for_each(|uid| held.seen(job(uid, 1, true)));
+        let Some(Work::Rows(rows)) = held.next() else { panic!("two rows wait") };
+        let why: Vec<_> = rows.iter().map(|job| job.row.gone_by).collect();
+        assert_eq!(why, [Some(GoneBy::Expiry), Some(GoneBy::Deletion)]);
     }
 
     #[test]

@@ -16,7 +16,7 @@ use oarlock_core::ops_job::holders::Holders;
 use oarlock_core::ops_job::outcomes::{JobFile, Outcomes, StoredFile, log_file, report, report_file};
 use oarlock_core::ops_job::phases::OpsStatus;
 use oarlock_core::ops_job::plan::{
-    Attempt, Found, OpsNeed, OpsObservation, OpsPlan, RESOLVED, RowState, plan, with_refusal,
+    Attempt, Effect, Found, OpsNeed, OpsObservation, OpsPlan, RESOLVED, RowState, plan, with_refusal,
 };
 use oarlock_core::ops_job::spec::{OpsSpec, OpsType};
 use oarlock_core::ops_job::stored::StoredOps;
@@ -327,6 +327,9 @@ impl OpsTerm {
         let before = &job.view.status;
         let (mut status, mut trouble) = (plan.status, None);
         for effect in &plan.effects {
+            if *effect == Effect::DeleteSelf {
+                self.place.recorder.iter().for_each(|recorder| recorder.expires(&job.view.uid));
+            }
             match self.ops.make(effect, job, child.as_deref(), &self.fence).await {
                 // It made another version of the job, and another round is due.
                 Ok(()) if effect.is_on_job() => return Ok(NextRound::After(None)),

@@ -169,6 +169,7 @@ pub mod ops_job {
     pub mod child;
     pub mod events;
     pub mod export;
+    pub mod gone;
     pub mod holders;
     pub mod inputs;
     pub mod job_id;

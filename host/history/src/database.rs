@@ -6,6 +6,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use k8s_openapi::jiff::Timestamp;
+use oarlock_core::ops_job::gone::GoneBy;
 use oarlock_core::ops_job::phases::{OpsStatus, Phase, Why};
 use serde_json::Value;
 use sqlx::any::{Any, AnyConnectOptions, AnyPoolOptions, AnyRow};
@@ -38,8 +39,7 @@ const BATCH: i64 = 500;
 /// Rows that are read whole at once: each may have a megabyte.
 const LOST: i64 = 20;
 /// The columns of a list.
-const COLUMNS: &str =
-    "uid, job_id, job_name, workspace_id, user_id, user_name, type, phase, created, started, ended, deleted, timeout";
+const COLUMNS: &str = "uid, job_id, job_name, workspace_id, user_id, user_name, type, phase, created, started, ended, deleted, gone_by, timeout, seq";
 
 /// The history. Clones share it.
 #[derive(Clone)]
@@ -217,8 +217,9 @@ impl History {
     pub async fn job(&self, job_id: &str) -> Result<Option<GoneJob>, HistoryFailed> {
         let mut statement = whole_rows();
         let (cluster, id) = (statement.text(&self.0.cluster), statement.text(job_id));
-        statement
-            .push(&format!(" WHERE cluster_id = {cluster} AND job_id = {id} ORDER BY created DESC, uid DESC LIMIT 1"));
+        statement.push(&format!(
+            " WHERE cluster_id = {cluster} AND job_id = {id} ORDER BY created DESC, seq DESC, uid DESC LIMIT 1"
+        ));
         self.prepare().await?;
         let mut connected = self.connect(Use::Job).await?;
         let (until, connection) = connected.parts();
@@ -245,7 +246,7 @@ impl History {
         rows.and_filtered(cluster, filter);
         rows.and_none_of(*dialect, live);
         let order = if window.is_ascending { "ASC" } else { "DESC" };
-        let columns = window.sort.column().into_iter().chain(["created", "uid"]);
+        let columns = window.sort.column().into_iter().chain(["created", "seq", "uid"]);
         let by: Vec<String> = columns.map(|column| format!("{column} {order}")).collect();
         let [limit, offset] =
             [window.limit, window.offset].map(|number| rows.number(i64::try_from(number).unwrap_or(NEVER)));
@@ -298,6 +299,8 @@ impl History {
         ended.push(&deleted);
         of_lost(&mut ended, true);
         let mut closed = usize::try_from(self.change(&ended).await?).unwrap_or(0);
+        // Those of a host of an earlier version, too.
+        self.change(&Statement::why_gone(*dialect, cluster)).await?;
 
         let mut others = whole_rows();
         of_lost(&mut others, false);
@@ -480,6 +483,7 @@ async fn store(connection: &mut AnyConnection, cluster: &str, job: &JobSnapshot)
     let JobSnapshot { row, revision, spec, status, request, counts_for: _ } = job;
     let mut statement = Statement::new("");
     let words = format!("{}\n{}", row.job_id, row.job_name).to_ascii_lowercase();
+    let gone_by = row.gone_by.map_or("", GoneBy::word).to_owned();
     let texts = [
         ("uid", &row.uid),
         ("cluster_id", &cluster.to_owned()),
@@ -492,6 +496,7 @@ async fn store(connection: &mut AnyConnection, cluster: &str, job: &JobSnapshot)
         ("phase", &row.phase),
         ("job_words", &words),
         ("user_words", &row.user_name.to_ascii_lowercase()),
+        ("gone_by", &gone_by),
     ];
     let numbers = [
         ("created", millis(Some(row.created))),
@@ -499,6 +504,7 @@ async fn store(connection: &mut AnyConnection, cluster: &str, job: &JobSnapshot)
         ("ended", millis(row.ended)),
         ("deleted", millis(row.deleted)),
         ("timeout", row.timeout),
+        ("seq", row.seq),
         ("revision", *revision),
     ];
     let columns: Vec<&str> = texts.iter().map(|(name, _)| *name).chain(numbers.iter().map(|(name, _)| *name)).collect();
@@ -520,9 +526,9 @@ async fn store(connection: &mut AnyConnection, cluster: &str, job: &JobSnapshot)
     }
     if let Some(deleted) = row.deleted {
         let mut statement = Statement::new("UPDATE ops_job SET deleted = ");
-        let (deleted, uid, never) =
-            (statement.number(millis(Some(deleted))), statement.text(&row.uid), statement.number(NEVER));
-        statement.push(&format!("{deleted} WHERE uid = {uid} AND deleted = {never}"));
+        let (deleted, gone_by) = (statement.number(millis(Some(deleted))), statement.text(gone_by));
+        let (uid, never) = (statement.text(&row.uid), statement.number(NEVER));
+        statement.push(&format!("{deleted}, gone_by = {gone_by} WHERE uid = {uid} AND deleted = {never}"));
         statement.query().execute(connection).await?;
     }
     Ok(())
@@ -566,7 +572,9 @@ fn job_row(row: &AnyRow) -> Result<JobRow, HistoryFailed> {
         started: time(number("started")?),
         ended: time(number("ended")?),
         deleted: time(number("deleted")?),
+        gone_by: GoneBy::read(&text("gone_by")?),
         timeout: number("timeout")?,
+        seq: number("seq")?,
     })
 }
 
@@ -590,6 +598,7 @@ fn lost(gone: &AnyRow, now: Timestamp) -> Result<JobSnapshot, HistoryFailed> {
         return Ok(job);
     }
     (job.row.phase, job.row.ended) = (Phase::Failed.word().to_owned(), Some(now));
+    job.row.gone_by = Some(GoneBy::Deletion);
     job.revision = revision.saturating_add(1);
     let mut status = OpsStatus::read(&job.status);
     let why = Why::new("Lost", "its OpsJob was removed while no host saw it");
@@ -601,9 +610,11 @@ fn lost(gone: &AnyRow, now: Timestamp) -> Result<JobSnapshot, HistoryFailed> {
 
 #[cfg(test)]
 mod tests {
+    use k8s_openapi::jiff::SignedDuration;
     use oarlock_bed::postgres::Postgres;
     use oarlock_core::ops_job::spec::Defaults;
     use serde_json::json;
+    use sqlx::AssertSqlSafe;
 
     use super::*;
     use crate::filter::{SortKey, Viewer};
@@ -622,10 +633,37 @@ mod tests {
         JobSnapshot::of(&document, Defaults::default()).unwrap()
     }
 
+    /// Writes a job as the first version did.
+    async fn store_as_before(history: &History, job: &JobSnapshot) {
+        let JobSnapshot { row, revision, spec, status, .. } = job;
+        let [created, ended, deleted] = [Some(row.created), row.ended, row.deleted].map(millis);
+        let id = &row.job_id;
+        let sql = format!(
+            "INSERT INTO ops_job (uid, cluster_id, job_id, job_name, workspace_id, user_id, user_name, type, phase, created, started, \
+             ended, deleted, timeout, revision, job_words, user_words) VALUES ('{}', 'local', '{id}', '{id}', '', '', '', '{}', \
+             '{}', {created}, {NEVER}, {ended}, {deleted}, 0, {revision}, '{id}', ''); \
+             INSERT INTO ops_job_text (uid, spec, status, request) VALUES ('{}', '{spec}', '{status}', '')",
+            row.uid, row.kind, row.phase, row.uid
+        );
+        for statement in sql.split("; ") {
+            sqlx::query(AssertSqlSafe(statement)).execute(history.0.pool(Use::Write)).await.unwrap();
+        }
+    }
+
     /// A job that an earlier version has written is read by this one, and this one's tables are refused by that one.
     async fn is_upgraded(place: &HistoryPlace) {
         let first = of_version(place.clone(), 1);
-        first.store(&[job()]).await.unwrap();
+        first.prepare().await.unwrap();
+        store_as_before(&first, &job()).await;
+        // With a time to live of their own, which was over when one of them went.
+        for (id, seconds) in [("k", 600), ("d", 599)] {
+            let mut other = job();
+            (other.row.uid, other.row.job_id) = (format!("uid-{id}"), id.to_owned());
+            other.spec["ttlSecondsAfterFinished"] = json!(600);
+            other.spec["inputs"] = json!([{"name": "label", "value": "a\0, \"ttlSecondsAfterFinished\":7"}]);
+            other.row.deleted = other.row.ended.map(|ended| ended + SignedDuration::from_secs(seconds));
+            store_as_before(&first, &other).await;
+        }
         for way in [Use::Job, Use::List, Use::Write] {
             first.0.pool(way).close().await;
         }
@@ -634,10 +672,23 @@ mod tests {
         assert_eq!(newest.job("j").await.unwrap().unwrap().row, job().row);
         let [since, until] = [Timestamp::UNIX_EPOCH, Timestamp::MAX];
         let (workspace, phase, kind, user_words, job_words) = (None, None, None, None, None);
-        let seen = Viewer::All;
-        let filter = JobFilter { since, until, workspace, phase, kind, user_words, job_words, seen };
+        let (seen, with_deleted) = (Viewer::All, false);
+        let filter = JobFilter { since, until, workspace, phase, kind, with_deleted, user_words, job_words, seen };
         let window = Window { sort: SortKey::Deleted, is_ascending: true, offset: 0, limit: 9 };
-        assert_eq!(newest.page(&filter, &[], &window).await.unwrap(), (1, vec![job().row]));
+        let listed = async |with_deleted: bool| {
+            let filter = JobFilter { with_deleted, ..filter.clone() };
+            let (count, rows) = newest.page(&filter, &[], &window).await.unwrap();
+            (count, rows.into_iter().map(|row| (row.job_id, row.gone_by)).collect::<Vec<_>>())
+        };
+        let row = |id: &str, by| (id.to_owned(), Some(by));
+        let all = [row("d", GoneBy::Deletion), row("k", GoneBy::Expiry), row("j", GoneBy::Expiry)];
+        assert_eq!(listed(true).await, (3, all.to_vec()));
+        assert_eq!(listed(false).await, (2, all[1..].to_vec()), "what somebody deleted is in no list");
+        // A host of the earlier version that still leads for a while does not say why.
+        sqlx::query("UPDATE ops_job SET gone_by = ''").execute(newest.0.pool(Use::Write)).await.unwrap();
+        assert_eq!(listed(false).await.0, 3, "until it is known, it is listed as before");
+        newest.close_lost(&[], Timestamp::UNIX_EPOCH, false).await.unwrap();
+        assert_eq!(listed(true).await.1, all);
         drop(newest);
         let failed = of_version(place.clone(), 1).prepare().await.unwrap_err();
         assert!(

@@ -2,7 +2,7 @@
 
 use k8s_openapi::jiff::Timestamp;
 
-/// What rows are sorted by; those that are equal, by creation and UID.
+/// What rows are sorted by; those that are equal, by creation, their place in its second, and UID.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SortKey {
     /// Name of the OpsJob.
@@ -82,6 +82,8 @@ pub struct JobFilter {
     pub phase: Option<String>,
     /// Of this type.
     pub kind: Option<String>,
+    /// Those that somebody deleted, too.
+    pub with_deleted: bool,
     /// With this text in the name of the user, in lower case.
     pub user_words: Option<String>,
     /// With this text in name or id, in lower case.

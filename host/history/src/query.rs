@@ -1,5 +1,6 @@
 //! SQL with numbered parameters, which both backends read.
 
+use oarlock_core::ops_job::gone::GoneBy;
 use sqlx::any::AnyArguments;
 use sqlx::query::Query;
 use sqlx::{Any, AssertSqlSafe};
@@ -22,6 +23,17 @@ impl Dialect {
                 format!("(SELECT value FROM json_each('[\"' || replace({parameter}, ',', '\",\"') || '\"]'))")
             }
             Self::Postgres => format!("(SELECT unnest(string_to_array({parameter}, ',')))"),
+        }
+    }
+
+    /// The time to live of the job of a row, in seconds: what its spec says, or else an hour.
+    fn time_to_live(self) -> &'static str {
+        match self {
+            Self::Sqlite => "CAST(COALESCE(json_extract(own.spec, '$.ttlSecondsAfterFinished'), 3600) AS INTEGER)",
+            // It reads no JSON that has an escaped NUL. No text in there has this key and a number after it.
+            Self::Postgres => {
+                r#"COALESCE(SUBSTRING(own.spec FROM '"ttlSecondsAfterFinished":(-?[0-9]{1,10})')::bigint, 3600)"#
+            }
         }
     }
 
@@ -92,9 +104,23 @@ impl Statement {
         }
     }
 
-    /// The rows of a cluster that a filter takes, of jobs that were deleted.
+    /// Has the rows of jobs that are gone say why, where they do not: their end and their time to live say it.
+    pub(crate) fn why_gone(dialect: Dialect, cluster: &str) -> Self {
+        let mut statement = Self::new("UPDATE ops_job SET gone_by = COALESCE((SELECT ");
+        let (expired, deleted) = (statement.text(GoneBy::Expiry.word()), statement.text(GoneBy::Deletion.word()));
+        let (own, never) = (statement.text(cluster), statement.number(NEVER));
+        let ttl = dialect.time_to_live();
+        statement.push(&format!(
+            "{expired} FROM ops_job_text AS own WHERE own.uid = ops_job.uid AND {ttl} BETWEEN 0 AND \
+             (ops_job.deleted - ops_job.ended) / 1000), {deleted}) \
+             WHERE cluster_id = {own} AND gone_by = '' AND deleted <> {never}"
+        ));
+        statement
+    }
+
+    /// The rows of a cluster that a filter takes, of jobs that are gone.
     pub(crate) fn and_filtered(&mut self, cluster: &str, filter: &JobFilter) {
-        let JobFilter { since, until, workspace, phase, kind, user_words, job_words, seen } = filter;
+        let JobFilter { since, until, workspace, phase, kind, with_deleted, user_words, job_words, seen } = filter;
         let cluster = self.text(cluster);
         // `since` and `until` count whole seconds.
         let first = self.number(since.as_second().saturating_mul(1_000));
@@ -103,6 +129,10 @@ impl Statement {
         self.push(&format!(
             " WHERE cluster_id = {cluster} AND deleted <> {never} AND created BETWEEN {first} AND {last}"
         ));
+        if !with_deleted {
+            let deleted = self.text(GoneBy::Deletion.word());
+            self.push(&format!(" AND gone_by <> {deleted}"));
+        }
         self.and_text("workspace_id", workspace.as_ref());
         self.and_text("phase", phase.as_ref());
         self.and_text("type", kind.as_ref());

@@ -3,6 +3,7 @@
 use k8s_openapi::jiff::Timestamp;
 use oarlock_core::child::fields::text;
 use oarlock_core::cluster::scripts::sha256;
+use oarlock_core::ops_job::gone::{GONE_BY, GoneBy};
 use oarlock_core::ops_job::phases::Phase;
 use oarlock_core::ops_job::quota_key::QuotaKey;
 use oarlock_core::ops_job::spec::Defaults;
@@ -41,6 +42,10 @@ pub struct JobRow {
     pub ended: Option<Timestamp>,
     /// When it was deleted.
     pub deleted: Option<Timestamp>,
+    /// Why it is gone; `None` while it is there, and of rows that an earlier version wrote.
+    pub gone_by: Option<GoneBy>,
+    /// Its place among the jobs that were created in one second.
+    pub seq: i64,
     /// Seconds from its creation to its end by force.
     pub timeout: i64,
 }
@@ -74,9 +79,10 @@ pub struct GoneJob {
 impl JobSnapshot {
     /// Of the document of an OpsJob; `None` of what is none.
     pub fn of(document: &Value, defaults: Defaults) -> Option<Self> {
-        let StoredOps { view, summary, counts_for, .. } = StoredOps::read(document, defaults)?;
+        let StoredOps { view, summary, counts_for, gone_by, .. } = StoredOps::read(document, defaults)?;
         let own = |field: &str| document.get(field).filter(|value| value.is_object()).cloned();
         let row = JobRow {
+            seq: view.place_in_second(),
             uid: view.uid,
             job_id: view.name,
             job_name: summary.job_name,
@@ -89,6 +95,7 @@ impl JobSnapshot {
             started: view.status.started,
             ended: view.status.finished,
             deleted: summary.deleted,
+            gone_by,
             timeout: summary.timeout,
         };
         let empty = || json!({});
@@ -151,10 +158,13 @@ impl GoneJob {
     /// Puts an OpsJob together from its row.
     pub(crate) fn of(row: JobRow, spec: Value, status: Value, request: &str) -> Self {
         let deleted = row.deleted.map(|time| ("deletionTimestamp".to_owned(), json!(time.to_string())));
-        let request = (!request.is_empty()).then(|| ("annotations".to_owned(), json!({REQUEST: request})));
+        let request = (!request.is_empty()).then(|| (REQUEST.to_owned(), json!(request)));
+        let gone_by = row.gone_by.map(|gone_by| (GONE_BY.to_owned(), json!(gone_by.word())));
+        let noted: Map<String, Value> = request.into_iter().chain(gone_by).collect();
+        let noted = (!noted.is_empty()).then(|| ("annotations".to_owned(), Value::Object(noted)));
         let created = ("creationTimestamp".to_owned(), json!(row.created.to_string()));
         let names = [("name", &row.job_id), ("uid", &row.uid)].map(|(field, value)| (field.to_owned(), json!(value)));
-        let metadata: Map<String, Value> = names.into_iter().chain([created]).chain(deleted).chain(request).collect();
+        let metadata: Map<String, Value> = names.into_iter().chain([created]).chain(deleted).chain(noted).collect();
         Self { document: json!({"metadata": metadata, "spec": spec, "status": status}), row }
     }
 }

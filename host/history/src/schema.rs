@@ -18,12 +18,14 @@ pub(crate) const SQLITE: &Migrations = &[
     (1, "jobs", include_str!("../migrations/sqlite/0001_jobs.sql")),
     (2, "audit", include_str!("../migrations/0002_audit.sql")),
     (3, "lists", include_str!("../migrations/0003_lists.sql")),
+    (4, "order", include_str!("../migrations/sqlite/0004_order.sql")),
 ];
 
 pub(crate) const POSTGRES: &Migrations = &[
     (1, "jobs", include_str!("../migrations/postgres/0001_jobs.sql")),
     (2, "audit", include_str!("../migrations/0002_audit.sql")),
     (3, "lists", include_str!("../migrations/0003_lists.sql")),
+    (4, "order", include_str!("../migrations/postgres/0004_order.sql")),
 ];
 
 /// Brings the tables to the newest version. Two that do it at once do it once.

@@ -7,6 +7,7 @@ use std::sync::OnceLock;
 
 use k8s_openapi::jiff::Timestamp;
 use oarlock_bed::postgres::Postgres;
+use oarlock_core::ops_job::gone::GoneBy;
 use oarlock_core::ops_job::spec::Defaults;
 use oarlock_history::{AuditRow, History, HistoryPlace, JobFilter, JobRow, JobSnapshot, SortKey, Viewer, Window};
 use serde_json::{Value, json};
@@ -49,6 +50,8 @@ on_both![
     a_job_is_read_as_it_was_written,
     a_row_changes_to_a_higher_revision_alone_and_an_end_is_for_ever,
     a_page_has_what_the_filter_takes_in_its_order,
+    what_somebody_deleted_is_listed_only_where_it_is_asked_for,
+    jobs_of_one_second_are_in_the_order_of_their_place,
     rows_of_jobs_that_live_do_not_count,
     a_job_that_nobody_saw_go_is_closed,
     what_ended_long_ago_is_removed_once_it_is_gone,
@@ -81,7 +84,7 @@ fn ended(phase: &str, revision: i64, at: i64) -> Value {
 }
 
 fn deleted(mut job: JobSnapshot, at: i64) -> JobSnapshot {
-    job.row.deleted = Some(second(at));
+    (job.row.deleted, job.row.gone_by) = (Some(second(at)), Some(GoneBy::Deletion));
     job
 }
 
@@ -96,6 +99,7 @@ fn everything() -> JobFilter {
         workspace: None,
         phase: None,
         kind: None,
+        with_deleted: true,
         user_words: None,
         job_words: None,
         seen: Viewer::All,
@@ -176,6 +180,43 @@ async fn a_page_has_what_the_filter_takes_in_its_order(history: History) {
     ] {
         assert_eq!(page(&filter, &newest).await.1, found, "{filter:?}");
     }
+}
+
+async fn what_somebody_deleted_is_listed_only_where_it_is_asked_for(history: History) {
+    let mut expired = deleted(job("expired", 1, &ended("Succeeded", 2, 150)), 160);
+    expired.row.gone_by = Some(GoneBy::Expiry);
+    let gone = deleted(job("deleted", 2, &ended("Failed", 2, 150)), 160);
+    history.store(&[expired.clone(), gone.clone()]).await.unwrap();
+    let newest = window(SortKey::Created, false, 0, 10);
+    let listed = async |with_deleted: bool| {
+        let filter = JobFilter { with_deleted, ..everything() };
+        let (count, rows) = history.page(&filter, &[], &newest).await.unwrap();
+        assert_eq!(count, rows.len());
+        ids(&rows).join(" ")
+    };
+    assert_eq!((listed(false).await.as_str(), listed(true).await.as_str()), ("expired", "deleted expired"));
+    let read = history.job("expired").await.unwrap().unwrap();
+    assert_eq!(read.row, expired.row);
+    let again = JobSnapshot::of(&read.document, Defaults::default()).unwrap();
+    assert_eq!(again.row.gone_by, Some(GoneBy::Expiry), "its document says so as well");
+    // One whose end was stored before it went gets the reason with the time.
+    history.store(&[job("late", 3, &ended("Failed", 2, 150))]).await.unwrap();
+    history.store(&[deleted(job("late", 3, &ended("Failed", 2, 150)), 170)]).await.unwrap();
+    assert_eq!(history.job("late").await.unwrap().unwrap().row.gone_by, Some(GoneBy::Deletion));
+}
+
+async fn jobs_of_one_second_are_in_the_order_of_their_place(history: History) {
+    let placed = |id: &str, at: i64, seq: i64| {
+        let mut job = job(id, at, &running(1));
+        job.row.seq = seq;
+        job
+    };
+    let jobs = [placed("c", 5, 7), placed("a", 5, 12), placed("b", 5, 9), placed("z", 4, 99), placed("d", 6, 1)];
+    history.store(&all_gone(jobs)).await.unwrap();
+    let (_, rows) = history.page(&everything(), &[], &window(SortKey::Created, true, 0, 10)).await.unwrap();
+    assert_eq!(ids(&rows), ["z", "c", "b", "a", "d"]);
+    let (_, rows) = history.page(&everything(), &[], &window(SortKey::Kind, false, 1, 3)).await.unwrap();
+    assert_eq!(ids(&rows), ["a", "b", "c"]);
 }
 
 async fn rows_of_jobs_that_live_do_not_count(history: History) {

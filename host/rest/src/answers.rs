@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::jiff::Timestamp;
 use oarlock_core::child::fields::{at, flag, list, number, object, text};
+use oarlock_core::ops_job::gone::GoneBy;
 use oarlock_core::ops_job::phases::Phase;
 use oarlock_core::ops_job::spec::{Defaults, OpsType};
 use oarlock_core::ops_job::stored::StoredOps;
@@ -91,6 +92,11 @@ pub(crate) struct Item {
     pub(crate) created: Timestamp,
     #[serde(skip)]
     pub(crate) uid: String,
+    #[serde(skip)]
+    pub(crate) seq: i64,
+    /// Somebody deleted it: a list has it only where such jobs are asked for.
+    #[serde(skip)]
+    pub(crate) is_deleted: bool,
 }
 
 /// A job with all that is known of it.
@@ -188,6 +194,8 @@ impl Item {
             timeout_second: summary.timeout,
             created: view.created.unwrap_or_default(),
             uid: view.uid.clone(),
+            seq: view.place_in_second(),
+            is_deleted: job.gone_by == Some(GoneBy::Deletion),
         }
     }
 }
@@ -203,6 +211,8 @@ impl Item {
             deletion_time: shown(row.deleted),
             timeout_second: row.timeout,
             created: row.created,
+            seq: row.seq,
+            is_deleted: row.gone_by == Some(GoneBy::Deletion),
             job_id: row.job_id,
             job_name: row.job_name,
             workspace_id: row.workspace_id,

@@ -56,6 +56,10 @@ pub(crate) struct ListQuery {
     job_name: Option<String>,
     phase: Option<Phase>,
     kind: Option<OpsType>,
+    /// A type is asked for that no job here has.
+    is_of_no_type: bool,
+    /// Jobs that somebody deleted are asked for, too.
+    with_deleted: bool,
 }
 
 /// A part of a name that is searched for, in lower case.
@@ -90,7 +94,8 @@ pub(crate) fn given(query: Option<&str>, known: &[&str]) -> Result<HashMap<Strin
 impl ListQuery {
     /// Reads the query of a request, at this time.
     pub(crate) fn read(query: Option<&str>, now: Timestamp) -> Result<Self, OpsRefusal> {
-        const KNOWN: [&str; 12] = [
+        const KNOWN: [&str; 13] = [
+            "deleted",
             "offset",
             "limit",
             "sortBy",
@@ -112,16 +117,18 @@ impl ListQuery {
         if since > until {
             return Err(OpsRefusal::bad("since: it is later than until"));
         }
-        let sort_by = take("sortBy").unwrap_or_else(|| "creationTime".to_owned());
-        let of_sort = SORTS.iter().find(|(word, _)| word.eq_ignore_ascii_case(&sort_by));
-        let Some((_, sort_by)) = of_sort.copied() else {
-            return Err(OpsRefusal::bad(format!("sortBy: one of {}", SORTS.map(|(word, _)| word).join(", "))));
-        };
+        let sort_by = take("sortBy").and_then(|sort_by| {
+            let of_sort = SORTS.iter().find(|(word, _)| word.eq_ignore_ascii_case(&sort_by));
+            of_sort.map(|(_, key)| *key)
+        });
+        let kind = take("type");
+        let known = kind.as_deref().and_then(OpsType::read);
         let limit = take("limit").map(|text| count("limit", &text, MOST)).transpose()?.unwrap_or(0);
         Ok(Self {
             offset: take("offset").map(|text| count("offset", &text, i64::MAX as usize)).transpose()?.unwrap_or(0),
             limit: if limit == 0 { LIMIT } else { limit },
-            sort_by,
+            // Clients of that API send words of their own store, and get the newest first.
+            sort_by: sort_by.unwrap_or(SortKey::Created),
             is_ascending: match take("order").as_deref() {
                 Some("asc") => true,
                 Some("desc") | None => false,
@@ -134,7 +141,9 @@ impl ListQuery {
             user_name: take("userName").map(|text| part("userName", &text)).transpose()?,
             job_name: take("jobName").map(|text| part("jobName", &text)).transpose()?,
             phase: take("phase").map(|word| phase(&word)).transpose()?,
-            kind: take("type").map(|word| kind(&word)).transpose()?,
+            is_of_no_type: kind.is_some() && known.is_none(),
+            kind: known,
+            with_deleted: take("deleted").map(|word| flag("deleted", &word)).transpose()?.unwrap_or(false),
         })
     }
 
@@ -145,7 +154,7 @@ impl ListQuery {
 
     /// Which rows of the history belong to a page beside so many jobs that live; `None` where none does.
     pub(crate) fn rows(&self, cluster: &str, live: usize) -> Option<Window> {
-        let is_here = self.cluster.as_ref().is_none_or(|own| own == cluster);
+        let is_here = self.cluster.as_ref().is_none_or(|own| own == cluster) && !self.is_of_no_type;
         // Before a row of the page, there are at most all jobs that live.
         let offset = self.offset.saturating_sub(live);
         let limit = self.offset.saturating_add(self.limit).saturating_sub(offset);
@@ -160,6 +169,7 @@ impl ListQuery {
             workspace: self.workspace.clone(),
             phase: self.phase.map(|phase| phase.word().to_owned()),
             kind: self.kind.map(|kind| kind.word().to_owned()),
+            with_deleted: self.with_deleted,
             user_words: self.user_name.clone(),
             job_words: self.job_name.clone(),
             seen,
@@ -188,6 +198,8 @@ impl ListQuery {
             && self.workspace.as_ref().is_none_or(|own| item.workspace_id == *own)
             && self.phase.is_none_or(|own| item.phase == own.word())
             && self.kind.is_none_or(|own| item.kind == own.word())
+            && !self.is_of_no_type
+            && (self.with_deleted || !item.is_deleted)
             && self.user_name.as_ref().is_none_or(|part| has(&item.user_name, part))
             && self.job_name.as_ref().is_none_or(|part| has(&item.job_name, part) || has(&item.job_id, part))
     }
@@ -213,7 +225,8 @@ impl ListQuery {
             SortKey::Timeout => one.timeout_second.cmp(&other.timeout_second),
             SortKey::Cluster | SortKey::Created => Ordering::Equal,
         };
-        by.then_with(|| one.created.cmp(&other.created)).then_with(|| one.uid.cmp(&other.uid))
+        let place = |item: &Item| (item.created.as_second(), item.seq);
+        by.then_with(|| place(one).cmp(&place(other))).then_with(|| one.uid.cmp(&other.uid))
     }
 }
 
@@ -231,9 +244,12 @@ fn phase(word: &str) -> Result<Phase, OpsRefusal> {
     found.ok_or_else(|| OpsRefusal::bad(format!("phase: one of {known}")))
 }
 
-fn kind(word: &str) -> Result<OpsType, OpsRefusal> {
-    let known = OpsType::ALL.map(OpsType::word).join(", ");
-    OpsType::read(word).ok_or_else(|| OpsRefusal::bad(format!("type: one of {known}")))
+fn flag(name: &str, word: &str) -> Result<bool, OpsRefusal> {
+    match word {
+        "true" => Ok(true),
+        "false" => Ok(false),
+        _ => Err(OpsRefusal::bad(format!("{name}: true or false"))),
+    }
 }
 
 /// A time with or without a zone; without, it is UTC.
@@ -280,9 +296,8 @@ mod tests {
             ("offset=-1", "offset: a whole"),
             ("offset=%2B1", "offset: a whole"),
             ("order=up", "order: asc or desc"),
-            ("sortBy=foo", "sortBy: one of jobId"),
+            ("deleted=yes", "deleted: true or false"),
             ("phase=foo", "phase: one of Pending"),
-            ("type=foo", "type: one of addon"),
             ("since=yesterday", "since: a time"),
             ("since=2026-01-01", "since: a time"),
             ("since=2026-01-02T00:00:00Z&until=2026-01-01T00:00:00Z", "since: it is later"),
@@ -317,6 +332,36 @@ mod tests {
             uid: id.to_owned(),
             ..Item::default()
         }
+    }
+
+    #[test]
+    fn a_type_that_is_not_here_takes_no_job_and_words_of_other_stores_sort_by_creation() {
+        let live = || [Item { kind: "download".to_owned(), ..item("a", -9) }, item("b", -5)].into_iter();
+        let query = ListQuery::read(Some("type=download"), now()).unwrap();
+        assert!(query.taken(live()).is_empty() && query.rows("local", 0).is_none());
+        for words in ["creation_time", "foo"] {
+            let query = ListQuery::read(Some(&format!("sortBy={words}")), now()).unwrap();
+            assert_eq!(query.sort_by, SortKey::Created, "{words}");
+        }
+    }
+
+    #[test]
+    fn jobs_of_one_second_are_in_the_order_in_which_the_controller_saw_them() {
+        let placed = |id: &str, seq: i64| Item { seq, ..item(id, -5) };
+        let query = ListQuery::read(Some("order=asc"), now()).unwrap();
+        let page = query.page(vec![placed("z", 3), placed("a", 20)], vec![placed("m", 11), item("first", -6)], 0);
+        assert_eq!(page.iter().map(|item| item.job_id.as_str()).collect::<Vec<_>>(), ["first", "z", "m", "a"]);
+    }
+
+    #[test]
+    fn a_job_that_somebody_deleted_is_taken_only_where_such_are_asked_for() {
+        let deleted = || [Item { is_deleted: true, ..item("a", -9) }, item("b", -5)].into_iter();
+        let taken = |query: &str| {
+            let query = ListQuery::read(Some(query), now()).unwrap();
+            assert_eq!(query.filter(Viewer::All).with_deleted, query.with_deleted);
+            query.taken(deleted()).len()
+        };
+        assert_eq!((taken(""), taken("deleted=false"), taken("deleted=true")), (1, 1, 2));
     }
 
     #[test]

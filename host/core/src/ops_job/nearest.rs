@@ -3,14 +3,14 @@
 use strsim::damerau_levenshtein;
 
 /// Most letters that may be wrong.
-const WRONG: usize = 3;
+pub(super) const WRONG: usize = 3;
 
 /// The known word that is next to another one.
 pub(super) fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
-    let lower = word.get(..word.len().min(64)).unwrap_or_default().to_ascii_lowercase();
+    let lower = word.chars().take(64).collect::<String>().to_ascii_lowercase();
     let distance = |known: &&'a str| (damerau_levenshtein(&lower, &known.to_ascii_lowercase()), *known);
     let (distance, known) = known.iter().map(distance).min()?;
-    (distance <= WRONG.min(word.len().saturating_sub(1))).then_some(known)
+    (distance <= WRONG.min(lower.chars().count().saturating_sub(1))).then_some(known)
 }
 
 #[cfg(test)]
@@ -23,5 +23,6 @@ mod tests {
         assert_eq!(nearest("nodes", &["node", "node.host"]), Some("node"));
         assert_eq!(nearest("x", &["cpu"]), None);
         assert_eq!(nearest(&"ä".repeat(100), &["cpu"]), None);
+        assert_eq!(nearest("ä", &["a"]), None, "it has one letter");
     }
 }

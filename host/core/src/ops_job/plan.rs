@@ -22,6 +22,7 @@ use crate::ops_job::spec::{OpsSpec, OpsType, RuleBroken};
 use crate::ops_job::targets::{Filters, Here, NodeFacts, Resolved, Selectors, Unresolved, resolve};
 use crate::ops_job::told::{busy_words, skipped_output, unresolved_words};
 use crate::ops_job::view::{AVAILABLE, OpsChild, OpsJobView, TargetCounts};
+use crate::ops_job::workload::missing_words;
 
 /// The finalizer of a job that may have targets.
 pub const FINALIZER: &str = "oarlock.dev/opsjob";
@@ -276,6 +277,8 @@ pub fn plan(observed: OpsObservation<'_>, holders: &mut Holders) -> OpsPlan {
         pass.effects.push(Effect::AddFinalizers(names.into_iter().flatten().collect()));
     } else {
         pass.status.enter(Phase::Pending, &Why::new("Created", ""), None, observed.now);
+        // What is written later orders the jobs of one second for as long as they are known.
+        pass.status.rest.entry("seq").or_insert_with(|| json!(observed.job.place_in_second()));
         pass.go_on(holders);
     }
     if !observed.job.is_kept && (observed.job.deleting || pass.status.has_ended()) {
@@ -415,8 +418,7 @@ impl<'a> Pass<'a> {
                 return self.fail(&Why::new("Invalid", broken.message()));
             }
             if let Some(missing) = &found.missing {
-                let words = format!("there is no workload {missing}, which is written namespace/kind/name");
-                return self.fail(&Why::new("WorkloadNotFound", words));
+                return self.fail(&Why::new("WorkloadNotFound", missing_words(missing)));
             }
             if let Err(refused) = &found.steps {
                 return self.fail(&of_steps(refused));

@@ -600,3 +600,16 @@ fn a_host_that_keeps_no_files_collects_no_logs() {
     stage.settle();
     assert_eq!(stage.job.status.condition("Failed").unwrap().reason, "NotServed");
 }
+
+#[test]
+fn a_job_gets_its_place_in_its_second_with_its_first_status_and_keeps_it() {
+    let mut stage = Stage::reboot(&json!({}));
+    let mut places = Vec::new();
+    // The cache keeps the version at which it was first seen. Another host does not know it.
+    for version in [41, 41, 60, 70] {
+        stage.job.first_version = version;
+        let plan = stage.pass();
+        places.extend(plan.status.map(|status| status.rest.get("seq").cloned()));
+    }
+    assert!(!places.is_empty() && places.iter().all(|place| *place == Some(json!(41))), "{places:?}");
+}

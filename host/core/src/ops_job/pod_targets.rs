@@ -169,7 +169,7 @@ mod tests {
         let refused_twins = resolve_pods(&of_host, &Filters::default(), (&found(), &twins), here).unwrap_err();
         assert_eq!(refused_twins, Unresolved::HostOfTwo("host-n1".into(), ["n1".into(), "n2".into()]));
         let typo = Filters { excluded: owned(&["n8"]), ..Filters::default() };
-        assert_eq!(refused(Selectors::default(), typo), Unresolved::ExcludedNotFound("n8".into()));
+        assert_eq!(refused(Selectors::default(), typo), Unresolved::ExcludedNotFound("n8".into(), Some("n1".into())));
         let all = Filters { excluded: owned(&["n1"]), ..Filters::default() };
         let on = Selectors { nodes: owned(&["n1"]), ..Selectors::default() };
         assert_eq!(refused(on, all), Unresolved::NoPods);

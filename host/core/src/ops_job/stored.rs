@@ -7,11 +7,12 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use crate::child::fields::{at, flag, list, text};
+use crate::child::fields::{at, flag, list, number, text};
 use crate::cluster::memory::{memory_of, text_len};
 use crate::cluster::object::unread;
 use crate::job::time::read_time;
 use crate::ops_job::addon::StepSource;
+use crate::ops_job::gone::GoneBy;
 use crate::ops_job::inputs::Scope;
 use crate::ops_job::phases::{OpsStatus, Phase};
 use crate::ops_job::plan::{FINALIZER, HISTORY, RESOLVED};
@@ -33,6 +34,8 @@ pub struct StoredOps {
     pub counts_for: Option<QuotaKey>,
     /// The bytes that are stored of it.
     pub stored_bytes: u64,
+    /// Why it goes, once it is being deleted.
+    pub gone_by: Option<GoneBy>,
     /// Its list of finalizers, if it has one.
     pub finalizers: Option<OwnFinalizers>,
     /// Its spec, or the first field that breaks a rule.
@@ -78,6 +81,8 @@ impl StoredOps {
             uid: own("/metadata/uid")?,
             kind: text(raw, "/type").and_then(OpsType::read),
             version: own("/metadata/resourceVersion").unwrap_or_default(),
+            seq: number(document, "/status/seq"),
+            first_version: text(document, "/metadata/resourceVersion").and_then(|own| own.parse().ok()).unwrap_or(0),
             created: read_time(text(document, "/metadata/creationTimestamp")),
             deleting: own("/metadata/deletionTimestamp").is_some(),
             is_kept: is_held(FINALIZER),
@@ -93,9 +98,9 @@ impl StoredOps {
             Some(why) => Err(RuleBroken::of_all(why)),
             None => OpsSpec::read(raw, defaults),
         };
-        let counts_for = counted_key(document);
+        let (counts_for, gone_by) = (counted_key(document), GoneBy::of(document, defaults));
         let stored_bytes = (text_len(document) as u64).saturating_add(OF_OBJECT);
-        let stored = Self { view, summary, counts_for, stored_bytes, finalizers, spec };
+        let stored = Self { view, summary, counts_for, stored_bytes, gone_by, finalizers, spec };
         Some(stored.without_what_has_had_its_effect())
     }
 
@@ -204,6 +209,14 @@ mod tests {
         let spec = job.spec.unwrap();
         assert_eq!((spec.scope, spec.filters.excluded.len()), (Scope::default(), 0));
         assert_eq!(spec.parameters.len(), 1, "its child is not recorded");
+    }
+
+    #[test]
+    fn a_job_has_the_place_in_its_second_that_the_controller_gave_it_or_its_version() {
+        let placed = |status: &Value| stored(&spec(), status, &json!([])).view.place_in_second();
+        assert_eq!((placed(&json!({})), placed(&json!({"seq": 3, "phase": "Running"}))), (7, 3));
+        let over = json!({"seq": 3, "phase": "Failed", "finishedAt": "2026-01-01T00:00:00Z"});
+        assert_eq!(placed(&over), 3, "also of one that is over");
     }
 
     #[test]

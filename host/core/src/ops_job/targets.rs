@@ -6,6 +6,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use serde_json::{Value, json};
 
+use crate::ops_job::nearest::{WRONG, nearest};
+
 /// Most targets of a job.
 pub const MOST: usize = 5_000;
 
@@ -237,8 +239,8 @@ pub enum Unresolved {
     WorkspaceNotFound(String),
     /// This is another cluster.
     ClusterUnknown(String),
-    /// No node has the name or host that is excluded.
-    ExcludedNotFound(String),
+    /// No node has the name or host that is excluded; this one is the nearest.
+    ExcludedNotFound(String, Option<String>),
     /// All were left out: how many for each reason.
     NoTargets(BTreeMap<SkipReason, usize>),
     /// The workload has no pods, or none on the nodes that are asked for.
@@ -309,7 +311,10 @@ impl<'a> Index<'a> {
         let index = Self { by_name: nodes.iter().map(|node| (node.name.as_str(), node)).collect(), by_host };
         let unknown = filters.excluded.iter().find(|name| index.find(name).is_none());
         match unknown.filter(|_| !filters.may_exclude_nobody) {
-            Some(unknown) => Err(Unresolved::ExcludedNotFound(unknown.clone())),
+            Some(unknown) => {
+                let near = near_node(unknown, selectors.workspace.as_ref(), nodes).map(str::to_owned);
+                Err(Unresolved::ExcludedNotFound(unknown.clone(), near))
+            }
             None => Ok(index),
         }
     }
@@ -340,6 +345,15 @@ impl<'a> Index<'a> {
             _ => Err(Unresolved::NodeNotFound(host.to_owned())),
         }
     }
+}
+
+/// The name or host that is nearest to this one, of the nodes of a workspace where one is asked for: others are not told of.
+pub(super) fn near_node<'a>(name: &str, workspace: Option<&String>, nodes: &'a [NodeFacts]) -> Option<&'a str> {
+    let of_workspace = |node: &&NodeFacts| workspace.is_none() || node.workspace.as_ref() == workspace;
+    let names = nodes.iter().filter(of_workspace).flat_map(|node| [node.name.as_str(), &node.host]);
+    // A name of another length costs no comparison: there may be thousands.
+    let known: Vec<&str> = names.filter(|known| known.len().abs_diff(name.len()) <= WRONG).collect();
+    nearest(name, &known)
 }
 
 /// The nodes of the narrowest selector, by name, each of which has to be of all wider ones. True where they are named.

@@ -95,7 +95,18 @@ fn what_is_not_there_or_another_is_named() {
     assert_eq!(refused(Selectors { workspace: Some("v".into()), ..none() }), Unresolved::WorkspaceNotFound("v".into()));
     assert_eq!(refused(Selectors { cluster: Some("x".into()), ..none() }), Unresolved::ClusterUnknown("x".into()));
     let typo = Filters { excluded: ["nobody".to_owned()].into(), ..reboot() };
-    assert_eq!(resolve(&of_cluster(), &typo, &twins, HERE), Err(Unresolved::ExcludedNotFound("nobody".into())));
+    assert_eq!(resolve(&of_cluster(), &typo, &twins, HERE), Err(Unresolved::ExcludedNotFound("nobody".into(), None)));
+    let far = [NodeFacts { workspace: Some("x".into()), ..node("gpu-node-7") }, node("gpu-node-22")];
+    let near = |workspace: Option<&str>| {
+        let typo = Filters { excluded: ["gpu-node-2".to_owned()].into(), ..reboot() };
+        let of_workspace = Selectors { workspace: workspace.map(str::to_owned), ..of_cluster() };
+        match resolve(&of_workspace, &typo, &far, HERE) {
+            Err(Unresolved::ExcludedNotFound(_, near)) => near,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(near(None).as_deref(), Some("gpu-node-22"));
+    assert_eq!(near(Some("x")).as_deref(), Some("gpu-node-7"), "nodes of other workspaces are not told of");
     let typo = Filters { may_exclude_nobody: true, ..typo };
     assert_eq!(targets(&resolve(&of_cluster(), &typo, &twins, HERE).unwrap()), ["a", "b"]);
     let all = Filters { excluded: ["a".to_owned(), "b".to_owned()].into(), ..reboot() };

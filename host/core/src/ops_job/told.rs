@@ -44,8 +44,9 @@ pub(super) fn unresolved_words(unresolved: &Unresolved) -> Why {
             ),
         ),
         Unresolved::ClusterUnknown(cluster) => Why::new("ClusterUnknown", format!("this is not cluster {cluster}")),
-        Unresolved::ExcludedNotFound(name) => {
-            Why::new("Invalid", format!("spec.excludedNodes: no node has the name or host {name}"))
+        Unresolved::ExcludedNotFound(name, near) => {
+            let near = near.as_ref().map(|near| format!("; did you mean {near}?")).unwrap_or_default();
+            Why::new("Invalid", format!("spec.excludedNodes: no node has the name or host {name}{near}"))
         }
         Unresolved::NoTargets(counts) => {
             let counts: Vec<String> = counts.iter().map(|(reason, count)| format!("{count} {reason:?}")).collect();

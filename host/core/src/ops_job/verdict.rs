@@ -17,10 +17,10 @@ use crate::ops_job::plan::{Found, ROOM};
 use crate::ops_job::quota::check_tenant;
 use crate::ops_job::refusal::{Code, OpsRefusal};
 use crate::ops_job::spec::{OpsSpec, OpsType, PULL_SECRETS};
-use crate::ops_job::targets::{Filters, Here, Resolved, Unresolved};
+use crate::ops_job::targets::{Filters, Here, Resolved, Unresolved, near_node};
 use crate::ops_job::told::{busy_words, unresolved_words};
 use crate::ops_job::view::place;
-use crate::ops_job::workload::WorkloadName;
+use crate::ops_job::workload::{WorkloadName, missing_words};
 
 /// Most workloads of a name whose readers are asked for.
 const CANDIDATES: usize = 10;
@@ -347,8 +347,12 @@ impl Judge<'_> {
             return (filters, ignored, None);
         }
         if self.body.mode == FieldValidation::Warn {
-            let words = |name: &String| format!("excludedNodes: no node has the name or host {}", shown(name, 64));
-            ignored.extend(unknown.iter().map(words).take(CANDIDATES));
+            let words = |name: &String| {
+                let near = near_node(name, self.body.asked.scope.workspace.as_ref(), &found.nodes);
+                let near = near.map(|near| format!("; did you mean {near}?")).unwrap_or_default();
+                format!("excludedNodes: no node has the name or host {}{near}", shown(name, 64))
+            };
+            ignored.extend(unknown.iter().take(CANDIDATES).map(words));
         }
         filters.excluded.clone_from(&kept);
         (filters, ignored, Some(kept))
@@ -361,8 +365,7 @@ fn forbidden<T>(denied: &Access) -> Result<T, Held> {
 
 /// The same for what is not there and for what the caller may not read.
 fn no_workload<T>(text: &str) -> Result<T, Held> {
-    let words = format!("there is no workload {}; it is written namespace/kind/name", shown(text, 256));
-    refused(Code::NoWorkload, words)
+    refused(Code::NoWorkload, missing_words(text))
 }
 
 fn is_namespace(text: &str) -> bool {
@@ -377,7 +380,7 @@ fn of_unresolved(unresolved: &Unresolved) -> OpsRefusal {
         Unresolved::TooLarge(..) => Code::TooLarge,
         Unresolved::HostOfTwo(..)
         | Unresolved::Outside(..)
-        | Unresolved::ExcludedNotFound(_)
+        | Unresolved::ExcludedNotFound(..)
         | Unresolved::NoTargets(_)
         | Unresolved::NoPods
         | Unresolved::TooMany(_) => Code::BadRequest,

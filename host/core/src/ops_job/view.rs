@@ -29,6 +29,10 @@ pub struct OpsJobView {
     pub kind: Option<OpsType>,
     /// Its version.
     pub version: String,
+    /// Its place among the jobs that were created in one second, once the controller gave it one.
+    pub seq: Option<i64>,
+    /// The version at which it was first seen.
+    pub first_version: i64,
     /// When it was created.
     pub created: Option<Timestamp>,
     /// It is being deleted.
@@ -52,6 +56,11 @@ pub struct OpsJobView {
 }
 
 impl OpsJobView {
+    /// Its place among the jobs that were created in one second: that of its status, else by the version at which it was first seen.
+    pub fn place_in_second(&self) -> i64 {
+        self.seq.unwrap_or(self.first_version)
+    }
+
     /// What it works on.
     pub fn places(&self) -> Vec<HeldPlace> {
         let targets = self.targets.iter().flat_map(|resolved| &resolved.targets);

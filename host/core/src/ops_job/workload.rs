@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use crate::child::fields::{list, text};
 use crate::cluster::object::Kind;
+use crate::job::bound::shown;
 use crate::job::spec::is_object_name;
 
 /// The kinds of workloads: API version, kind, and the words by which people name them, of which the second is the resource.
@@ -57,6 +58,29 @@ impl WorkloadName {
     }
 }
 
+/// What is said of a workload that is not there, and of one of a kind that no OpsJob takes.
+pub fn missing_words(words: &str) -> String {
+    let workload = shown(words, 256);
+    let Some(kind) = other_kind(words) else {
+        return format!("there is no workload {workload}; it is written namespace/kind/name");
+    };
+    let known: Vec<&str> = KINDS.iter().filter_map(|(.., names)| names.first().copied()).collect();
+    let hint = match kind.to_ascii_lowercase().as_str() {
+        "cronjob" | "cronjobs" | "cj" => "; name one of its Jobs, as namespace/job/name",
+        _ => "",
+    };
+    let (kind, known) = (shown(kind, 64), known.join(", "));
+    format!("there is no workload {workload}: the kind {kind} is not supported, which are {known}{hint}")
+}
+
+/// The kind of a whole name of an object that is no workload here.
+fn other_kind(words: &str) -> Option<&str> {
+    let mut parts = words.split('/');
+    let (_, kind, _) = (parts.next()?, parts.next()?, parts.next()?);
+    let is_known = KINDS.iter().any(|(.., names)| names.contains(&kind.to_ascii_lowercase().as_str()));
+    (parts.next().is_none() && !is_known && !kind.is_empty()).then_some(kind)
+}
+
 /// The name of a workload in whatever form it is written.
 pub fn name_of(words: &str) -> &str {
     words.rsplit('/').next().unwrap_or(words)
@@ -101,6 +125,19 @@ mod tests {
         }
         for words in ["web", "d/web", "d/pod/", "d/pod/My_Pod", "D/pod/a", "/pod/a", "d/secret/a", "d/pod/a/log"] {
             assert_eq!(WorkloadName::read(words), None, "{words}");
+        }
+    }
+
+    #[test]
+    fn a_kind_that_is_not_supported_is_named_beside_those_that_are() {
+        let told = missing_words("default/cronjob/nightly");
+        assert!(told.starts_with(
+            "there is no workload default/cronjob/nightly: the kind cronjob is not supported, which are deployment, "
+        ));
+        assert!(told.ends_with("job, pod; name one of its Jobs, as namespace/job/name"), "{told}");
+        assert!(missing_words("d/secret/a").contains("the kind secret is not supported"));
+        for words in ["web", "d/web", "d/pod/web", "d//a", "a/b/c/d", "d/Deploy/x"] {
+            assert!(missing_words(words).ends_with("; it is written namespace/kind/name"), "{words}");
         }
     }
 

@@ -72,10 +72,13 @@ impl Held {
         self.meter.wrote(&job.view.uid, number(job), &of, now);
     }
 
-    fn put(&mut self, job: StoredOps, known: Known, now: Duration) {
+    fn put(&mut self, mut job: StoredOps, known: Known, now: Duration) {
         let before = self.jobs.get(&job.view.name);
-        if before.is_some_and(|before| before.view.uid == job.view.uid && number(before) >= number(&job)) {
-            return;
+        if let Some(before) = before.filter(|before| before.view.uid == job.view.uid) {
+            if number(before) >= number(&job) {
+                return;
+            }
+            job.view.first_version = before.view.first_version;
         }
         let bytes = before.map_or(0, |before| before.bytes());
         self.meter(&job, known, now);
@@ -232,5 +235,32 @@ impl OpsCache {
                 held.soil_owner(owner);
             }
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use oarlock_core::ops_job::spec::Defaults;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn jobs_of_one_second_keep_the_order_in_which_they_were_made_however_they_change() {
+        let cache = OpsCache::default();
+        let put = |name: &str, version: &str, uid: &str| {
+            let document =
+                json!({"metadata": {"name": name, "uid": uid, "resourceVersion": version}, "spec": {"type": "reboot"}});
+            cache.put_job(StoredOps::read(&document, Defaults::default()).unwrap());
+        };
+        let places = || ["a", "b"].map(|name| cache.job(name).unwrap().view.place_in_second());
+        put("a", "3", "1");
+        put("b", "4", "2");
+        // The host puts its finalizers on the later one first.
+        put("b", "5", "2");
+        put("a", "9", "1");
+        assert_eq!(places(), [3, 4]);
+        put("a", "12", "another");
+        assert_eq!(places(), [12, 4], "a namesake was made later");
     }
 }
