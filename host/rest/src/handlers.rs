@@ -309,17 +309,22 @@ async fn remove(parts: &Parts, caller: &Caller, noted: &mut Noted) -> Result<Ans
 
 /// Reads a file that a job left. The address is in the outputs of the job, and its signature stands for a login.
 #[utoipa::path(
-    get, path = "/artifacts/{jobId}/{file}", operation_id = "getArtifact", tag = "artifacts", security(()),
+    get, path = "/api/v1/artifacts/{jobId}/{file}", operation_id = "getArtifact", tag = "artifacts", security(()),
     params(
         ("jobId" = String, Path, description = "The id of the job."),
         ("file" = String, Path, description = "The name of the file."),
         ("expires" = i64, Query, description = "The second from which the address is no longer good."),
         ("sig" = String, Query, description = "The signature."),
-        ("Range" = Option<String>, Header, description = "The part that is asked for."),
+        ("Range" = Option<String>, Header, description = "The parts that are asked for, 16 at most."),
+        ("If-Range" = Option<String>, Header, description = "A tag or time: of another file, all is answered and no part."),
+        ("If-None-Match" = Option<String>, Header, description = "Tags of the file that the client has."),
+        ("If-Modified-Since" = Option<String>, Header, description = "The time of the file that the client has."),
     ),
     responses(
         (status = 200, description = "The file.", content_type = "application/octet-stream"),
-        (status = 206, description = "A part of it.", content_type = "application/octet-stream"),
+        (status = 206, description = "A part of it, or several as multipart/byteranges.", content_type = "application/octet-stream"),
+        (status = 304, description = "The client has it."),
+        (status = 412, description = "It is not the file that the client means."),
         (status = 416, description = "The file has no such part."),
         crate::openapi::FileRefusals,
     ),

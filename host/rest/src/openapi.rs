@@ -147,8 +147,8 @@ pub(crate) enum PhaseWord {
 #[schema(rename_all = "camelCase")]
 #[expect(dead_code, reason = "it describes what the core reads")]
 pub(crate) struct CreateOpsJob {
-    /// What the id begins with. One letter or digit at least.
-    #[schema(min_length = 1, max_length = 256, pattern = "[A-Za-z0-9]", example = "reboot-node")]
+    /// What the id begins with, at most 256 bytes. One letter, digit or other sign that shows at least, of any script.
+    #[schema(min_length = 1, max_length = 256, example = "reboot-node")]
     name: String,
     /// What it does.
     r#type: JobType,
@@ -176,6 +176,8 @@ pub(crate) struct CreateOpsJob {
     security_operation: Option<bool>,
     /// preflight: what the check requests.
     resource: Option<JobResource>,
+    /// preflight: the same as the input workspace, beside the other inputs.
+    workspace_id: Option<String>,
     /// preflight: so many nodes of a workspace or cluster; all when 0.
     #[schema(minimum = 0)]
     replica: Option<i32>,
@@ -244,7 +246,7 @@ pub(crate) struct ListParameters {
     /// Most jobs of the answer; 100 when 0 or absent.
     #[param(minimum = 0, maximum = 10000)]
     limit: Option<i64>,
-    /// creationTime when absent, in any case.
+    /// A field of an item, in any case; creationTime when absent or another word.
     sort_by: Option<SortWord>,
     /// desc when absent.
     order: Option<OrderWord>,
@@ -263,7 +265,10 @@ pub(crate) struct ListParameters {
     #[param(max_length = 512)]
     job_name: Option<String>,
     phase: Option<PhaseWord>,
+    /// No job is of another word.
     r#type: Option<JobType>,
+    /// true: jobs that somebody deleted are in the list, too.
+    deleted: Option<bool>,
 }
 
 /// The refusals of these codes, one for each status.

@@ -101,8 +101,13 @@ pub enum FieldForm {
     Resource,
 }
 
-/// The fields of a body.
-pub const FIELDS: [(&str, FieldForm); 17] = [
+/// The field of a preflight that is the input `workspace`.
+const WORKSPACE: &str = "workspaceId";
+/// The fields of an input.
+const INPUT: [&str; 2] = ["name", "value"];
+
+/// The fields of a body. Their names are read in any case of ASCII, as Go clients may send them.
+pub const FIELDS: [(&str, FieldForm); 18] = [
     ("name", FieldForm::Text),
     ("type", FieldForm::Text),
     ("inputs", FieldForm::Inputs),
@@ -116,6 +121,7 @@ pub const FIELDS: [(&str, FieldForm); 17] = [
     ("securityOperation", FieldForm::Flag),
     ("resource", FieldForm::Resource),
     ("replica", FieldForm::Whole),
+    (WORKSPACE, FieldForm::Text),
     ("image", FieldForm::Text),
     ("entryPoint", FieldForm::Text),
     ("env", FieldForm::Variables),
@@ -178,8 +184,8 @@ impl Body {
             Some(Value::String(name)) => name,
             _ => String::new(),
         };
-        if name.len() > NAME || !name.bytes().any(|byte| byte.is_ascii_alphanumeric()) || name.contains('\0') {
-            let rule = format!("name: 1 to {NAME} bytes, of which one is a letter or a digit");
+        if name.len() > NAME || !name.chars().any(shows) || name.contains('\0') {
+            let rule = format!("name: 1 to {NAME} bytes, with a letter, a digit or another sign that shows");
             return Err(OpsRefusal::bad(rule));
         }
         spec.insert("jobName".to_owned(), json!(name));
@@ -189,11 +195,25 @@ impl Body {
     }
 }
 
+/// True of a letter or a digit of any script, and of signs beyond ASCII that are not blank.
+fn shows(sign: char) -> bool {
+    let is_blank = || {
+        sign.is_whitespace()
+            || sign.is_control()
+            || matches!(sign, '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}'..='\u{1160}' | '\u{17b4}'..='\u{17b5}'
+                | '\u{180b}'..='\u{180f}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}'
+                | '\u{2800}' | '\u{3164}' | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{ffa0}' | '\u{fff0}'..='\u{fffb}'
+                | '\u{e0000}'..='\u{e0fff}')
+    };
+    // Some fillers count as letters.
+    !is_blank() && (sign.is_alphanumeric() || !sign.is_ascii())
+}
+
 /// The type that a body says, which decides what else it may have.
 fn type_of(fields: &[(String, Tree)]) -> Result<OpsType, OpsRefusal> {
     let words = OpsType::ALL.map(OpsType::word);
     let known = words.join(", ");
-    let said = fields.iter().rev().find(|(key, value)| key == "type" && *value != Tree::Null);
+    let said = fields.iter().rev().find(|(key, value)| key.eq_ignore_ascii_case("type") && *value != Tree::Null);
     match said {
         Some((_, Tree::Text(word))) => OpsType::read(word).ok_or_else(|| {
             let near = nearest(word, &words).map(|near| format!("; did you mean {near}?")).unwrap_or_default();
@@ -220,10 +240,16 @@ impl Reader {
         Ok(())
     }
 
-    /// One value for each key. `path` is that of the object, with its point.
-    fn unique(&mut self, path: &str, fields: Vec<(String, Tree)>) -> Result<Vec<(String, Tree)>, OpsRefusal> {
+    /// One value for each key. `path` is that of the object, with its point; a key of `known` is one in any case of ASCII.
+    fn unique(
+        &mut self,
+        path: &str,
+        known: &[&str],
+        fields: Vec<(String, Tree)>,
+    ) -> Result<Vec<(String, Tree)>, OpsRefusal> {
         let mut unique: IndexMap<String, Tree> = IndexMap::new();
         for (key, value) in fields {
+            let key = known.iter().find(|own| own.eq_ignore_ascii_case(&key)).map_or(key, |own| (*own).to_owned());
             let Some(before) = unique.get_mut(&key) else {
                 if unique.len() >= KEYS {
                     return Err(OpsRefusal::bad(format!("{path}{}: more than {KEYS} fields", shown(&key, 64))));
@@ -238,7 +264,12 @@ impl Reader {
                 (before, value) if *before == value => {}
                 (before, value) => {
                     *before = value;
-                    self.unwanted(format!("{path}{}: given twice, with different values", shown(&key, 64)))?;
+                    let message = format!("{path}{}: given twice, with different values", shown(&key, 64));
+                    // Which of two selectors is meant, nobody guesses.
+                    if path.starts_with("inputs") || path.is_empty() && (key == "inputs" || key == WORKSPACE) {
+                        return Err(OpsRefusal::bad(message));
+                    }
+                    self.unwanted(message)?;
                 }
             }
         }
@@ -248,13 +279,21 @@ impl Reader {
     fn spec(&mut self, fields: Vec<(String, Tree)>, kind: OpsType) -> Result<Map<String, Value>, OpsRefusal> {
         let known = FIELDS.map(|(name, _)| name);
         let mut spec = Map::new();
-        let mut aliases = Aliases::default();
-        for (key, value) in self.unique("", fields)? {
+        let (mut aliases, mut workspace) = (Aliases::default(), None);
+        for (key, value) in self.unique("", &known, fields)? {
             let Some((_, form)) = FIELDS.into_iter().find(|(name, _)| *name == key) else {
                 let near = nearest(&key, &known).map(|near| format!("; did you mean {near}?")).unwrap_or_default();
-                self.unwanted(format!("{}: no field of an OpsJob{near}", shown(&key, 64)))?;
+                let message = format!("{}: no field of an OpsJob{near}", shown(&key, 64));
+                if selects(&key) && !value.is_zero() {
+                    return Err(OpsRefusal::bad(format!("{message}; on what it works, the inputs say")));
+                }
+                self.unwanted(message)?;
                 continue;
             };
+            if key == WORKSPACE {
+                workspace = workspace_of(kind, value)?;
+                continue;
+            }
             let of_resource = if key == "securityOperation" { "securityUpgrade" } else { key.as_str() };
             if let Some((_, types)) = FIELDS_OF_TYPES.iter().find(|(name, _)| *name == of_resource)
                 && !types.contains(&kind)
@@ -276,6 +315,9 @@ impl Reader {
             }
         }
         spec.extend(aliases.0.into_iter().map(|(field, _, value)| (field.to_owned(), value)));
+        if let Some((workspace, inputs)) = workspace.zip(spec.get_mut("inputs").and_then(Value::as_array_mut)) {
+            add_workspace(inputs, &workspace)?;
+        }
         Ok(spec)
     }
 
@@ -296,7 +338,7 @@ impl Reader {
             }
             (FieldForm::Variables, Tree::Fields(fields)) => {
                 let mut variables = Map::new();
-                for (name, value) in self.unique(&format!("{path}."), fields)? {
+                for (name, value) in self.unique(&format!("{path}."), &[], fields)? {
                     let Tree::Text(text) = value else {
                         return Err(OpsRefusal::bad(format!("{path}.{}: text", shown(&name, 64))));
                     };
@@ -313,19 +355,19 @@ impl Reader {
         let path = format!("inputs[{index}]");
         let Tree::Fields(fields) = input else { return Err(OpsRefusal::bad(format!("{path}: an object"))) };
         let mut read = Map::new();
-        for (key, value) in self.unique(&format!("{path}."), fields)? {
-            if !matches!(key.as_str(), "name" | "value") {
+        for (key, value) in self.unique(&format!("{path}."), &INPUT, fields)? {
+            if !INPUT.contains(&key.as_str()) {
                 self.unwanted(format!("{path}.{}: an input has name and value alone", shown(&key, 64)))?;
                 continue;
             }
             match value {
-                Tree::Text(text) if key == "name" => drop(read.insert(key, json!(text.trim().to_ascii_lowercase()))),
+                Tree::Text(text) if key == "name" => drop(read.insert(key, json!(input_name(&text)))),
                 Tree::Text(text) => drop(read.insert(key, json!(text))),
                 Tree::Null => {}
                 _ => return Err(OpsRefusal::bad(format!("{path}.{key}: text"))),
             }
         }
-        if let Some(missing) = ["name", "value"].into_iter().find(|field| !read.contains_key(*field)) {
+        if let Some(missing) = INPUT.into_iter().find(|field| !read.contains_key(*field)) {
             return Err(OpsRefusal::bad(format!("{path}.{missing}: required")));
         }
         Ok(Value::Object(read))
@@ -338,7 +380,7 @@ impl Reader {
         aliases: &mut Aliases,
     ) -> Result<Value, OpsRefusal> {
         let mut read = Map::new();
-        for (key, value) in self.unique(&format!("{path}."), fields)? {
+        for (key, value) in self.unique(&format!("{path}."), &RESOURCE_FIELDS, fields)? {
             let own = format!("{path}.{}", shown(&key, 64));
             if !RESOURCE_FIELDS.contains(&key.as_str()) {
                 let near = nearest(&key, &RESOURCE_FIELDS).map(|near| format!("; did you mean {near}?"));
@@ -358,6 +400,57 @@ impl Reader {
         }
         Ok(Value::Object(read))
     }
+}
+
+/// The name of an input as a resource has it. Clients of that API write some in other ways.
+fn input_name(text: &str) -> String {
+    let name = text.trim().to_ascii_lowercase();
+    match name.as_str() {
+        "workloadid" => "workload".to_owned(),
+        "addon_template" => "addon.template".to_owned(),
+        "node_template" => "node.template".to_owned(),
+        _ => name,
+    }
+}
+
+/// True of a word for what a job works on. A field of that name narrows a job as its writer sees it, so nobody ignores it.
+fn selects(key: &str) -> bool {
+    let plain: String = key.chars().filter(char::is_ascii_alphanumeric).map(|sign| sign.to_ascii_lowercase()).collect();
+    let one = plain.trim_end_matches('s');
+    let one = one.strip_suffix("id").or_else(|| one.strip_suffix("name")).unwrap_or(one);
+    matches!(one, "node" | "host" | "nodehost" | "workload" | "workspace" | "cluster" | "namespace" | "excludednode")
+}
+
+/// The workspace that a preflight is kept to; nothing where it is empty.
+fn workspace_of(kind: OpsType, value: Tree) -> Result<Option<String>, OpsRefusal> {
+    match value {
+        value if value.is_zero() && (kind != OpsType::Preflight || matches!(value, Tree::Null | Tree::Text(_))) => {
+            Ok(None)
+        }
+        Tree::Text(workspace) if kind == OpsType::Preflight => Ok(Some(workspace)),
+        // It narrows the job, so it is ignored in no mode.
+        Tree::Text(_) => Err(OpsRefusal::bad(format!(
+            "{WORKSPACE}: for preflight, and the type is {}; it has the input workspace",
+            kind.word()
+        ))),
+        _ => Err(OpsRefusal::bad(format!("{WORKSPACE}: text"))),
+    }
+}
+
+/// Puts the workspace among the inputs, which may say the same.
+fn add_workspace(inputs: &mut Vec<Value>, workspace: &str) -> Result<(), OpsRefusal> {
+    let is_workspace = |input: &&Value| input.get("name").is_some_and(|name| name == "workspace");
+    match inputs.iter().find(is_workspace) {
+        Some(input) if input.get("value").is_some_and(|value| value == workspace) => {}
+        Some(_) => {
+            let words = "it is the same as the input workspace, and has another value";
+            return Err(OpsRefusal::bad(format!("{WORKSPACE}: {words}")));
+        }
+        // A body without inputs is refused for that.
+        None if inputs.is_empty() => {}
+        None => inputs.push(json!({"name": "workspace", "value": workspace})),
+    }
+    Ok(())
 }
 
 /// The values of fields that have two names, each with the name that it came by. What is zero is absent.

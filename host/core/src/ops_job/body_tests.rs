@@ -68,7 +68,7 @@ fn what_is_wrong_is_named_with_its_field_and_the_nearest_word() {
         (reboot("").replace("\"name\": \"a\",", ""), "name: 1 to 256 bytes"),
         (reboot("").replace("\"a\"", "\"---\""), "name: 1 to"),
         (reboot("").replace("\"a\"", &format!("\"{}\"", "a".repeat(257))), "name: 1 to"),
-        (reboot(r#", "batchcount": 2"#), "batchcount: no field of an OpsJob; did you mean batchCount?"),
+        (reboot(r#", "batchcounts": 2"#), "batchcounts: no field of an OpsJob; did you mean batchCount?"),
         (reboot(r#", "image": "busybox""#), "image: for preflight, and the type is reboot"),
         (reboot(r#", "securityOperation": true"#), "securityOperation: for addon, preflight, and"),
         (reboot(r#", "batchCount": 2, "batchCount": 3"#), "batchCount: given twice"),
@@ -125,7 +125,7 @@ fn aliases_of_one_value_are_one_field() {
 
 #[test]
 fn without_strictness_what_is_not_known_is_ignored_and_told_where_that_is_asked_for() {
-    let body = reboot(r#", "batchcount": 2, "batchCount": 2, "batchCount": 3, "image": "busybox""#);
+    let body = reboot(r#", "batchcounts": 2, "batchCount": 2, "batchCount": 3, "image": "busybox""#);
     let warned = read(&body, FieldValidation::Warn).unwrap();
     assert_eq!((warned.ignored.len(), warned.asked.batch), (3, Some(3)), "{:?}", warned.ignored);
     let ignored = read(&body, FieldValidation::Ignore).unwrap();
@@ -195,4 +195,88 @@ fn a_body_has_the_digest_of_what_it_says_in_whatever_order() {
     let same = strict(r#"{"inputs": [{"value": "n", "name": "node"}], "type": "reboot", "name": "a"}"#).unwrap();
     assert_eq!(one.digest, same.digest);
     assert_ne!(one.digest, strict(&reboot(r#", "batchCount": 2"#)).unwrap().digest);
+}
+
+#[test]
+fn names_of_fields_are_read_in_any_case_of_ascii_and_those_of_variables_as_they_are() {
+    let body = r#"{"Name": "a", "TYPE": "preflight", "Inputs": [{"Name": "Cluster", "VALUE": "local"}], "IMAGE": "busybox",
+        "EntryPoint": "dHJ1ZQ==", "SecurityOperation": true, "Resource": {"CPU": "1", "Replica": 2}, "BATCHCOUNT": 3,
+        "Env": {"Name": "x", "name": "y"}, "hostPath": ["/a"], "HOSTPATH": ["/b"]}"#;
+    let read = strict(body).unwrap();
+    assert_eq!((read.name.as_str(), read.asked.batch, read.spec["replica"].as_i64()), ("a", Some(3), Some(2)));
+    assert_eq!((&read.spec["securityUpgrade"], &read.spec["hostpath"]), (&json!(true), &json!(["/a", "/b"])));
+    assert_eq!((&read.spec["env"], &read.spec["resource"]), (&json!({"Name": "x", "name": "y"}), &json!({"cpu": "1"})));
+    let twice = strict(&reboot(r#", "batchCount": 2, "BatchCount": 3"#)).unwrap_err();
+    assert!(twice.starts_with("batchCount: given twice"), "{twice}");
+}
+
+#[test]
+fn inputs_that_another_client_names_otherwise_are_those_that_are_known() {
+    let input = |kind: &str, name: &str| {
+        let body = json!({"name": "a", "type": kind, "inputs": [{"name": name, "value": "t"}, {"name": "label", "value": "x"},
+            {"name": if kind == "addon" { "node" } else { "label" }, "value": "n"}]});
+        strict(&body.to_string()).unwrap().spec["inputs"][0]["name"].clone()
+    };
+    assert_eq!(input("exportimage", "workloadId"), "workload");
+    assert_eq!(input("addon", "addon_template"), "addon.template");
+    assert_eq!(input("addon", " Node_Template "), "node.template");
+}
+
+#[test]
+fn a_preflight_is_kept_to_its_workspace_id_beside_its_inputs() {
+    let inputs = |more: &str| strict(&preflight(more)).unwrap().spec["inputs"].clone();
+    let cluster = json!({"name": "cluster", "value": "local"});
+    let team = json!({"name": "workspace", "value": "team-a"});
+    assert_eq!(inputs(r#", "workspaceId": """#), json!([cluster]));
+    assert_eq!(inputs(r#", "workspaceId": null"#), json!([cluster]));
+    assert_eq!(inputs(r#", "workspaceID": "team-a""#), json!([cluster, team]));
+    let read = strict(&preflight(r#", "workspaceId": "team-a""#)).unwrap();
+    assert_eq!(read.asked.scope.workspace.as_deref(), Some("team-a"));
+    let with_input = |value: &str| {
+        let more = format!(r#"}}, {{"name": "workspace", "value": "{value}"}}]"#);
+        preflight(r#", "workspaceId": "team-a""#).replace("}]", &more)
+    };
+    assert_eq!(strict(&with_input("team-a")).unwrap().spec["inputs"], json!([cluster, team]));
+    assert!(strict(&with_input("team-b")).unwrap_err().starts_with("workspaceId: it is the same as the input"));
+    assert!(strict(&preflight(r#", "workspaceId": 7"#)).unwrap_err().starts_with("workspaceId: text"));
+    let without = preflight(r#", "workspaceId": "team-a""#).replace(r#"{"name": "cluster", "value": "local"}"#, "");
+    assert!(strict(&without).unwrap_err().starts_with("inputs: 1 to"), "{without}");
+}
+
+#[test]
+fn no_mode_ignores_what_a_client_takes_for_a_selector() {
+    let other = r#"[{"name": "node", "value": "m"}]"#;
+    for body in [
+        reboot(r#", "workspaceId": "team-a""#),
+        reboot(r#", "workspace": "team-a""#),
+        reboot(r#", "workspace_id": "team-a""#),
+        reboot(r#", "nodes": ["a"]"#),
+        reboot(r#", "clusterId": "a""#),
+        reboot(r#", "excludedNode": ["a"]"#),
+        reboot(&format!(r#", "inputs": {other}"#)),
+        preflight(&format!(r#", "Inputs": {other}"#)),
+        preflight(r#", "workspaceId": "a", "workspaceid": "b""#),
+        reboot("").replace(r#""value": "n""#, r#""value": "n", "value": "m""#),
+    ] {
+        for mode in [FieldValidation::Strict, FieldValidation::Warn, FieldValidation::Ignore] {
+            assert!(read(&body, mode).is_err(), "{mode:?}: {body}");
+        }
+    }
+    let zeros = r#", "workspaceId": "", "nodes": [], "workspace": null"#;
+    assert_eq!(read(&reboot(zeros), FieldValidation::Ignore).unwrap().spec["inputs"].as_array().map(Vec::len), Some(1));
+    assert!(strict(&reboot(r#", "workspaceId": """#)).is_ok(), "what is empty is absent");
+}
+
+#[test]
+fn a_name_has_any_script_and_shows_something() {
+    let named = |name: &str| strict(&reboot("").replacen("\"a\"", &json!(name).to_string(), 1));
+    for name in
+        ["\u{91cd}\u{542f}", "\u{627}\u{644}\u{639}", "\u{1f680}", "e\u{301}", "\u{202e}abc", "\u{661}", "\u{2603}"]
+    {
+        assert_eq!(named(name).unwrap().spec["jobName"], name);
+    }
+    for name in ["", "---", " ", "\u{200b}", "\u{feff}\u{200f}", "\u{3000}", "\u{e0020}", "\u{3164}", "\u{7}"] {
+        assert!(named(name).unwrap_err().starts_with("name: 1 to 256 bytes"), "{name:?}");
+    }
+    assert!(named(&"\u{91cd}".repeat(86)).is_err(), "258 bytes");
 }

@@ -18,6 +18,10 @@ pub fn job_id(name: &str, bytes: [u8; AT_THE_END]) -> String {
         }
         id.push_str(&part.to_ascii_lowercase());
     }
+    // Of a name in another script, nothing is left.
+    if id.is_empty() {
+        id.push_str("job");
+    }
     if id.starts_with(|c: char| c.is_ascii_digit()) {
         id.insert_str(0, "job-");
     }
@@ -47,7 +51,15 @@ mod tests {
 
     #[test]
     fn an_id_begins_with_what_is_left_of_the_name() {
-        for (name, begin) in [("My_Job 1", "my-job-1-"), ("1st", "job-1st-"), ("--a--", "a-"), ("Ä b!", "b-")] {
+        for (name, begin) in [
+            ("My_Job 1", "my-job-1-"),
+            ("1st", "job-1st-"),
+            ("--a--", "a-"),
+            ("Ä b!", "b-"),
+            ("\u{91cd}\u{542f}", "job-"),
+            ("\u{1f680}", "job-"),
+            ("\u{661}", "job-"),
+        ] {
             let id = job_id(name, [0, 1, 2, 3, 4, 200]);
             assert!(id.starts_with(begin) && id.len() == begin.len() + 6, "{id}");
         }
@@ -56,7 +68,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_id_is_a_name_of_an_object(name in "\\PC{0,40}[a-zA-Z0-9]\\PC{0,80}", bytes: [u8; 6]) {
+        fn every_id_is_a_name_of_an_object(name in "\\PC{1,120}", bytes: [u8; 6]) {
             let id = job_id(&name, bytes);
             prop_assert!(id.len() <= 63 && crate::job::spec::is_object_name(&id), "{id}");
         }
