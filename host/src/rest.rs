@@ -14,7 +14,7 @@ use oarlock_artefacts::Artefacts;
 use oarlock_core::ops_job::quota::QuotaBounds;
 use oarlock_history::History;
 use oarlock_kube::ops::Ops;
-use oarlock_rest::{HostOf, Listening, Readiness, Rest, RestError, RestOptions, Tls};
+use oarlock_rest::{HostOf, Listening, Origin, Readiness, Rest, RestError, RestOptions, Tls};
 
 use crate::health::Health;
 use crate::ops_job::SYSTEM_NAMESPACES;
@@ -53,6 +53,11 @@ pub struct RestArgs {
     /// Their headers `Forwarded`, `X-Forwarded-For` and `X-Forwarded-Proto` count, and nobody else's.
     #[arg(long, value_name = "RANGE")]
     pub trusted_proxy: Vec<IpNet>,
+    /// Origin of pages that may call the REST API from a browser, such as https://console.example; may be given several times
+    ///
+    /// A page sends its token itself: the server takes no cookies, and says so to browsers.
+    #[arg(long = "cors-origin", value_name = "ORIGIN", value_parser = Origin::read)]
+    pub cors_origins: Vec<Origin>,
 }
 
 impl RestArgs {
@@ -108,6 +113,7 @@ impl RestParts {
             quotas: QuotaBounds::default(),
             max_ttl: args.max_ttl,
             trusted_proxies: args.trusted_proxy.clone(),
+            origins: args.cors_origins.clone(),
         })
     }
 }

@@ -1,7 +1,6 @@
 //! The files that jobs leave: their addresses, and the files themselves. Source: docs/opsjob-rest.md 7.
 
 use axum::body::Body;
-use axum::response::IntoResponse as _;
 use http::{HeaderValue, Request, Response, StatusCode, header};
 use oarlock_artefacts::Artefacts;
 use oarlock_core::child::fields::text;
@@ -9,11 +8,11 @@ use oarlock_core::ops_job::access::Access;
 use oarlock_core::ops_job::refusal::{Code, OpsRefusal};
 use oarlock_core::ops_job::spec::OpsType;
 use serde_json::Value;
-use tower_http::services::ServeFile;
 
 use crate::Parts;
 use crate::answers::NamedValue;
 use crate::caller::Caller;
+use crate::file_answer::file_answer;
 use crate::query::parameters;
 
 /// How an output names a file.
@@ -73,8 +72,7 @@ impl Parts {
         let gone = || OpsRefusal::new(Code::NotFound, format!("the file {file} of {job} is gone"));
         let is_name = is_file_name(file) && is_file_name(job);
         let folder = self.artefacts.as_ref().filter(|_| is_name).and_then(Artefacts::folder).ok_or_else(gone)?;
-        let path = folder.join(job).join(file);
-        let served = ServeFile::new(path).try_call(request).await;
+        let served = file_answer(&folder.join(job).join(file), request).await;
         let mut response = served.map_err(|error| {
             if error.kind() == std::io::ErrorKind::NotFound {
                 return gone();
@@ -88,7 +86,7 @@ impl Parts {
         let headers = response.headers_mut();
         headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("private, no-store"));
-        Ok(response.map(Body::new).into_response())
+        Ok(response)
     }
 }
 

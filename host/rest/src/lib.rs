@@ -11,14 +11,17 @@ mod bodies;
 mod caller;
 mod connections;
 mod counters;
+mod cors;
 mod create;
 mod errors;
+mod file_answer;
 mod handlers;
 mod issuer;
 pub mod openapi;
 mod proxies;
 mod query;
 mod quotas;
+mod ranges;
 mod rates;
 mod reservations;
 mod rights;
@@ -53,6 +56,7 @@ use crate::caller::Callers;
 use crate::connections::Connections;
 pub use crate::counters::RestCounts;
 use crate::counters::Unentitled;
+pub use crate::cors::Origin;
 use crate::errors::{of_read, of_request};
 use crate::proxies::Proxies;
 use crate::quotas::Quotas;
@@ -107,6 +111,8 @@ pub struct RestOptions {
     pub max_ttl: i64,
     /// The addresses of proxies whose word for a client's address and scheme is taken.
     pub trusted_proxies: Vec<IpNet>,
+    /// The origins of pages that may call this API.
+    pub origins: Vec<Origin>,
 }
 
 /// The API. Clones share it.
@@ -134,6 +140,7 @@ struct Parts {
     reservations: Reservations,
     quotas: Quotas,
     signatures: Signatures,
+    origins: Vec<Origin>,
     /// When all policies were last seen in force.
     policies: Mutex<Option<Instant>>,
 }
@@ -165,6 +172,7 @@ impl Rest {
             audit: history.clone().map(AuditLog::of),
             history,
             url_ttl: options.url_ttl,
+            origins: options.origins,
         }))
     }
 

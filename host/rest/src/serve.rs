@@ -28,7 +28,7 @@ use crate::audit::{Asked, Noted};
 use crate::caller::Caller;
 use crate::connections::{Bounded, Paced};
 use crate::handlers::{self, Base};
-use crate::{Parts, Rest, errors, openapi};
+use crate::{Parts, Rest, cors, errors, openapi};
 
 /// Time that a client has for the head of a request.
 const HEAD_TIME: Duration = Duration::from_secs(10);
@@ -220,8 +220,12 @@ fn router(rest: Rest, ready: Readiness, scheme: &'static str) -> Router {
         .route("/api/v1/opsjobs/{id}/stop", post(handlers::stop).fallback(no_method))
         .layer(from_fn_with_state(rest.clone(), known))
         .with_state(rest.clone());
+    let cross_origin = from_fn_with_state(cors::layer(&rest.parts().origins), cors::cross_origin);
+    let file = || get(handlers::artifact).fallback(no_method);
     let files = Router::new()
-        .route("/artifacts/{job}/{file}", get(handlers::artifact).fallback(no_method))
+        .route("/api/v1/artifacts/{job}/{file}", file())
+        // Addresses that an earlier version handed out.
+        .route("/artifacts/{job}/{file}", file())
         .with_state(rest.clone());
     let whole = Whole { rest: rest.clone(), scheme };
     let readyz = move |headers: HeaderMap| {
@@ -239,6 +243,7 @@ fn router(rest: Rest, ready: Readiness, scheme: &'static str) -> Router {
         .route("/readyz", get(readyz).fallback(no_method))
         .fallback(handlers::no_path)
         .layer(from_fn_with_state(whole, all))
+        .layer(cross_origin)
 }
 
 /// Whether the process is ready: to a stranger the code alone. What a part waits for may say which rights it lacks.
@@ -332,7 +337,8 @@ fn request_id(request: &Request<Body>) -> String {
     given.filter(is_id).map_or_else(random_id, str::to_owned)
 }
 
-fn random_id() -> String {
+/// A text of 16 letters, digits, `_` and `-` that nobody guesses.
+pub(crate) fn random_id() -> String {
     let mut bytes = [0; 12];
     // Without chance it is the same as another's, which costs a line that is not found.
     let _ = SystemRandom::new().fill(&mut bytes);

@@ -47,7 +47,7 @@ impl Signatures {
         let key = keys.first().ok_or_else(no_key)?;
         let tag = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, key), &text(job, file, expires));
         let signature = URL_SAFE_NO_PAD.encode(tag);
-        Ok(format!("/artifacts/{job}/{file}?expires={expires}&sig={signature}"))
+        Ok(format!("/api/v1/artifacts/{job}/{file}?expires={expires}&sig={signature}"))
     }
 
     /// Whether this signature lets a file be read.

@@ -51,6 +51,9 @@ pub(super) struct CreateArgs {
     #[arg(long, value_name = "SECONDS", allow_negative_numbers = true)]
     timeout: Option<i32>,
     /// Seconds that it stays after its end; for ever below 0 [default: 3600]
+    ///
+    /// Argo CD and Flux apply an OpsJob in Git again once it is gone, and its nodes reboot again. Keep such an object with -1, which
+    /// only callers with rights in the whole cluster may send.
     #[arg(long, value_name = "SECONDS", allow_negative_numbers = true)]
     ttl: Option<i32>,
     /// reboot: have the pods of a node evicted first

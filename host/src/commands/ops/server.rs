@@ -189,7 +189,7 @@ impl Server {
         let address: http::Uri = address.parse().context("the server's answer has no address of a file")?;
         let path = address.path_and_query().map_or("/", |path| path.as_str());
         let request = Request::get(path).body(Body::empty())?;
-        let answer = match path.starts_with("/artifacts/") {
+        let answer = match ["/api/v1/artifacts/", "/artifacts/"].iter().any(|own| path.starts_with(own)) {
             true => self.client.send(request).await.with_context(|| self.unreached())?,
             false => self.store(&address)?.send(request).await.with_context(|| {
                 format!("the store of files is not reached at {}", escaped(address.host().unwrap_or_default()))
