@@ -13,6 +13,8 @@ mod calls;
 mod crowds;
 #[path = "rest/exports.rs"]
 mod exports;
+#[path = "rest/foreign_client.rs"]
+mod foreign_client;
 #[path = "rest/history.rs"]
 mod history;
 #[path = "rest/logs.rs"]

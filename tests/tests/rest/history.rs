@@ -92,9 +92,16 @@ async fn play(served: &Served) -> anyhow::Result<()> {
 
     // One that lives is in the list with them, and a page has what is on it.
     let lives = make(served, &admin, &reboot("node-2", 3_600)).await?;
+    let listed = served.ask(Some(&admin), Method::GET, JOBS, None).await?;
+    let has = |id: &str| listed.body.to_string().contains(id);
+    ensure!(
+        has(&expired) && has(&lives) && !has(&deleted),
+        "deleted ones are listed where they are asked for: {listed:?}"
+    );
+    ensure!(*listed.at("/totalCount") == json!(2), "{listed:?}");
     let mut paged = Vec::new();
     for offset in 0..4 {
-        let path = format!("{JOBS}?sortBy=jobId&order=asc&limit=1&offset={offset}");
+        let path = format!("{JOBS}?sortBy=jobId&order=asc&limit=1&offset={offset}&deleted=true");
         let page = served.ask(Some(&admin), Method::GET, &path, None).await?;
         ensure!(*page.at("/totalCount") == json!(3), "{page:?}");
         paged.extend(page.at("/items").as_array().context("items")?.iter().map(|item| item["jobId"].clone()));
@@ -102,7 +109,7 @@ async fn play(served: &Served) -> anyhow::Result<()> {
     let mut all = [deleted.as_str(), &expired, &lives];
     all.sort_unstable();
     ensure!(json!(paged) == json!(all), "{paged:?} is not {all:?}");
-    let path_found = format!("{JOBS}?phase=Succeeded&jobName=BOOT%201&type=reboot");
+    let path_found = format!("{JOBS}?phase=Succeeded&jobName=BOOT%201&type=reboot&deleted=true");
     let found = served.ask(Some(&admin), Method::GET, &path_found, None).await?;
     ensure!(found.at("/totalCount").as_i64() >= Some(2), "{found:?}");
 
@@ -170,7 +177,7 @@ async fn a_disk_that_is_full_costs_new_jobs_alone_until_it_has_room() -> anyhow:
     let path = format!("{JOBS}/{ended}");
     let deleted = served.ask(Some(&admin), Method::DELETE, &path, None).await?;
     ensure!(deleted.status == 200, "{deleted:?}");
-    let listed = served.ask(Some(&admin), Method::GET, JOBS, None).await?;
+    let listed = served.ask(Some(&admin), Method::GET, &format!("{JOBS}?deleted=true"), None).await?;
     for id in [&ended, &gone, &lives] {
         ensure!(listed.body.to_string().contains(id.as_str()), "{id} is not in {listed:?}");
     }
