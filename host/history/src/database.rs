@@ -768,7 +768,8 @@ mod tests {
         let guest = History::as_guest(place.clone(), "local").unwrap();
         assert!(guest.prepare().await.is_err(), "nobody has made tables");
         let old = of_version(of_host.clone(), 1);
-        old.store(&[job()]).await.unwrap();
+        old.prepare().await.unwrap();
+        store_as_before(&old, &job()).await;
         prepare();
         let failed = guest.job("j").await.unwrap_err();
         assert!(

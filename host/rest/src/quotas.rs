@@ -6,7 +6,8 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use kube::api::{DeleteParams, Preconditions};
+use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
+use oarlock_core::ops_job::gone::{GONE_BY, GoneBy};
 use oarlock_core::ops_job::quota::{Amount, EndedJob, OverQuota, QuotaBounds, Usage, check_room};
 use oarlock_core::ops_job::quota_key::QuotaKey;
 use oarlock_core::ops_job::refusal::{Code, OpsRefusal};
@@ -15,6 +16,7 @@ use oarlock_core::ops_job::verdict::CallerBounds;
 use oarlock_core::ops_job::write_meter::MeteredJob;
 use oarlock_kube::ops::OpsCache;
 use parking_lot::Mutex;
+use serde_json::json;
 use tokio::time::{Instant, sleep};
 
 use crate::Parts;
@@ -224,7 +226,20 @@ impl Parts {
             if row.is_none_or(|row| row.row.uid != uid || row.row.ended.is_none()) {
                 continue;
             }
-            let only = Preconditions { uid: Some(uid), resource_version: Some(version) };
+            // Nobody deleted it, so lists have its row as that of one whose time was over.
+            let said = json!({"metadata": {"uid": uid, "resourceVersion": version,
+                "annotations": {GONE_BY: GoneBy::Expiry.word()}}});
+            let said = self.jobs().patch(&name, &PatchParams::default(), &Patch::Merge(said)).await;
+            let resource_version = match said {
+                Ok(said) => said.metadata.resource_version,
+                // It has changed, or goes already.
+                Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {
+                    goes = true;
+                    continue;
+                }
+                Err(error) => return Err(of_request(&error, "say why an OpsJob that has ended goes")),
+            };
+            let only = Preconditions { uid: Some(uid), resource_version };
             match self.jobs().delete(&name, &DeleteParams::default().preconditions(only)).await {
                 Ok(_) => {}
                 Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {}
