@@ -111,7 +111,7 @@ async fn rights_come_before_the_size_the_shape_and_the_key_of_a_request() -> any
     let mut wide = reboot(own.clone());
     wide["excludedNodes"] = json!(vec!["a"; 2_000]);
     let mut wrong = reboot(own.clone());
-    wrong["batchcount"] = json!(1);
+    wrong["batchcounts"] = json!(1);
     let other = reboot(json!([{"name": "workspace", "value": "others"}]));
     let bad_key: &[(&str, &str)] = &[("idempotency-key", "not a key")];
     let cases: [(&Value, &[(&str, &str)], [u16; 3]); 6] = [
