@@ -70,6 +70,7 @@ impl Controller {
     /// The same with OpsJobs, for a host that runs there.
     #[must_use]
     pub fn with_ops(self, ops: Ops, place: HostPlace) -> Self {
+        self.ports.metrics.shows_ops(&ops);
         let cluster = &self.ports.cluster;
         let logs = place
             .artefacts

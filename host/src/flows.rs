@@ -52,6 +52,10 @@ impl Reconcile for FlowTerm {
     type Key = FlowKey;
     type Memory = FlowMemory;
 
+    fn metrics(&self) -> &Metrics {
+        &self.metrics
+    }
+
     async fn ready(&self) {
         self.flows.synced().await;
     }

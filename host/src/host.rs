@@ -131,10 +131,11 @@ impl Host {
         let ports = Arc::new(Ports::new(cluster, plugins, metrics));
         let flows = Flows::watch(ports.cluster.clone());
         let ops = Ops::watch(ports.cluster.clone(), Defaults::default(), place.tap());
+        let ready = ready.into_iter().chain([("opsjobs", ops_probe(ops.clone()))]).collect();
         let health = Health::of(ready, ports.heart.clone());
-        let health = Arc::new(
-            health.with_optional(vec![("flows", flows_probe(flows.clone())), ("opsjobs", ops_probe(ops.clone()))]),
-        );
+        let optional =
+            vec![("flows", flows_probe(flows.clone())), ("rights on opsjobs", ops_rights_probe(ops.clone()))];
+        let health = Arc::new(health.with_optional(optional));
         let controller = Controller::new(ports.clone(), events).resync_every(resync).with_flows(flows);
         let home = HostHome { client: client.clone(), namespace: namespace.clone() };
         let controller = controller.with_ops(ops.clone(), place.clone()).publishing_in(home);
@@ -247,21 +248,26 @@ fn cache_probe(cluster: Cluster) -> Probe {
 /// are and the rights are not, as beside the operator that brought these kinds, only flows have to wait.
 fn flows_probe(flows: Flows) -> Probe {
     Box::new(move || {
-        let is_late = |health: &KindHealth| health.unread || health.kind.api_version == API_VERSION && !health.synced;
-        let Some(KindHealth { kind, error, .. }) = flows.health().into_iter().find(is_late) else { return Ok(()) };
-        let why = error.unwrap_or_else(|| "the API server has not answered yet".to_owned());
-        Err(format!("{} {} not listed: {why}", kind.api_version, kind.kind))
+        not_listed(flows.health(), |health| health.unread || health.kind.api_version == API_VERSION && !health.synced)
     })
 }
 
-/// Ready once OpsJobs have been listed, where their kind is served. Without them only OpsJobs have to wait.
+/// Ready once the API server has answered the list of OpsJobs: with the jobs, that it does not serve the kind, or that this account may not
+/// list it. REST serves from that list and reserves nodes by it. A host without the kind or the rights does everything else.
 fn ops_probe(ops: Ops) -> Probe {
-    Box::new(move || {
-        let is_late = |health: &KindHealth| health.unread || !health.synced;
-        let Some(KindHealth { kind, error, .. }) = ops.health().into_iter().find(is_late) else { return Ok(()) };
-        let why = error.unwrap_or_else(|| "the API server has not answered yet".to_owned());
-        Err(format!("{} {} not listed: {why}", kind.api_version, kind.kind))
-    })
+    Box::new(move || not_listed(ops.health(), |health| (!health.synced || health.unread) && !health.refused))
+}
+
+/// Says that OpsJobs are installed and this account may not list them.
+fn ops_rights_probe(ops: Ops) -> Probe {
+    Box::new(move || not_listed(ops.health(), |health| health.refused))
+}
+
+/// Fails with the first of these kinds that is late.
+fn not_listed(watches: Vec<KindHealth>, is_late: impl Fn(&KindHealth) -> bool) -> Result<(), String> {
+    let Some(KindHealth { kind, error, .. }) = watches.into_iter().find(is_late) else { return Ok(()) };
+    let why = error.unwrap_or_else(|| "the API server has not answered yet".to_owned());
+    Err(format!("{} {} not listed: {why}", kind.api_version, kind.kind))
 }
 
 /// Ready while this process or another one is known to hold the lease: a host that cannot write a free one will never lead.

@@ -1,21 +1,22 @@
 //! Exports images for OpsJobs: the task `copy-image` of a target. Source: docs/opsjob.md 12.
 //!
 //! Takes tasks; tells the rounds what becomes of them. What a copy has brought into the registry stays there: a host that is killed begins
-//! anew, and skips it. May not show a credential, nor use one that its job may not.
+//! anew, and skips it. May not show a credential, nor use one that its job may not, nor take from a plugin what an OpsJob says.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-use oarlock_core::plugin::task::CopyImage;
+use oarlock_core::ops_job::export::ExportOrder;
+use oarlock_core::plugin::grant::TaskRule;
+use oarlock_core::plugin::task::{CopyImage, Task, TaskRequest, repository_of};
 use oarlock_core::round::task_settings::CommitRegistry;
-use oarlock_kube::Cluster;
-use oarlock_kube::host_tasks::{HostTask, HostTaskState};
+use oarlock_kube::host_tasks::{HostTask, HostTaskState, TaskPlugin};
+use oarlock_kube::{Cluster, ReadFailed};
 use oarlock_registry::{
     Copied, CopyFailed, CopyProgress, Credentials, Destination, ImageCopy, Registries, credentials_in,
 };
 use parking_lot::Mutex;
-use serde::Deserialize as _;
 use serde_json::{Value, json};
 use tokio::runtime::Builder;
 use tokio::task::{AbortHandle, spawn_blocking};
@@ -137,16 +138,15 @@ impl Images {
     }
 
     async fn export(&self, task: &HostTask) -> HostTaskState {
-        let copy = match CopyImage::deserialize(&task.arguments) {
-            Ok(copy) => copy,
-            Err(error) => return HostTaskState::Failed(format!("PushFailed: its arguments cannot be read: {error}")),
-        };
         let mut wait = FIRST_WAIT;
         for left in (0..TRIES).rev() {
             let tell = |state| self.cluster.show_task(&task.name, state);
             let place = self.places.take_or_tell(&task.owner, || tell(HostTaskState::Waiting(TURN.to_owned()))).await;
             tell(HostTaskState::Running("copying the image".to_owned()));
-            let exported = self.copy(task, &copy).await;
+            let exported = match self.order(task).await {
+                Ok(order) => self.copy(task, &order).await,
+                Err(failed) => Err(failed),
+            };
             drop(place);
             match exported {
                 Ok(copied) => {
@@ -164,13 +164,35 @@ impl Images {
         HostTaskState::Failed("PushFailed: it was tried too often".to_owned())
     }
 
-    async fn copy(&self, task: &HostTask, copy: &CopyImage) -> Result<Copied, ExportFailed> {
+    /// What is copied: of an OpsJob, what its status says, and else what the plugin names, by no Secret.
+    async fn order(&self, task: &HostTask) -> Result<ExportOrder, ExportFailed> {
+        let request = TaskRequest { name: "a".to_owned(), kind: task.kind.clone(), arguments: task.arguments.clone() };
+        let order = match request.task() {
+            Ok(Task::CopyImage(CopyImage { source, target, otherwise, runs, available })) => {
+                ExportOrder { source, target, otherwise, runs, available, secrets: Vec::new() }
+            }
+            Ok(Task::ExportImage) => {
+                let order = self.cluster.export_order(task).await.map_err(unread)?;
+                order.map_err(ExportFailed::Unauthorized)?
+            }
+            Ok(_) => return Err(ExportFailed::ForGood("it is no copy of an image".to_owned())),
+            Err(why) => return Err(ExportFailed::ForGood(why)),
+        };
+        // The rules were compared with what the plugin named, and an OpsJob may name another image.
+        let TaskPlugin { name, manifest, grant } = &task.plugin;
+        match TaskRule::forbids_copy(repository_of(&order.source), name, [manifest, grant]) {
+            Some(why) => Err(ExportFailed::Unauthorized(why)),
+            None => Ok(order),
+        }
+    }
+
+    async fn copy(&self, task: &HostTask, copy: &ExportOrder) -> Result<Copied, ExportFailed> {
         let ExportRegistry { registry, secret, ca, hosts, mirror } = &*self.exports;
         let (namespace, _, _) = &task.target;
         let mut source_credentials = Vec::new();
         for name in &copy.secrets {
             // One that is gone is one less: kubelets have it so, too.
-            source_credentials.extend(self.credentials((namespace, name), copy.repository()).await?);
+            source_credentials.extend(self.credentials((namespace, name), repository_of(&copy.source)).await?);
         }
         let target_credentials = match secret {
             None => None,
@@ -224,9 +246,16 @@ impl Images {
     ) -> Result<Option<Credentials>, ExportFailed> {
         match self.cluster.pull_secret(namespace, name).await {
             Ok(config) => Ok(config.and_then(|config| credentials_in(&config, place))),
-            Err(failed) if failed.is_refused => Err(ExportFailed::Unauthorized(failed.message)),
-            Err(failed) => Err(ExportFailed::Unread(failed.message)),
+            Err(failed) => Err(unread(failed)),
         }
+    }
+}
+
+/// What the API server has not shown.
+fn unread(failed: ReadFailed) -> ExportFailed {
+    match failed.is_refused {
+        true => ExportFailed::Unauthorized(failed.message),
+        false => ExportFailed::Unread(failed.message),
     }
 }
 

@@ -20,6 +20,7 @@ use std::time::Duration;
 use oarlock_core::job::key::JobKey;
 use oarlock_kube::flows::Flows;
 use oarlock_kube::lease::Leadership;
+use oarlock_kube::ops::Ops;
 use oarlock_kube::{Cluster, Requests};
 use oarlock_rest::Rest;
 use prometheus_client::encoding::EncodeLabelSet;
@@ -216,7 +217,8 @@ impl Metrics {
         );
         jobs.register("rounds", "Passes over one job", self.rounds.clone());
         jobs.register("visits", "Plugin visits of one target", self.visits.clone());
-        jobs.register("round_panics", "Rounds that panicked and were repeated", self.panics.clone());
+        let panics = "Rounds that panicked and were repeated, of flows and OpsJobs too";
+        jobs.register("round_panics", panics, self.panics.clone());
         jobs.register(
             "event_to_action_seconds",
             "From a watch event to the write it led to; first writes of a target wait for their turn and are not counted",
@@ -343,6 +345,11 @@ impl Metrics {
         let _known = self.sources.rest.set(rest.clone()).is_err();
     }
 
+    /// Shows the watch of OpsJobs at each scrape.
+    pub fn shows_ops(&self, ops: &Ops) {
+        let _known = self.sources.ops.set(ops.clone()).is_err();
+    }
+
     /// Shows how far the history is behind at each scrape.
     pub fn shows_history(&self, recorder: &Recorder) {
         let _known = self.sources.recorder.set(recorder.clone()).is_err();
@@ -357,7 +364,7 @@ impl Metrics {
         }
     }
 
-    /// Counts a round that panicked.
+    /// Counts a round that panicked, of whatever kind.
     pub fn panicked(&self) {
         self.panics.inc();
     }

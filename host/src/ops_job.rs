@@ -7,10 +7,8 @@ use std::sync::Arc;
 
 use k8s_openapi::jiff::Timestamp;
 use oarlock_artefacts::Artefacts;
-use oarlock_core::cluster::object::ObjectKey;
 use oarlock_core::cluster::own::TASKS_NAMESPACE;
 use oarlock_core::cluster::writes::Stopped;
-use oarlock_core::ops_job::child::ops_key;
 use oarlock_core::ops_job::events::events;
 use oarlock_core::ops_job::holders::Holders;
 use oarlock_core::ops_job::outcomes::{JobFile, Outcomes, StoredFile, log_file, report, report_file};
@@ -21,11 +19,14 @@ use oarlock_core::ops_job::plan::{
 use oarlock_core::ops_job::spec::{OpsSpec, OpsType};
 use oarlock_core::ops_job::stored::StoredOps;
 use oarlock_core::ops_job::targets::Here;
+use oarlock_core::ops_job::verdict::ungranted;
 use oarlock_core::ops_job::view::OpsChild;
 use oarlock_core::ops_job::workload::name_of;
+use oarlock_core::plugin::lookup::PluginLookup;
 use oarlock_kube::ReadFailed;
 use oarlock_kube::lease::Fence;
-use oarlock_kube::ops::{Ops, OpsTap};
+use oarlock_kube::ops::{Ops, OpsKey, OpsTap};
+use oarlock_wasm::Plugins;
 use parking_lot::Mutex;
 use tokio::time::{Duration, Instant, sleep};
 
@@ -63,9 +64,10 @@ pub(crate) struct OpsTerm {
     fence: Fence,
     place: HostPlace,
     metrics: Arc<Metrics>,
+    plugins: Plugins,
     logs: Option<Logs>,
     holders: Mutex<Holders>,
-    together: Together<ObjectKey>,
+    together: Together<OpsKey>,
     /// The history is written as long as it lasts.
     _writes: Option<Leading>,
 }
@@ -115,14 +117,29 @@ impl OpsTerm {
     /// The term that `fence` stands for.
     pub(crate) fn begin(ops: Ops, place: HostPlace, fence: Fence, ports: &Ports) -> Self {
         let (metrics, logs) = (ports.metrics.clone(), ports.logs.get().cloned());
+        let plugins = ports.plugins.clone();
         let _writes = place.recorder.as_ref().map(|recorder| recorder.lead(ops.clone()));
-        Self { ops, fence, place, metrics, logs, holders: Mutex::default(), together: Together::default(), _writes }
+        Self {
+            ops,
+            fence,
+            place,
+            metrics,
+            plugins,
+            logs,
+            holders: Mutex::default(),
+            together: Together::default(),
+            _writes,
+        }
     }
 }
 
 impl Reconcile for OpsTerm {
-    type Key = ObjectKey;
+    type Key = OpsKey;
     type Memory = OpsMemory;
+
+    fn metrics(&self) -> &Metrics {
+        &self.metrics
+    }
 
     async fn ready(&self) {
         self.ops.synced().await;
@@ -138,12 +155,12 @@ impl Reconcile for OpsTerm {
         jobs.iter().for_each(|job| job.view.take_held(&mut holders));
     }
 
-    fn all(&self) -> Vec<ObjectKey> {
-        self.ops.cache().jobs().iter().map(|job| ops_key(&job.view.name)).collect()
+    fn all(&self) -> Vec<OpsKey> {
+        self.ops.cache().jobs().iter().map(|job| OpsKey::of(job)).collect()
     }
 
-    fn take_changed(&self) -> Vec<ObjectKey> {
-        self.ops.cache().take_dirty().iter().map(|name| ops_key(name)).collect()
+    fn take_changed(&self) -> Vec<OpsKey> {
+        self.ops.cache().take_dirty().into_iter().collect()
     }
 
     async fn changed(&self) {
@@ -152,11 +169,12 @@ impl Reconcile for OpsTerm {
 
     async fn round(
         &self,
-        key: &ObjectKey,
+        key: &OpsKey,
         memory: &mut OpsMemory,
         _since: Option<Instant>,
     ) -> Result<NextRound, RoundTrouble> {
-        let job = self.ops.cache().job(&key.name);
+        // Another job of this name may be somebody else's.
+        let job = self.ops.cache().job(&key.name).filter(|job| OpsKey::of(job) == *key);
         let uid = job.as_ref().map_or("", |job| &job.view.uid);
         if uid != memory.uid || uid.is_empty() {
             self.forget_others(&key.name, uid).await?;
@@ -181,9 +199,9 @@ impl Reconcile for OpsTerm {
         self.carry_out(key, &seen, plan, memory).await
     }
 
-    fn ended(&self, _key: &ObjectKey, _memory: &mut OpsMemory, _took: Duration) {}
+    fn ended(&self, _key: &OpsKey, _memory: &mut OpsMemory, _took: Duration) {}
 
-    fn is_gone(&self, _key: &ObjectKey) {}
+    fn is_gone(&self, _key: &OpsKey) {}
 }
 
 impl OpsTerm {
@@ -295,6 +313,7 @@ impl OpsTerm {
 
     fn plan(&self, seen: &Seen) -> OpsPlan {
         let Seen { job, child, found, outcomes, file, .. } = seen;
+        let ungranted = job.spec.as_ref().ok().and_then(|spec| self.ungranted(spec));
         let observed = OpsObservation {
             job: &job.view,
             spec: job.spec.as_ref(),
@@ -308,7 +327,8 @@ impl OpsTerm {
                 (Some(MadeFile::Over(Ok(file))), _) => JobFile::Stored(file),
                 (Some(MadeFile::Over(Err(FileFailed::ForNow(why) | FileFailed::NoRoom(why)))), _) => JobFile::Lost(why),
             },
-            exports: self.place.exports.is_some(),
+            exports: self.place.exports.as_ref().map(|exports| exports.registry.as_str()),
+            ungranted: ungranted.as_deref(),
             recorded: self.place.recorder.as_ref().map_or(RowState::NotKept, |recorder| recorder.recorded(&job.view)),
             here: Here { cluster: &self.place.cluster, node: self.place.node.as_deref() },
             now: self.now(),
@@ -316,9 +336,21 @@ impl OpsTerm {
         plan(observed, &mut self.holders.lock())
     }
 
+    /// The directory of nodes that the grant of its plugin does not cover, where it asks for one: a policy knows no grants. While no plugin
+    /// serves it, nobody knows, and its targets fail.
+    fn ungranted(&self, spec: &OpsSpec) -> Option<String> {
+        if spec.host_paths().is_empty() {
+            return None;
+        }
+        match self.plugins.find(spec.kind.word(), None) {
+            PluginLookup::Serving(plugin) => ungranted(spec, |path| plugin.grant.shows_host_path(path), true, true),
+            PluginLookup::NotServing { .. } | PluginLookup::Unknown { .. } => None,
+        }
+    }
+
     async fn carry_out(
         &self,
-        key: &ObjectKey,
+        key: &OpsKey,
         seen: &Seen,
         plan: OpsPlan,
         memory: &mut OpsMemory,
@@ -357,7 +389,7 @@ impl OpsTerm {
     /// Writes the status of a job that has not ended, if it differs. Yields when that is due where it has to wait.
     async fn store(
         &self,
-        key: &ObjectKey,
+        key: &OpsKey,
         seen: &Seen,
         status: Option<OpsStatus>,
         memory: &mut OpsMemory,

@@ -7,11 +7,11 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::hash::Hash;
 
 use k8s_openapi::jiff::Timestamp;
-use oarlock_core::cluster::object::ObjectKey;
 use oarlock_core::cluster::writes::EntryResult;
 use oarlock_core::job::key::JobKey;
 use oarlock_core::round::memory::JobMemory;
 use oarlock_kube::flows::FlowKey;
+use oarlock_kube::ops::OpsKey;
 use tokio::time::{Duration, Instant};
 
 /// First wait after a failed round; doubles.
@@ -62,7 +62,7 @@ impl Inbox {
 
 /// What has rounds.
 pub trait HasRounds: Clone + Ord + Hash {
-    /// The namespace that it is in, to which rounds are given fairly. What is in none has a share of its own.
+    /// The namespace that it is in, to which rounds are given fairly, or whose share stands for one.
     fn namespace(&self) -> &str;
 }
 
@@ -80,9 +80,10 @@ impl HasRounds for FlowKey {
     }
 }
 
-impl HasRounds for ObjectKey {
+/// OpsJobs are in no namespace, so those of one requester count as one.
+impl HasRounds for OpsKey {
     fn namespace(&self) -> &str {
-        self.namespace.as_deref().unwrap_or(&self.name)
+        &self.share
     }
 }
 
@@ -335,6 +336,17 @@ mod tests {
 
     fn any(_: &JobKey) -> bool {
         true
+    }
+
+    #[test]
+    fn rounds_of_ops_jobs_are_shared_by_their_requesters_and_not_by_their_names() {
+        let key = |share: &str, name: &str| OpsKey { share: share.into(), name: name.into() };
+        let mut queue: Queue<OpsKey, (), Option<Instant>> = Queue::default();
+        (0..9).for_each(|number| queue.enqueue(&key("namespace/crowded", &format!("a{number}")), |_| {}));
+        queue.enqueue(&key("namespace/other", "z"), |_| {});
+        let mut next = || queue.take(Instant::now(), |_| true).unwrap().0;
+        let (first, second) = (next(), next());
+        assert_eq!((first.name.as_str(), second.name.as_str()), ("a0", "z"));
     }
 
     #[tokio::test(start_paused = true)]

@@ -12,6 +12,7 @@ use tokio::time::{Duration, Instant, sleep_until};
 use tracing::Instrument;
 
 use crate::controller::RESYNC;
+use crate::metrics::Metrics;
 use crate::queue::{HasRounds, LONGEST_WAIT, Queue};
 use crate::round_trouble::RoundTrouble;
 use crate::running::{Places, RoundBounds, RunningRounds};
@@ -34,6 +35,8 @@ pub(crate) trait Reconcile: Send + Sync + 'static {
     /// What a term remembers of it between two rounds.
     type Memory: Default + Send + 'static;
 
+    /// Returns the metrics of the host.
+    fn metrics(&self) -> &Metrics;
     /// Resolves once rounds can be made.
     fn ready(&self) -> impl Future<Output = ()> + Send;
     /// All that is known.
@@ -118,6 +121,7 @@ impl<R: Reconcile> Lead<R> {
                     let outcome = match AssertUnwindSafe(round).catch_unwind().await {
                         Ok(outcome) => outcome,
                         Err(_) => {
+                            reconciler.metrics().panicked();
                             *memory = R::Memory::default();
                             Err(RoundTrouble::new("the round panicked; it is made anew with an empty memory"))
                         }
@@ -158,6 +162,78 @@ impl<R: Reconcile> Lead<R> {
                     tracing::debug!(of = %key, error = trouble.message, ?wait, "a round failed; it is made again");
                 }
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use oarlock_core::job::key::JobKey;
+    use oarlock_kube::Requests;
+    use tokio::sync::Notify;
+
+    use super::*;
+
+    /// One object, whose first round panics.
+    struct Fragile {
+        metrics: Metrics,
+        rounds: AtomicUsize,
+        went_on: Arc<Notify>,
+    }
+
+    impl Reconcile for Fragile {
+        type Key = JobKey;
+        type Memory = usize;
+
+        fn metrics(&self) -> &Metrics {
+            &self.metrics
+        }
+
+        async fn ready(&self) {}
+
+        fn all(&self) -> Vec<JobKey> {
+            vec![JobKey { namespace: "d".into(), name: "j".into() }]
+        }
+
+        fn take_changed(&self) -> Vec<JobKey> {
+            Vec::new()
+        }
+
+        async fn changed(&self) {
+            std::future::pending().await
+        }
+
+        async fn round(
+            &self,
+            _key: &JobKey,
+            memory: &mut usize,
+            _since: Option<Instant>,
+        ) -> Result<NextRound, RoundTrouble> {
+            assert_eq!(std::mem::replace(memory, 7), 0, "what a panic left in the memory is gone");
+            if self.rounds.fetch_add(1, Ordering::Relaxed) == 0 {
+                panic!("this round panics");
+            }
+            let text = self.metrics.text();
+            assert!(text.contains("round_panics_total 1"), "{text}");
+            self.went_on.notify_one();
+            Ok(NextRound::Gone)
+        }
+
+        fn ended(&self, _key: &JobKey, _memory: &mut usize, _took: Duration) {}
+
+        fn is_gone(&self, _key: &JobKey) {}
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_round_of_any_kind_that_panics_is_counted_and_made_again() {
+        let went_on = Arc::new(Notify::new());
+        let metrics = Metrics::new(&Arc::new(Requests::default()));
+        let leads = lead(Fragile { metrics, rounds: AtomicUsize::new(0), went_on: went_on.clone() });
+        tokio::select! {
+            () = leads => unreachable!("it leads until it is aborted"),
+            () = went_on.notified() => {}
         }
     }
 }

@@ -170,6 +170,8 @@ fn full(counts: Counts<'_>, most: usize) -> impl Iterator<Item = String> {
 
 #[cfg(test)]
 mod tests {
+    use oarlock_kube::ops::OpsKey;
+
     use super::*;
 
     const AT_ONCE: usize = RoundBounds::JOBS.at_once;
@@ -237,6 +239,17 @@ mod tests {
         drop(ends);
         let places = rounds.places(Instant::now(), |job| calling.includes(job));
         assert!(places.full_actions.is_empty() && !places.has_room(&job("a", 99)), "now it waits for the API server");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_requester_leaves_places_for_rounds_of_ops_jobs_to_the_others() {
+        let key = |share: &str, name: usize| OpsKey { share: share.into(), name: name.to_string() };
+        let mut rounds = RunningRounds::within(RoundBounds::FLOWS);
+        for number in 0..RoundBounds::FLOWS.of_a_namespace {
+            rounds.begin(tokio::spawn(async {}).id(), key("namespace/crowded", number), None);
+        }
+        let places = rounds.places(Instant::now(), |_| false);
+        assert!(places.has_room(&key("namespace/other", 0)) && !places.has_room(&key("namespace/crowded", 99)));
     }
 
     #[tokio::test(start_paused = true)]

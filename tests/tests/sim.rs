@@ -40,6 +40,7 @@ on_sim! {
     many::of_ten_thousand_targets_every_second_one_fails,
     retrying::targets_in_records_are_tried_again_too,
     many::ten_thousand_targets_are_paused_and_deleted_soon_after_they_began,
+    addons::scripts_of_a_second_take_nearly_all_of_the_time_of_an_addon,
 }
 
 // Figures of a host that is at rest, to the last request.

@@ -16,7 +16,7 @@ use crate::names::{is_api_version, is_dns_label, is_kind, is_label_value, is_qua
 use crate::object_key::{Kind, ObjectKey, Owner};
 use crate::proposal::{MetadataChange, Mutation, ObjectRef, Proposal, TaintChange, TaskRequest};
 use crate::sighting::Sighting;
-use crate::task::{COMMITS, MAX_TASKS, RunOnNode, Task};
+use crate::task::{COMMITS, MAX_TASKS, RunOnNode, Task, plugin_folder};
 
 /// The most mutations in one proposal. Replace proposes one; a plugin that needs more is given further visits.
 pub const MAX_MUTATIONS: usize = 64;
@@ -162,31 +162,35 @@ impl Authority<'_> {
             let places = if place == Kind::pod() { "for pods" } else { "on nodes" };
             return denied(format!("task {name}: {kind} is done {places}, and the target is {}", show(self.target)));
         }
-        if let Task::RunOnNode(RunOnNode { commit: Some(commit), .. }) = &task {
-            // Whoever may run a pod says what is in there, so it is told by its place from what a registry served.
-            let folder = format!("{COMMITS}{}/", self.target.namespace.as_deref().unwrap_or_default());
-            if !commit.target.starts_with(&folder) {
-                let target = printable(&commit.target);
-                return denied(format!("task {name}: the `target` {target} of a commit is not below {folder}"));
-            }
+        if let Err(why) = self.place_of(&task) {
+            return denied(format!("task {name}: {why}"));
         }
         self.both_tasks(&name, &TaskRule::needed_by(&task, &kind))
     }
 
+    /// Checks that what a task puts into the registry is in the folder of its kind: who sees a name there knows who has chosen the image.
+    fn place_of(&self, task: &Task) -> Result<(), String> {
+        let namespace = self.target.namespace.as_deref().unwrap_or_default();
+        let (target, folder, what) = match task {
+            // Whoever may run a pod says what is in there, so it is told by its place from what a registry served.
+            Task::RunOnNode(RunOnNode { commit: Some(commit), .. }) => {
+                (&commit.target, format!("{COMMITS}{namespace}/"), "commit")
+            }
+            Task::CopyImage(copy) => (&copy.target, plugin_folder(&self.manifest.name, namespace), "copy"),
+            _ => return Ok(()),
+        };
+        match target.starts_with(&folder) {
+            true => Ok(()),
+            false => Err(format!("the `target` {} of a {what} is not below {folder}", printable(target))),
+        }
+    }
+
     /// Checks that what a task needs is both asked for and granted; the sentence says which line is missing.
     fn both_tasks(&self, name: &str, needed: &TaskRule) -> Result<(), Denied> {
-        let plugin = &self.manifest.name;
-        if let Some(lacking) = needed.lacking(&self.manifest.tasks) {
-            return denied(format!(
-                "task {name}: the manifest of plugin {plugin} does not ask for `{lacking}`; add it to its `tasks`"
-            ));
+        match needed.missing(&self.manifest.name, [&self.manifest.tasks, &self.grant.tasks]) {
+            Some(why) => denied(format!("task {name}: {why}")),
+            None => Ok(()),
         }
-        if let Some(lacking) = needed.lacking(&self.grant.tasks) {
-            return denied(format!(
-                "task {name}: `{lacking}` is not granted to plugin {plugin}; add it to `tasks` of its grant"
-            ));
-        }
-        Ok(())
     }
 
     fn taint(&self, taint: &TaintChange) -> Result<(), Denied> {

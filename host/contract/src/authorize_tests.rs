@@ -389,9 +389,31 @@ fn a_commit_goes_into_the_folder_of_its_namespace_and_a_copy_into_none_of_these(
     for target in ["custom/library/a:1", "custom/commits/other/a:1", "custom/commits/d:1", "a:1"] {
         refused(commit(target), "is not below custom/commits/d/");
     }
-    assert_eq!(copy("custom/library/a:1"), Ok(()));
-    refused(copy("custom/commits/d/a:1"), "is below custom/commits/");
-    refused(copy("base/a:1"), "is not below custom/");
+    refused(copy("custom/commits/d/a:1"), "is not below custom/plugins/");
+    refused(copy("base/a:1"), "is not below custom/plugins/");
+}
+
+#[test]
+fn a_copy_outside_of_an_ops_job_goes_into_the_folder_of_its_plugin_and_namespace() {
+    let copies = json!([{"name": "copy-image", "registries": ["reg"]}]);
+    let asked =
+        |arguments: Value| ask_tasks((&copies, &copies), &ObjectKey::pod("d", "a"), &[("a", "copy-image", arguments)]);
+    let copy = |target: &str| asked(json!({"source": "reg/a:1", "target": target, "otherwise": "2"}));
+    assert_eq!(copy("custom/plugins/p/d/library/a:1"), Ok(()));
+    for target in
+        ["p/other/a:1", "other/d/a:1", "p/d:1", "p/dd/a:1", "pp/d/a:1"].map(|of| format!("custom/plugins/{of}"))
+    {
+        refused(copy(&target), "is not below custom/plugins/p/d/");
+    }
+    refused(copy("custom/library/busybox:20260101"), "is not below custom/plugins/");
+    let other = json!({"source": "else/a:1", "target": "custom/plugins/p/d/a:1", "otherwise": "2"});
+    refused(asked(other), "registries: [\"else/a\"]");
+    assert_eq!(asked(json!({})), Ok(()), "the host compares what the OpsJob says with the grant before it begins");
+    let [rules, none] =
+        [copies, json!([{"name": "copy-image"}])].map(|rules| serde_json::from_value::<Vec<TaskRule>>(rules).unwrap());
+    assert_eq!(TaskRule::forbids_copy("reg/a", "p", [&rules, &rules]), None);
+    let words = TaskRule::forbids_copy("reg/a", "p", [&rules, &none]).unwrap();
+    assert!(words.contains("registries: [\"reg/a\"]") && words.contains("is not granted to plugin p"), "{words}");
 }
 
 #[test]

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::host_path::{is_in, may_be_seen};
-use crate::names::{is_dns_label, is_plain, is_qualified_name, is_quantity, is_subdomain, is_variable};
+use crate::names::{is_dns_label, is_plain, is_qualified_name, is_quantity, is_variable};
 use crate::object_key::Kind;
 
 /// The kind of a task that runs a command as root on the target's node.
@@ -24,6 +24,8 @@ pub const COPY_IMAGE: &str = "copy-image";
 pub const EXPORTS: &str = "custom/";
 /// That of committed containers: each namespace has a folder below it.
 pub const COMMITS: &str = "custom/commits/";
+/// That of images that plugins copy outside of OpsJobs: each plugin has a folder below it, and in there each namespace.
+pub const PLUGIN_COPIES: &str = "custom/plugins/";
 /// The word of [`Builtin::Commit`].
 pub(crate) const COMMIT: &str = "commit";
 /// Most tasks of one target.
@@ -32,8 +34,6 @@ pub const MAX_TASKS: usize = 8;
 pub const LONGEST_SECONDS: u32 = 3600;
 /// Time of a task that names none, in seconds.
 const DEFAULT_SECONDS: u32 = 600;
-/// Most pull secrets of a copy.
-const MAX_SECRETS: usize = 16;
 /// Longest name of an image in its registry.
 const MAX_NAME: usize = 255;
 /// Longest script.
@@ -64,8 +64,10 @@ pub enum Task {
     CheckPod(Box<CheckPod>),
     /// The logs of the target's containers, up to when its job was made.
     CollectLogs,
-    /// An image, into the registry that the host exports to.
+    /// An image that the plugin names, into the registry that the host exports to.
     CopyImage(CopyImage),
+    /// The image of an OpsJob, into that registry. The host takes all else from the OpsJob's status.
+    ExportImage,
 }
 
 /// True of the kinds that the host does itself, without a pod: such a task may be begun again, and goes on where it was.
@@ -78,25 +80,27 @@ pub fn is_of_host(kind: &str) -> bool {
 #[serde(deny_unknown_fields)]
 struct NoArguments {}
 
-/// A copy of an image, with all that it refers to.
+/// A copy of an image outside of an OpsJob, with all that it refers to. The host pulls the image as anybody may, by no Secret.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct CopyImage {
     /// The image, such as `docker.io/library/busybox@sha256:...`: with its registry, and a digest or a tag.
     pub source: String,
-    /// Its name in the registry that the host exports to, with its tag.
+    /// Its name in the registry that the host exports to, with its tag: below `custom/plugins/`, the name of the plugin and the namespace.
     pub target: String,
     /// The tag that it gets where that one is another image's.
     pub otherwise: String,
-    /// Names of pull secrets, in the namespace of the target.
-    #[serde(default)]
-    pub secrets: Vec<String>,
     /// The digest by which a runtime knows the image: of its configuration, or of a manifest. An image that has another one by now is
     /// not copied.
     pub runs: Option<String>,
     /// Of an index that is not all there, the rest is copied.
     #[serde(default)]
     pub available: bool,
+}
+
+/// Returns the folder for the copies of this plugin on pods of this namespace.
+pub fn plugin_folder(plugin: &str, namespace: &str) -> String {
+    format!("{PLUGIN_COPIES}{plugin}/{namespace}/")
 }
 
 /// A command that runs once, as root, on the target: a node. [`Builtin::Commit`] runs on the node of the target: a pod.
@@ -271,7 +275,7 @@ impl Task {
     pub fn target(&self) -> Kind {
         match self {
             Self::RunOnNode(RunOnNode { commit: None, .. }) | Self::CheckPod(_) => Kind::node(),
-            Self::RunOnNode(_) | Self::CollectLogs | Self::CopyImage(_) => Kind::pod(),
+            Self::RunOnNode(_) | Self::CollectLogs | Self::CopyImage(_) | Self::ExportImage => Kind::pod(),
         }
     }
 
@@ -280,7 +284,7 @@ impl Task {
         match self {
             Self::RunOnNode(run) => run.script.as_ref().and_then(Script::source),
             Self::CheckPod(check) => check.script.as_ref().map(CheckScript::source),
-            Self::CollectLogs | Self::CopyImage(_) => None,
+            Self::CollectLogs | Self::CopyImage(_) | Self::ExportImage => None,
         }
     }
 }
@@ -327,6 +331,10 @@ impl TaskRequest {
             COLLECT_LOGS => {
                 NoArguments::deserialize(&self.arguments).map(|NoArguments {}| Task::CollectLogs).map_err(unread)
             }
+            COPY_IMAGE if self.arguments.as_object().is_some_and(serde_json::Map::is_empty) => Ok(Task::ExportImage),
+            COPY_IMAGE if self.arguments.get("secrets").is_some() => {
+                Err("a plugin names no `secrets`: the host takes those of an OpsJob from its status".to_owned())
+            }
             COPY_IMAGE => {
                 let task = CopyImage::deserialize(&self.arguments).map_err(unread)?;
                 task.check().map(|()| Task::CopyImage(task))
@@ -357,43 +365,46 @@ impl CopyImage {
             return Err(format!("`source` {:?} is no `REGISTRY/NAME@DIGEST` and no `REGISTRY/NAME:TAG`", self.source));
         }
         check_target(&self.target)?;
-        if !self.target.starts_with(EXPORTS) || self.target.starts_with(COMMITS) {
-            return Err(format!("`target` {:?} is not below {EXPORTS}, or is below {COMMITS}", self.target));
-        }
-        if !is_tag(&self.otherwise) {
-            return Err(format!("`otherwise` {:?} is no tag", self.otherwise));
+        if !self.target.starts_with(PLUGIN_COPIES) {
+            return Err(format!("`target` {:?} is not below {PLUGIN_COPIES}", self.target));
         }
         if !self.runs.as_deref().is_none_or(is_digest) {
             return Err("`runs` is no digest `sha256:...`".to_owned());
         }
-        match self.secrets.len() <= MAX_SECRETS && self.secrets.iter().all(|name| is_subdomain(name)) {
+        match is_tag(&self.otherwise) {
             true => Ok(()),
-            false => Err(format!("`secrets`: at most {MAX_SECRETS} names of Secrets")),
+            false => Err(format!("`otherwise` {:?} is no tag", self.otherwise)),
         }
     }
 
     /// The registry and the name of the image, without digest and tag.
     pub fn repository(&self) -> &str {
-        let (name, _) = self.split();
-        name
+        repository_of(&self.source)
     }
 
     /// Its digest or tag.
     fn reference(&self) -> &str {
-        let (_, reference) = self.split();
+        let (_, reference) = split(&self.source);
         reference
     }
+}
 
-    fn split(&self) -> (&str, &str) {
-        let by_tag = || {
-            // A colon before the last slash is that of a port.
-            let place = self.source.rfind('/').unwrap_or(0);
-            let (_, last) = self.source.split_at(place);
-            let (name, tag) = last.rsplit_once(':').unwrap_or((last, ""));
-            (self.source.get(..place.saturating_add(name.len())).unwrap_or_default(), tag)
-        };
-        self.source.split_once('@').unwrap_or_else(by_tag)
-    }
+/// Returns the registry and the name of an image, without digest and tag.
+pub fn repository_of(source: &str) -> &str {
+    let (name, _) = split(source);
+    name
+}
+
+/// The name of an image with its registry, and its digest or tag.
+fn split(source: &str) -> (&str, &str) {
+    let by_tag = || {
+        // A colon before the last slash is that of a port.
+        let place = source.rfind('/').unwrap_or(0);
+        let (_, last) = source.split_at(place);
+        let (name, tag) = last.rsplit_once(':').unwrap_or((last, ""));
+        (source.get(..place.saturating_add(name.len())).unwrap_or_default(), tag)
+    };
+    source.split_once('@').unwrap_or_else(by_tag)
 }
 
 /// Checks the name of an image in the registry that the host exports to.
@@ -597,7 +608,7 @@ mod tests {
             ("reg:5000/a/b:1.0", "reg:5000/a/b"),
             ("127.0.0.1:5000/a:latest", "127.0.0.1:5000/a"),
         ] {
-            let Ok(Task::CopyImage(copied)) = copy(source, "custom/library/busybox:20260101") else {
+            let Ok(Task::CopyImage(copied)) = copy(source, "custom/plugins/mine/d/busybox:20260101") else {
                 panic!("{source}")
             };
             assert_eq!(copied.repository(), repository);
@@ -605,13 +616,30 @@ mod tests {
         for source in
             ["busybox", "busybox:1", "reg:5000/a", "reg/A:1", "reg/a b:1", "reg/../a:1", "reg/a@", "http://reg/a:1"]
         {
-            assert!(copy(source, "custom/a:1").unwrap_err().contains("`source`"), "{source}");
+            assert!(copy(source, "custom/plugins/a:1").unwrap_err().contains("`source`"), "{source}");
         }
-        for target in ["custom/a", "Custom/a:1", "../a:1", "custom/a:.x", "custom//a:1"] {
+        for target in [
+            "custom/plugins/a",
+            "Custom/a:1",
+            "../a:1",
+            "custom/plugins/a:.x",
+            "custom/plugins//a:1",
+            "custom/a:1",
+            "custom/library/busybox:20260101",
+            "custom/commits/d/a:1",
+        ] {
             assert!(copy("reg/a:1", target).unwrap_err().contains("`target`"), "{target}");
         }
-        let secrets = json!({"source": "reg/a:1", "target": "custom/a:1", "otherwise": "2", "secrets": ["../other"]});
-        assert!(asked(COPY_IMAGE, secrets).unwrap_err().contains("names of Secrets"));
+        assert_eq!(asked(COPY_IMAGE, json!({})), Ok(Task::ExportImage), "the OpsJob says all of it");
+    }
+
+    #[test]
+    fn a_copy_that_a_plugin_asks_for_uses_no_secret() {
+        for secrets in [json!(["pull"]), json!([])] {
+            let copy =
+                json!({"source": "reg/a:1", "target": "custom/plugins/p/d/a:1", "otherwise": "2", "secrets": secrets});
+            assert!(asked(COPY_IMAGE, copy).unwrap_err().contains("no `secrets`"), "{secrets}");
+        }
     }
 
     #[test]

@@ -84,7 +84,8 @@ impl TaskRule {
             Task::CheckPod(check) => {
                 Self { host_paths: check.host_paths.clone(), capabilities: check.capabilities.clone(), ..bare }
             }
-            Task::CollectLogs => bare,
+            // What is copied of an OpsJob, its status says: the host compares that with the rules once it has read it.
+            Task::CollectLogs | Task::ExportImage => bare,
             Task::CopyImage(copy) => Self { registries: vec![copy.repository().to_owned()], ..bare },
         }
     }
@@ -105,6 +106,22 @@ impl TaskRule {
     /// True of one by which containers are committed.
     pub fn takes_commits(&self) -> bool {
         self.builtins.iter().any(|own| covers(own, COMMIT))
+    }
+
+    /// Returns the sentence about what these rules of a manifest and of a grant lack for copying the image of this name, `host[:port]/name`.
+    pub fn forbids_copy(repository: &str, plugin: &str, [manifest, grant]: [&[Self]; 2]) -> Option<String> {
+        let needed = Self { registries: vec![repository.to_owned()], ..Self::bare(COPY_IMAGE) };
+        needed.missing(plugin, [manifest, grant])
+    }
+
+    /// Returns the sentence about what the rules of a manifest and of a grant lack of this one, and which line is missing.
+    pub(crate) fn missing(&self, plugin: &str, [manifest, grant]: [&[Self]; 2]) -> Option<String> {
+        if let Some(lacking) = self.lacking(manifest) {
+            let words = format!("does not ask for `{lacking}`; add it to its `tasks`");
+            return Some(format!("the manifest of plugin {plugin} {words}"));
+        }
+        let lacking = self.lacking(grant)?;
+        Some(format!("`{lacking}` is not granted to plugin {plugin}; add it to `tasks` of its grant"))
     }
 
     /// What `rules` together lack of this one; `None` if that is nothing.

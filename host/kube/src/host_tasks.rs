@@ -11,11 +11,16 @@ use oarlock_core::cluster::object::{Kind, Object, ObjectKey};
 use oarlock_core::cluster::store::Indexed;
 use oarlock_core::cluster::task_pod::{ContainerEnd, Hindrance, JOB_UID, TaskPod};
 use oarlock_core::cluster::writes::{Stopped, Write};
+use oarlock_core::ops_job::child::ops_key;
+use oarlock_core::ops_job::export::{ExportOrder, ExportTask};
 use oarlock_core::ops_job::quota_key::QuotaKey;
+use oarlock_core::plugin::grant::TaskRule;
 use parking_lot::Mutex;
+use serde::Deserialize;
 use serde_json::Value;
 
 use crate::cluster::{Cluster, Link};
+use crate::past_cache::ReadFailed;
 
 /// Whoever does the tasks of this process.
 pub trait HostTasks: Send + Sync {
@@ -46,6 +51,21 @@ pub struct HostTask {
     pub owner: QuotaKey,
     /// The hosts beside that of its image from which this may be read.
     pub hosts: Vec<String>,
+    /// Name of the OperationJob.
+    pub job_name: String,
+    /// The plugin that asks for it.
+    pub plugin: TaskPlugin,
+}
+
+/// A plugin that asks for a task, and the tasks that it may.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+pub struct TaskPlugin {
+    /// Its name.
+    pub name: String,
+    /// The rules of its manifest.
+    pub manifest: Vec<TaskRule>,
+    /// The rules of its grant.
+    pub grant: Vec<TaskRule>,
 }
 
 /// How far a task is.
@@ -102,6 +122,8 @@ impl HostTask {
             until: text("/spec/until")?,
             arguments: body.pointer("/spec/arguments").cloned().unwrap_or_default(),
             hosts: list(body, "/spec/hosts").iter().filter_map(|host| host.as_str().map(str::to_owned)).collect(),
+            job_name: text("/spec/jobName").unwrap_or_default(),
+            plugin: body.pointer("/spec/plugin").and_then(|of| TaskPlugin::deserialize(of).ok()).unwrap_or_default(),
         })
     }
 }
@@ -169,6 +191,19 @@ impl Cluster {
         let labels = [JOB_UID.to_owned()].into();
         self.store().keep(&Kind::host_task(), Indexed { labels, ..Indexed::default() });
         *self.link.host_tasks.runner.lock() = Some(runner);
+    }
+
+    /// Reads past the cache what is copied for a task whose plugin says no more than that it is to begin: the OpsJob of its job says so.
+    ///
+    /// # Errors
+    /// The API server's sentence. The inner error says why nothing is copied.
+    pub async fn export_order(&self, task: &HostTask) -> Result<Result<ExportOrder, String>, ReadFailed> {
+        // The OperationJob of an OpsJob has its name, and who makes one of that name is not recorded in its status.
+        let Some(document) = self.link.stored(&ops_key(&task.job_name)).await? else {
+            return Ok(Err("outside of an OpsJob a copy names its `source`, `target` and `otherwise`".to_owned()));
+        };
+        let (namespace, _, pod) = &task.target;
+        Ok(ExportOrder::read(&document, &ExportTask { job: &task.job_uid, pod: (namespace, pod) }))
     }
 
     /// Shows the rounds how far a task is.

@@ -30,6 +30,7 @@ pub mod watch {
 }
 
 pub mod apply;
+mod budgets;
 pub mod cluster;
 pub mod event_queue;
 mod events;

@@ -4,7 +4,7 @@
 //! docs/operationjob.md 3.7.
 
 use kube::core::Status;
-use oarlock_core::cluster::writes::{Stopped, blocked_by};
+use oarlock_core::cluster::writes::{Stopped, blocked_by, is_of_several};
 
 use crate::transport::call::{Refusal, RequestError};
 
@@ -72,9 +72,7 @@ fn refused(refusal: &Refusal) -> Stopped {
         }
         429 => Stopped::Throttled { retry_after: retry_after(refusal) },
         // The eviction endpoint answers so, and evicts nothing, where several budgets select the pod.
-        500 if message.contains("more than one PodDisruptionBudget") => {
-            Stopped::Blocked { message, retry_after: retry_after(refusal) }
-        }
+        500 if is_of_several(&message) => Stopped::Blocked { message, retry_after: retry_after(refusal) },
         // Whatever is sent again grows no smaller.
         500 if message.contains("request is too large") => Stopped::Refused { message },
         500.. => Stopped::Unknown { message },

@@ -11,6 +11,7 @@ use oarlock_core::cluster::object::{Kind, ObjectKey};
 use oarlock_core::cluster::scripts::made_by;
 use oarlock_core::cluster::writes::{Stopped, Write};
 use oarlock_core::job::key::JobKey;
+use oarlock_core::ops_job::child::ops_kind;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -47,8 +48,13 @@ type Request = Result<http::Request<Vec<u8>>, kube::core::request::Error>;
 impl Link {
     /// Does one write that no queue holds, once the limiter lets it through.
     pub(crate) async fn write(&self, write: &Write, fence: &Fence) -> Result<Value, Stopped> {
+        self.write_for(write, WriteOwner::of_object(write.object()), fence).await
+    }
+
+    /// Does one write that no queue holds and this owner pays for, once the limiter lets it through.
+    pub(crate) async fn write_for(&self, write: &Write, owner: WriteOwner, fence: &Fence) -> Result<Value, Stopped> {
         let limiter = if is_record(write) { &self.record_limiter } else { &self.limiter };
-        let permit = limiter.enter(WriteOwner::of_object(write.object())).await;
+        let permit = limiter.enter(owner).await;
         let check = || if fence.allows() { Ok(()) } else { Err(Stopped::LostLease) };
         self.write_with(write, permit, check, Purpose { whole_reply: true, ..Purpose::default() }).await
     }
@@ -88,7 +94,12 @@ impl Link {
                 {
                     self.objects.send(self.objects.store.confirm_gone(object, &uid), None);
                 }
-                let stopped = failure.stopped(write);
+                let stopped = match failure.stopped(write) {
+                    Stopped::Blocked { message, retry_after } => {
+                        Stopped::Blocked { message: self.with_budgets(object, message).await, retry_after }
+                    }
+                    stopped => stopped,
+                };
                 let unsure = matches!(stopped, Stopped::Gone | Stopped::Conflict | Stopped::Unknown { .. });
                 if let (Some(key), true) = (job_key(object), unsure) {
                     self.jobs.doubt(&key);
@@ -292,14 +303,14 @@ fn busy(error: &RequestError) -> Busy {
     }
 }
 
-/// True for what says what became of a job or a flow: it has places of its own. A job that a flow makes is none.
+/// True for what says what became of a job, a flow or an OpsJob: it has places of its own. A job that one of these makes is none.
 fn is_record(write: &Write) -> bool {
     let kind = &write.object().kind;
-    let is_flow =
-        [kinds::parent(ParentKind::Flow), kinds::parent(ParentKind::Daemon), kinds::template()].contains(kind);
+    let records = [Kind::record(), kinds::record()];
+    let parents = [kinds::parent(ParentKind::Flow), kinds::parent(ParentKind::Daemon), kinds::template()];
     match write {
-        Write::Create { .. } => *kind == Kind::record() || *kind == kinds::record(),
-        _ => is_flow || [Kind::job(), Kind::record(), kinds::record()].contains(kind),
+        Write::Create { .. } => records.contains(kind),
+        _ => parents.iter().chain(&records).chain([&Kind::job(), &ops_kind()]).any(|own| own == kind),
     }
 }
 
@@ -353,6 +364,27 @@ mod tests {
             let in_body = write.departs();
             let in_query = !matches!(write, Write::Delete { .. });
             assert_eq!((says(false), says(true)), ((false, false), (in_query, in_body)), "{write:?}");
+        }
+    }
+
+    /// Every kind that comes with the host and has a status: one that is added is in here by itself.
+    #[test]
+    fn the_status_of_every_kind_of_the_host_has_a_place_of_records() {
+        let crds = oarlock_api::CRDS.iter().chain(&oarlock_api::FLOW_CRDS).chain(&oarlock_api::OPS_CRDS);
+        let mut kinds = Vec::new();
+        for document in crds.flat_map(|text| serde_saphyr::from_multiple::<Value>(text).unwrap()) {
+            let name = |at: &str| document.pointer(at).and_then(Value::as_str).unwrap().to_owned();
+            if document.pointer("/spec/versions/0/subresources/status").is_some() {
+                let api_version = format!("{}/{}", name("/spec/group"), name("/spec/versions/0/name"));
+                kinds.push(Kind::new(&api_version, &name("/spec/names/kind")));
+            }
+        }
+        assert!(kinds.contains(&ops_kind()) && kinds.len() >= 4, "{kinds:?}");
+        for kind in kinds {
+            let object = ObjectKey { kind, namespace: None, name: "a".into() };
+            assert!(is_record(&Write::status(object.clone(), "1", &json!({}))), "{object:?}");
+            let write = Write::Create { object: object.clone(), body: json!({}), owner_uid: String::new() };
+            assert!(!is_record(&write), "{object:?}");
         }
     }
 

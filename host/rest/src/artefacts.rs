@@ -17,10 +17,12 @@ use crate::query::parameters;
 
 /// How an output names a file.
 const REFERENCE: &str = "artifact:";
+/// The outputs that name a file of their job. The text of any other output is data, whatever it looks like.
+const FILES: [&str; 2] = ["report", "endpoint"];
 
 impl Parts {
-    /// Gives each output of a stored job that is a file an address that is good for a while, or nothing where the caller may not read
-    /// it. `base` is the scheme and the address by which the client has reached this API.
+    /// Gives each output of a stored job that is a file of this job an address that is good for a while, or nothing where the caller may
+    /// not read it. `base` is the scheme and the address by which the client has reached this API.
     pub(crate) async fn address(
         &self,
         caller: &Caller,
@@ -28,19 +30,18 @@ impl Parts {
         job: &Value,
         outputs: &mut [NamedValue],
     ) -> Result<(), OpsRefusal> {
+        let job_id = text(job, "/metadata/name").unwrap_or_default();
         for output in outputs {
-            let Some((id, file)) = output.value.strip_prefix(REFERENCE).and_then(|place| place.split_once('/')) else {
-                continue;
-            };
-            let has_file = self.artefacts.is_some() && is_file_name(file);
+            let Some(file) = file_of(job_id, output) else { continue };
             // Whoever asked for the job may have lost the right to read what it found.
+            let has_file = self.artefacts.is_some() && file.is_some();
             let may_read = has_file && self.rights.has(caller, &to_file(job)).await?;
             let mut address = String::new();
-            if may_read {
-                match self.signed(base, id, file).await {
+            if let Some(file) = file.filter(|_| may_read) {
+                match self.signed(base, job_id, file).await {
                     Ok(signed) => address = signed,
                     // The job can be read all the same.
-                    Err(why) => tracing::warn!(job = id, why, "no address of a file can be signed"),
+                    Err(why) => tracing::warn!(job = job_id, why, "no address of a file can be signed"),
                 }
             }
             output.value = address;
@@ -90,6 +91,14 @@ impl Parts {
     }
 }
 
+/// Returns the file that an output of this job names, or `None` of an output that names none. The caller's right was judged by this
+/// job, so `Some(None)` stands for a file of another job, which nobody gets.
+fn file_of<'a>(job_id: &str, output: &'a NamedValue) -> Option<Option<&'a str>> {
+    let is_file = FILES.contains(&output.name.as_str());
+    let (id, file) = output.value.strip_prefix(REFERENCE).filter(|_| is_file)?.split_once('/')?;
+    Some(Some(file).filter(|file| id == job_id && is_file_name(file)))
+}
+
 /// What whoever reads the file of a job must be allowed.
 fn to_file(job: &Value) -> Access {
     if text(job, "/spec/type") == Some(OpsType::Dumplog.word()) {
@@ -107,6 +116,24 @@ fn is_file_name(name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_a_report_and_an_endpoint_of_the_job_itself_name_a_file() {
+        let of = |name: &str, value: &str| {
+            let output = NamedValue { name: name.into(), value: value.into() };
+            file_of("job-1", &output).map(|file| file.map(str::to_owned))
+        };
+        for name in FILES {
+            assert_eq!(of(name, "artifact:job-1/app-1.log"), Some(Some("app-1.log".to_owned())));
+            for other in ["artifact:job-2/app-1.log", "artifact:job-1/../job-2/app-1.log", "artifact:/app-1.log"] {
+                assert_eq!(of(name, other), Some(None), "{other}");
+            }
+            assert_eq!(of(name, "it could not be stored: no room"), None);
+        }
+        for name in ["target", "message", "digest", "nodes", "Report"] {
+            assert_eq!(of(name, "artifact:job-1/app-1.log"), None, "{name}");
+        }
+    }
 
     #[test]
     fn a_name_of_a_file_leads_nowhere_else() {

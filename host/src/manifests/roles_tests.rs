@@ -43,7 +43,7 @@ fn reads_count_everywhere_and_writes_where_the_grant_does() {
         [
             "replace-reads: deployments get,list,watch",
             "ClusterRoleBinding replace-reads",
-            "replace-writes: pods/eviction create; pods patch; holds update",
+            "replace-writes: pods/eviction create; pods patch; holds update; poddisruptionbudgets list",
             "RoleBinding replace-writes a",
             "RoleBinding replace-writes b",
         ]
@@ -64,7 +64,7 @@ fn each_verb_becomes_what_the_host_does_for_it() {
     assert_eq!(
         shown(&granted),
         [
-            "all-cluster-writes: pods/eviction create; nodes patch; nodeholds update",
+            "all-cluster-writes: pods/eviction create; nodes patch; nodeholds update; poddisruptionbudgets list",
             "ClusterRoleBinding all-cluster-writes",
             "all-writes: configmaps delete; pods patch; deployments,deployments/scale patch; jobs get,create; holds update",
             "ClusterRoleBinding all-writes",
@@ -109,7 +109,7 @@ fn a_plugin_that_has_tasks_done_on_nodes_may_bump_those_and_no_pod() {
     let cordon = json!([{"verb": "schedulable", "apiVersion": "v1", "kind": "Node"}]);
     assert_eq!(of(cordon), [reads.to_owned(), format!("preflight-cluster-writes: {bumps}")]);
     let evict = json!([{"verb": "evict", "apiVersion": "v1", "kind": "Pod"}]);
-    let pods = "preflight-writes: pods/eviction create; pods patch; holds update".to_owned();
+    let pods = "preflight-writes: pods/eviction create; pods patch; holds update; poddisruptionbudgets list".to_owned();
     assert_eq!(of(evict), [reads.to_owned(), format!("preflight-cluster-writes: {bumps}"), pods]);
 }
 

@@ -9,6 +9,7 @@ use std::time::Duration;
 use oarlock_core::cluster::object::Kind;
 use oarlock_kube::flows::Flows;
 use oarlock_kube::lease::Leadership;
+use oarlock_kube::ops::Ops;
 use oarlock_kube::transport::requests::{LATENCY_BOUNDS, RequestLabels, Tally};
 use oarlock_kube::{Cluster, Requests};
 use oarlock_rest::Rest;
@@ -45,6 +46,7 @@ pub(super) struct Sources {
     pub(super) cluster: OnceLock<Cluster>,
     pub(super) leadership: OnceLock<watch::Receiver<Leadership>>,
     pub(super) flows: OnceLock<Flows>,
+    pub(super) ops: OnceLock<Ops>,
     pub(super) recorder: OnceLock<Recorder>,
     pub(super) rest: OnceLock<Rest>,
 }
@@ -81,7 +83,7 @@ impl Collector for Port {
             ConstCounter::new(counts.closed_connections).encode(family)?;
         }
         let Some(cluster) = self.0.cluster.get() else { return Ok(()) };
-        encode_watches(cluster, self.0.flows.get(), &mut encoder)?;
+        encode_watches(&watch_figures(cluster, &self.0), &mut encoder)?;
         let help = "Events by what became of them: emitted, failed (refused or tried in vain) or dropped";
         let mut family = encoder.encode_descriptor("events", help, None, MetricType::Counter)?;
         let counts = cluster.events();
@@ -102,12 +104,13 @@ struct WatchFigures {
     lists: u64,
 }
 
-/// The watches, one of each kind. Jobs and flows may each have one of the same kind: then the worse one counts.
-fn watch_figures(cluster: &Cluster, flows: Option<&Flows>) -> Vec<WatchFigures> {
+/// The watches, one of each kind. Jobs, flows and OpsJobs may each have one of the same kind: then the worse one counts.
+fn watch_figures(cluster: &Cluster, sources: &Sources) -> Vec<WatchFigures> {
     let mut watches = cluster.health();
     // While a wider declaration is being listed, the watch that was there before counts.
     watches.dedup_by(|newer, shown| newer.kind == shown.kind);
-    watches.extend(flows.map(Flows::health).unwrap_or_default());
+    watches.extend(sources.flows.get().map(Flows::health).unwrap_or_default());
+    watches.extend(sources.ops.get().map(Ops::health).unwrap_or_default());
     let mut figures = BTreeMap::<Kind, WatchFigures>::new();
     for health in watches {
         let labels = KindLabels { api_version: health.kind.api_version.clone(), kind: health.kind.kind.clone() };
@@ -126,11 +129,10 @@ fn watch_figures(cluster: &Cluster, flows: Option<&Flows>) -> Vec<WatchFigures> 
     figures.into_values().collect()
 }
 
-fn encode_watches(cluster: &Cluster, flows: Option<&Flows>, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-    let watches = watch_figures(cluster, flows);
+fn encode_watches(watches: &[WatchFigures], encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
     let help = "Time since the watch of a kind was last heard of";
     let mut family = encoder.encode_descriptor("watch_age_seconds", help, None, MetricType::Gauge)?;
-    for watch in &watches {
+    for watch in watches {
         let heard = watch.heard.as_ref().map(Duration::as_secs_f64);
         if let Some(heard) = heard {
             ConstGauge::new(heard).encode(family.encode_family(&watch.labels)?)?;
@@ -138,12 +140,12 @@ fn encode_watches(cluster: &Cluster, flows: Option<&Flows>, encoder: &mut Descri
     }
     let help = "Lists of a kind: the first, and one for each watch that could not go on";
     let mut family = encoder.encode_descriptor("watch_lists", help, None, MetricType::Counter)?;
-    for watch in &watches {
+    for watch in watches {
         ConstCounter::new(watch.lists).encode(family.encode_family(&watch.labels)?)?;
     }
     let help = "1 where a kind is listed, or is not served; 0 while what is known of it is incomplete";
     let mut family = encoder.encode_descriptor("watch_synced", help, None, MetricType::Gauge)?;
-    for watch in &watches {
+    for watch in watches {
         ConstGauge::new(i64::from(watch.synced)).encode(family.encode_family(&watch.labels)?)?;
     }
     Ok(())

@@ -143,7 +143,9 @@ fn health_is_served_while_plugins_are_being_compiled() {
     let live = ask(&address, "/livez");
     assert!(live.starts_with("HTTP/1.1 200"), "{live}");
     let ready = ask(&address, "/readyz");
-    assert!(ready.contains("[-] plugins: ") && ready.contains("[-] lease: "), "{ready}");
+    for part in ["plugins", "lease", "cache", "opsjobs"] {
+        assert!(ready.contains(&format!("[-] {part}: ")), "{part}: {ready}");
+    }
     host.stops_when_told(lines);
 }
 

@@ -1,14 +1,15 @@
 //! addon: takes a node and yields the same node after a list of scripts ran there as root, each once.
 //!
 //! A taint keeps new pods off the node until the last script has ended; the host takes it off on every other way out. A script
-//! whose result is lost may have run, so it counts as failed and is never repeated. May not evict a pod.
+//! whose result is lost may have run, so it counts as failed and is never repeated. May not evict a pod, nor wait for one that was made
+//! after the taint: who writes `spec.nodeName` goes past taints, and would keep a node from its patch.
 
 use core::time::Duration;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use oarlock_sdk::{
     Action, Failure, Freshness, Job, Mark, Object, Proposal, Registration, Relation, Report, Result, Taint, Target,
-    TaskRequest, TaskStatus, Value, config, export, json,
+    TaskRequest, TaskStatus, Value, config, export, json, parse_instant,
 };
 
 /// The key of the taint; its value is the name of the job.
@@ -53,11 +54,14 @@ impl Action for Addon {
             Some(_) => Proposal::new(),
         };
         let Course::Next(step) = Course::of(&steps, target) else { return Ok(proposal) };
+        let waits = job.parameter("/waitUntilIdle")?.unwrap_or(false) && step.is_first;
         // Somebody may take the taint off at any time.
         if node.holds(job).lacks(Mark::Taint(TAINT, NO_SCHEDULE))? {
-            return Ok(proposal.taint(taint(&node, job, true)));
+            let proposal = proposal.taint(taint(&node, job, true));
+            // The host makes these changes in this order, and none after one that fails.
+            return Ok(if waits { proposal } else { proposal.task(step.task.clone()) });
         }
-        if job.parameter("/waitUntilIdle")?.unwrap_or(false) && step.is_first {
+        if waits {
             let Some(since) = target.extra(TAINTED).and_then(|text| text.parse::<u64>().ok()) else {
                 return Ok(proposal.extra(TAINTED, job.now_ms().to_string()));
             };
@@ -182,7 +186,7 @@ fn is_idle(job: &Job, target: &Target, since: u64) -> Result<()> {
     let name = target.name();
     let busy = |message: String| Err(Failure::retryable("NodeBusy", message).retry_after(SETTLED));
     let settled = u128::from(job.now_ms().saturating_sub(since)) >= SETTLED.as_millis();
-    let pods = pods_of_workloads(target)?;
+    let pods = pods_of_workloads(target, since)?;
     if pods.is_empty() && !settled {
         return busy(format!("Node {name} has had its taint for less than {} s.", SETTLED.as_secs()));
     }
@@ -195,20 +199,35 @@ fn is_idle(job: &Job, target: &Target, since: u64) -> Result<()> {
     busy(format!("Node {name} waits for the end of {}{more}.", named.join(", ")))
 }
 
-/// The pods of workloads on the node, as `namespace/name`.
-fn pods_of_workloads(target: &Target) -> Result<Vec<String>> {
+/// Returns the pods of workloads on the node that were there before this time, as `namespace/name`. The first of each namespace come first,
+/// so that each namespace is named as long as there is room.
+fn pods_of_workloads(target: &Target, since: u64) -> Result<Vec<String>> {
     let system: Vec<String> = config("/systemNamespaces")?.unwrap_or_else(|| SYSTEM.map(str::to_owned).to_vec());
-    let mut pods = Vec::new();
+    let mut pods: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for pod in target.related(PODS, Freshness::Watched)? {
         let namespace = pod.namespace().unwrap_or_default();
         let phase: String = pod.field("/status/phase")?.unwrap_or_default();
         let is_daemon = pod.controller()?.is_some_and(|owner| owner.kind == "DaemonSet");
         let is_over = matches!(phase.as_str(), "Succeeded" | "Failed");
-        if !is_over && !is_daemon && !system.contains(&namespace) && pod.annotation(MIRROR).is_none() {
-            pods.push(format!("{namespace}/{}", pod.name()));
+        let is_late = created(&pod)?.is_some_and(|created| created > since);
+        let counts = !is_over && !is_late && !is_daemon && !system.contains(&namespace);
+        if counts && pod.annotation(MIRROR).is_none() {
+            pods.entry(namespace).or_default().insert(pod.name());
         }
     }
-    Ok(pods)
+    let mut named: Vec<(usize, String)> = Vec::new();
+    for (namespace, names) in pods {
+        named.extend(names.iter().enumerate().map(|(turn, name)| (turn, format!("{namespace}/{name}"))));
+    }
+    named.sort();
+    Ok(named.into_iter().map(|(_, pod)| pod).collect())
+}
+
+/// Returns when a pod was made, in milliseconds since 1970. Kubernetes says it in whole seconds, cut off: a pod of the same second as the
+/// taint counts as one that was there before.
+fn created(pod: &Object) -> Result<Option<u64>> {
+    let created: Option<String> = pod.field("/metadata/creationTimestamp")?;
+    Ok(created.as_deref().and_then(parse_instant))
 }
 
 fn failed(node: &str, step: &Step, task: &TaskStatus) -> Report {

@@ -1,7 +1,7 @@
 //! exportimage: has the image that a pod runs copied into another registry, or one of its containers committed.
 //!
-//! What that is, and its name there, the OpsJob says. A copy is done by the host itself, which may begin it again: what the registry
-//! has is not sent twice. A commit is done on the node of the pod, once. May not change the pod.
+//! The OpsJob says what that is, and its name there. A copy is done by the host itself, which takes all of it from the status of the OpsJob:
+//! this plugin says no more than that it is to begin. The host may begin it again, and what the registry has is not sent twice. A commit is done on the node of the pod, once. May not change the pod.
 
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -30,10 +30,10 @@ impl Action for Exportimage {
         if target.task(TASK).is_some() {
             return Ok(Proposal::new());
         }
-        // The parameters are what the task is told, but for the mode.
+        // Of a commit, the parameters are what the task is told, but for the mode.
         let mut asked = job.parameter::<BTreeMap<String, Value>>("")?.unwrap_or_default();
         let (kind, arguments) = match asked.remove("mode") {
-            None => ("copy-image", json!(asked)),
+            None => ("copy-image", json!({})),
             Some(_) => ("run-on-node", json!({"builtin": "commit", "timeoutSeconds": COMMIT_SECONDS, "commit": asked})),
         };
         let (name, kind, arguments) = (TASK.to_owned(), kind.to_owned(), arguments.to_string());

@@ -2,13 +2,14 @@
 //!
 //! A node is cordoned and drained where the job asks for that. Then its boot id is stored and the reboot asked for, with a task
 //! that does nothing on a node with another boot id: the host makes what is stored durable before it does what is asked, so the
-//! node reboots once, however often that is. May not take a node for rebooted before it is Ready with another boot id.
+//! node reboots once, however often that is. Where the job asks for that, no pod is evicted while a pod is there that asks not to be
+//! disrupted, or a pod of a Job. May not take a node for rebooted before it is Ready with another boot id.
 
 use core::time::Duration;
 
 use oarlock_sdk::{
-    Action, DrainStatus, Failure, Job, Mark, Mutation, NodeDrain, Object, Proposal, Report, Result, Target,
-    TaskRequest, TaskStatus, WAITS_FOR, config, export, json,
+    Action, DrainStatus, Failure, Freshness, Job, Mark, Mutation, NodeDrain, Object, Proposal, Registration, Relation,
+    Report, Result, Target, TaskRequest, TaskStatus, WAITS_FOR, config, export, json,
 };
 
 /// Extra: whether the node was cordoned when the work on it began: `true` or `false`.
@@ -31,6 +32,17 @@ const CHECK: Duration = Duration::from_secs(30);
 const AWAITED: &str = "Reboot";
 /// The words with which the host begins the message of a task that was never begun.
 const NEVER_BEGUN: [&str; 4] = ["refused", "image", "unschedulable", "not started"];
+/// The pods on a node.
+const PODS: &str = "pods";
+/// The annotations by which pods ask not to be disrupted, as autoscalers read them, each with its value.
+const KEPT: [(&str, &str); 2] =
+    [("karpenter.sh/do-not-disrupt", "true"), ("cluster-autoscaler.kubernetes.io/safe-to-evict", "false")];
+/// What a kubelet puts on the pods that it makes of files on its node.
+const MIRROR: &str = "kubernetes.io/config.mirror";
+/// The longest time between two looks at the pods for which a drain waits.
+const LOOK: Duration = Duration::from_secs(5);
+/// Most of these that are named.
+const NAMED: usize = 10;
 /// Seconds that the command has on the node: it only schedules the reboot.
 const TASK_SECONDS: u32 = 300;
 
@@ -39,6 +51,10 @@ const TASK_SECONDS: u32 = 300;
 pub struct Reboot;
 
 impl Action for Reboot {
+    fn setup() -> Result<Registration> {
+        Ok(Registration::new().relation(Relation::pods(PODS).by_field("/spec/nodeName")))
+    }
+
     fn operate(job: &Job, target: &Target) -> Result<Proposal> {
         let Some(node) = target.object() else { return Ok(Proposal::new()) };
         if target.task(TASK).is_some() {
@@ -131,11 +147,20 @@ impl Case<'_> {
 
     fn drain(&self) -> Result<Proposal> {
         let timeout = self.seconds("drainTimeoutSeconds", DRAIN_TIMEOUT)?;
+        let waited = self.waited(DRAIN_SINCE);
+        let kept = self.kept_pods()?;
         let proposal = match self.is_drained() {
             true => Proposal::new().extra(DRAIN_SINCE, self.job.now_ms().to_string()),
-            false if self.waited(DRAIN_SINCE) >= timeout => return Err(drain_timeout(timeout, self.target.drain())),
+            false if waited >= timeout && !kept.is_empty() => {
+                let message = format!("Pods were left after {timeout} s: {}. The node was not rebooted.", named(&kept));
+                return Err(Failure::permanent("DrainTimeout", message));
+            }
+            false if waited >= timeout => return Err(drain_timeout(timeout, self.target.drain())),
             false => Proposal::new(),
         };
+        if !kept.is_empty() {
+            return self.await_pods(proposal, &kept, timeout.saturating_sub(waited));
+        }
         let drain = NodeDrain {
             node: self.node.name(),
             grace_period_seconds: self.job.parameter("/gracePeriodSeconds")?,
@@ -143,6 +168,53 @@ impl Case<'_> {
             force: self.job.parameter("/force")?.unwrap_or(false),
         };
         Ok(proposal.mutation(Mutation::Drain(drain)))
+    }
+
+    /// Waits for the pods that keep a node from being drained, behind its cordon, for at most so many seconds.
+    fn await_pods(&self, proposal: Proposal, kept: &[String], left: u64) -> Result<Proposal> {
+        let proposal = self.cordoned(proposal)?;
+        if proposal != Proposal::new() {
+            return Ok(proposal);
+        }
+        let message =
+            format!("Node {} is not drained before these pods have ended: {}.", self.node.name(), named(kept));
+        Err(Failure::retryable("DrainWaits", message).retry_after(LOOK.min(Duration::from_secs(left.max(1)))))
+    }
+
+    /// Returns the pods for which the job has a drain wait, as `namespace/name`, each with what it is.
+    fn kept_pods(&self) -> Result<Vec<String>> {
+        let (respects, waits) = (self.flag("respectDoNotDisrupt")?, self.flag("waitForJobs")?);
+        let mut kept = Vec::new();
+        if !respects && !waits {
+            return Ok(kept);
+        }
+        for pod in self.target.related(PODS, Freshness::Watched)? {
+            let phase: String = pod.field("/status/phase")?.unwrap_or_default();
+            let controller = pod.controller()?.map(|owner| owner.kind.clone()).unwrap_or_default();
+            let is_over = matches!(phase.as_str(), "Succeeded" | "Failed") || pod.is_terminating();
+            // A drain leaves these where they are.
+            if is_over || controller == "DaemonSet" || pod.annotation(MIRROR).is_some() {
+                continue;
+            }
+            let asks = KEPT.iter().find(|(key, value)| pod.annotation(key).is_some_and(|own| own == *value));
+            let what = match asks.filter(|_| respects) {
+                Some((key, value)) => format!("{key}: {value}"),
+                None if waits && controller == "Job" => "of a Job".to_owned(),
+                None => continue,
+            };
+            kept.push(format!("{}/{} ({what})", pod.namespace().unwrap_or_default(), pod.name()));
+        }
+        kept.sort();
+        Ok(kept)
+    }
+
+    /// Returns what the job asks for, else the operator.
+    fn flag(&self, name: &str) -> Result<bool> {
+        let pointer = format!("/{name}");
+        Ok(match self.job.parameter(&pointer)? {
+            Some(flag) => flag,
+            None => config(&pointer)?.unwrap_or(false),
+        })
     }
 
     /// The same, which asks for the reboot too, until the host shows it.
@@ -236,6 +308,15 @@ fn asked_before(target: &Target) -> Result<Proposal> {
     let message =
         format!("An earlier attempt has asked for the reboot of node {}; no node is rebooted twice.", target.name());
     Err(Failure::permanent("RebootIssued", message))
+}
+
+/// Returns the first of these, and how many more there are.
+fn named(pods: &[String]) -> String {
+    let first = pods.iter().take(NAMED).map(String::as_str).collect::<Vec<_>>().join(", ");
+    match pods.len().saturating_sub(NAMED) {
+        0 => first,
+        more => format!("{first} and {more} more"),
+    }
 }
 
 fn drain_timeout(seconds: u64, drain: Option<DrainStatus>) -> Failure {

@@ -2,13 +2,15 @@
 
 #![expect(clippy::indexing_slicing, reason = "a test fails loudly")]
 
-use anyhow::ensure;
+use std::collections::BTreeMap;
+
+use anyhow::{Context as _, ensure};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams};
-use oarlock_sim::world::History;
+use oarlock_sim::world::{Effect, Entry, History};
 use serde_json::{Value, json};
 
-use super::on_nodes::{Plugin, RESERVED, node, nodes};
+use super::on_nodes::{Plugin, RESERVED, change, cordon, node, nodes};
 use super::ops_jobs::{begin, end_well};
 use super::reboots::history;
 use crate::components::ADDON_GRANTS;
@@ -104,6 +106,54 @@ pub async fn the_scripts_of_templates_run_on_each_node_once_and_in_order(rig: &m
         ensure!(taints(rig, name).await?.is_empty() && tainted_by(&of_nodes, name) == ["all"], "{name}");
     }
     end_well(rig, &of_jobs).await
+}
+
+/// Twenty nodes at once with a script of a second, in a time in which no machine is slow: from the first pod to the end of the last, the job
+/// takes at most 15 % longer than the scripts need.
+pub async fn scripts_of_a_second_take_nearly_all_of_the_time_of_an_addon(rig: &mut Rig) -> anyhow::Result<()> {
+    let mut names = Vec::new();
+    for number in 0..100 {
+        names.push(node(rig, &format!("n{number:02}"), true).await?);
+    }
+    let history = begin(rig, ADDON).await?;
+    let second = template(rig, "AddonTemplate", "second", json!({"script": "# sim: sleep 1"})).await?;
+    let all: Vec<&String> = names.iter().collect();
+    rig.create_ops("many", addon(&all, &[("addon.template", &second)], &json!({"batchCount": 20}))).await?;
+    rig.until_ops_ended("many", "Succeeded", "Succeed").await?;
+    let (mut created, mut scripts) = (BTreeMap::new(), Vec::new());
+    for Entry { uid, time, effect, .. } in rig.world.ledger().entries() {
+        match effect {
+            Effect::PodCreated { .. } => drop(created.insert(uid, time)),
+            Effect::PodEnded { .. } => scripts.push((created.get(&uid).copied().context("it was made")?, time)),
+            _ => {}
+        }
+    }
+    let begun = scripts.iter().map(|(begun, _)| *begun).min().context("scripts ran")?;
+    let ended = scripts.iter().map(|(_, ended)| *ended).max().context("scripts ran")?;
+    let needed: f64 = scripts.iter().map(|(begun, ended)| (*ended - *begun).as_secs_f64()).sum();
+    let ratio = (ended - begun).as_secs_f64() / (needed / 20.0);
+    ensure!(scripts.len() == 100 && ratio <= 1.15, "{} scripts, {ratio:.3} of the ideal", scripts.len());
+    eprintln!("{ratio:.3} of the ideal, and {:.3} s for each script", needed / 100.0);
+    end_well(rig, &history).await
+}
+
+/// Two nodes of three are cordoned: the result counts them as skipped. Source: ansible/ansible#7686.
+pub async fn cordoned_nodes_of_an_addon_are_counted_as_skipped_in_its_result(rig: &mut Rig) -> anyhow::Result<()> {
+    let names = [node(rig, "a", true).await?, node(rig, "b", true).await?, node(rig, "c", true).await?];
+    // Without the taint that keeps pods of others off them.
+    change(rig, &names[0], json!({"spec": {"taints": []}})).await?;
+    for name in &names[1..] {
+        cordon(rig, name, true).await?;
+    }
+    let history = begin(rig, ADDON).await?;
+    let kernel = template(rig, "AddonTemplate", "kernel", json!({"script": "# sim: output done"})).await?;
+    let all: Vec<&String> = names.iter().collect();
+    let spec = addon(&all, &[("addon.template", &kernel)], &json!({"isTolerateAll": false}));
+    rig.create_ops("some", spec).await?;
+    let job = rig.until_ops_ended("some", "Succeeded", "Succeed").await?;
+    ensure!(output(&job, "result") == json!({"succeeded": 1, "failed": 0, "skipped": 2}), "{job:#}");
+    ensure!(output(&job, "skipped").as_array().is_some_and(|skipped| skipped.len() == 2), "{job:#}");
+    end_well(rig, &history).await
 }
 
 /// Two nodes one after the other, and the template changes while the first has its script; then it is deleted, too.

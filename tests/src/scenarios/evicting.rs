@@ -121,6 +121,32 @@ pub async fn a_disruption_budget_is_waited_for_and_told_once(rig: &mut Rig) -> a
     all_replaced(rig, target).await
 }
 
+/// Two budgets select the pod, and the eviction API takes one: both are named, and the job goes on once one of them is gone.
+/// Source: kubernetes/kubernetes#75957.
+pub async fn all_budgets_over_a_pod_are_named_where_there_are_several(rig: &mut Rig) -> anyhow::Result<()> {
+    let pods = settled_deployment(rig, 2).await?;
+    budget(rig, 1).await?;
+    let budgets: Api<PodDisruptionBudget> = Api::namespaced(rig.client.clone(), &rig.namespace);
+    for (name, selector) in [
+        ("all", json!({"matchExpressions": [{"key": "app", "operator": "Exists"}]})),
+        ("other", json!({"matchLabels": {"app": "other"}})),
+    ] {
+        let one = json!({"metadata": {"name": name}, "spec": {"minAvailable": 1, "selector": selector}});
+        budgets.create(&PostParams::default(), &serde_json::from_value(one)?).await?;
+    }
+    rig.start_host().await?;
+    let target = pods.get(..1).unwrap_or_default();
+    rig.create_job("b", replace(&names(target), json!({}))).await?;
+    let name = names(target).join("");
+    let job = rig.until("b", "blocked", |job| job.target(&name) == "Processing/EvictionBlocked").await?;
+    let told = job.data.to_string();
+    ensure!(told.contains("disruption budgets all and web select the pod, and an eviction takes one"), "{told}");
+    ensure!(told.contains(&format!("disruption budgets all and web select {name}")), "{told}");
+    budgets.delete("all", &Default::default()).await?;
+    rig.until_progress("b", "Succeeded").await?;
+    all_replaced(rig, target).await
+}
+
 /// A48: a pod that appeared before the eviction did not take the target's place.
 pub async fn a_pod_that_was_scaled_up_meanwhile_is_nobodys_new_pod(rig: &mut Rig) -> anyhow::Result<()> {
     let set = rig.seedbed.replica_set("web", 2).await?;

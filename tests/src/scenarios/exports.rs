@@ -80,7 +80,10 @@ pub async fn an_export_that_cannot_be_says_why(rig: &mut Rig) -> anyhow::Result<
     rig.create_ops("ungranted", export(rig, "one")).await?;
     let job = rig.until_ops_ended("ungranted", "Failed", "ToleranceExceeded").await?;
     let words = "registries: [\"other.example.com/app\"]";
-    ensure!(said(&job, "one").contains(words), "{job:#}");
+    ensure!(
+        said(&job, "one").contains(words) && said(&job, "one").contains("is not granted to plugin exportimage"),
+        "{job:#}"
+    );
     ensure!(output(&job, "status") == "failed" && output(&job, "target").is_null(), "{job:#}");
     let mut other = export(rig, "one");
     other["inputs"].as_array_mut().context("inputs")?.push(json!({"name": "container", "value": "side"}));

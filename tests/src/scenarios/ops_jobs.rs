@@ -7,6 +7,10 @@ use std::time::Duration;
 use anyhow::{Context as _, ensure};
 use http::Method;
 use k8s_openapi::api::admissionregistration::v1::ValidatingAdmissionPolicy;
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
+    CustomResourceDefinition, CustomResourceDefinitionVersion,
+};
 use kube::api::{Api, DeleteParams, ObjectMeta, Patch, PatchParams, PostParams};
 use oarlock_bed::faults::Then;
 use oarlock_bed::orders::Order;
@@ -65,7 +69,7 @@ pub async fn nodes_are_rebooted_and_each_phase_is_told(rig: &mut Rig) -> anyhow:
         job["spec"]["targets"].as_array().context("targets")?.iter().map(|one| &one["name"]).collect();
     ensure!(named == [&json!(a), &json!(b)], "{job:#}");
     ensure!(job["spec"]["skipped"] == json!([{"node": excluded, "reason": "Excluded"}]), "{job:#}");
-    ensure!(output(&job, "result") == json!({"succeeded": 2, "failed": 0, "skipped": 0}), "{job:#}");
+    ensure!(output(&job, "result") == json!({"succeeded": 2, "failed": 0, "skipped": 1}), "{job:#}");
     ensure!(output(&job, "skipped") == json!([{"node": excluded, "reason": "Excluded"}]), "{job:#}");
     ensure!(job["status"]["progress"]["done"] == "2/2" && job["status"]["waitingFor"] == json!([]), "{job:#}");
     ensure!(reboots(rig, &[&a, &b, &excluded]) == [1, 1, 0]);
@@ -274,6 +278,76 @@ pub async fn a_spec_that_breaks_a_rule_fails_in_words_that_name_it(rig: &mut Rig
     end_well(rig, &history).await
 }
 
+/// By kubectl, too: no policy knows what is granted.
+pub async fn a_directory_that_is_not_granted_is_refused_before_anything_starts(rig: &mut Rig) -> anyhow::Result<()> {
+    let a = node(rig, "a", true).await?;
+    let history = begin(rig, PREFLIGHT).await?;
+    let check = json!({"type": "preflight", "inputs": [{"name": "node", "value": a}], "image": "check:1", "entryPoint": "dHJ1ZQ==",
+        "hostpath": ["/opt/x/"], "isTolerateAll": true});
+    rig.create_ops("sees", check).await?;
+    let job = rig.until_ops_ended("sees", "Failed", "Forbidden").await?;
+    ensure!(said(&job, "Failed").starts_with("spec.hostpath: /opt/x is not among the directories"), "{job:#}");
+    ensure!(job["spec"]["targets"].is_null() && job["status"]["operationJob"].is_null(), "{job:#}");
+    end_well(rig, &history).await
+}
+
+/// Every kind that comes with the host and has a status is among the figures of the watches: one that is added is in here by itself.
+pub async fn the_watch_of_each_kind_of_the_host_has_figures(rig: &mut Rig) -> anyhow::Result<()> {
+    let (history, mut kinds) = (begin(rig, REBOOT).await?, Vec::new());
+    let crds: Api<CustomResourceDefinition> = Api::all(rig.client.clone());
+    for crd in crds.list(&Default::default()).await?.items {
+        let (group, kind) = (crd.spec.group, crd.spec.names.kind);
+        let is_own = ["oarlock.dev", "api.practice.com"].contains(&group.as_str()) || kind == "OperationJob";
+        let has_status = |version: &&CustomResourceDefinitionVersion| {
+            version.subresources.as_ref().is_some_and(|subresources| subresources.status.is_some())
+        };
+        let Some(version) = crd.spec.versions.iter().find(has_status).filter(|_| is_own) else { continue };
+        let labels = format!(r#"{{api_version="{group}/{}",kind="{kind}"}}"#, version.name);
+        kinds.push(kind.clone());
+        for figure in ["watch_synced", "watch_lists_total"] {
+            patiently("it is listed and shown", async || {
+                Ok(rig.figure(&format!("{figure}{labels}")).is_some_and(|figure| figure >= 1))
+            })
+            .await
+            .with_context(|| format!("{figure} of {kind}"))?;
+        }
+    }
+    let known = ["OpsJob", "OperationJob"].iter().all(|kind| kinds.iter().any(|own| own == kind));
+    ensure!(known, "{kinds:?}");
+    end_well(rig, &history).await
+}
+
+/// A pod that is bound to a node by its own spec and waits there, and one that runs on a node of the control plane, name no target.
+pub async fn a_pod_that_waits_chooses_no_node_for_a_reboot_by_workload(rig: &mut Rig) -> anyhow::Result<()> {
+    let (own, plane) = (bootable(rig, "a").await?, bootable(rig, "b").await?);
+    let of_plane = json!({"metadata": {"labels": {"node-role.kubernetes.io/control-plane": ""}}});
+    change(rig, &plane, of_plane).await?;
+    let history = begin(rig, REBOOT).await?;
+    let pods: Api<Pod> = Api::namespaced(rig.client.clone(), &rig.namespace);
+    for (name, node) in [("runs", &own), ("of-plane", &plane)] {
+        let pod = json!({"metadata": {"name": name}, "spec": {"nodeName": node, "tolerations": [{"operator": "Exists"}],
+            "containers": [{"name": "c", "image": "web"}]}});
+        pods.create(&PostParams::default(), &serde_json::from_value(pod)?).await?;
+        patiently("the pod runs", async || {
+            let phase = pods.get(name).await?.status.and_then(|status| status.phase);
+            Ok(phase.as_deref() == Some("Running"))
+        })
+        .await?;
+    }
+    let of = |pod: &str| json!({"name": "workload", "value": format!("{}/pod/{pod}", rig.namespace)});
+    let spec = json!({"type": "reboot", "inputs": [of("runs"), of("of-plane")], "isTolerateAll": true});
+    rig.create_ops("both", spec).await?;
+    let job = rig.until_ops_ended("both", "Succeeded", "Succeed").await?;
+    ensure!(job["spec"]["skipped"] == json!([{"node": plane, "reason": "ControlPlane"}]), "{job:#}");
+    ensure!(reboots(rig, &[&own, &plane]) == [1, 0], "{job:#}");
+    let waits = Patch::Merge(json!({"status": {"phase": "Pending"}}));
+    pods.patch_status("runs", &PatchParams::default(), &waits).await?;
+    rig.create_ops("waits", json!({"type": "reboot", "inputs": [of("runs")], "isTolerateAll": true})).await?;
+    let job = rig.until_ops_ended("waits", "Failed", "NoTargets").await?;
+    ensure!(reboots(rig, &[&own, &plane]) == [1, 0], "{job:#}");
+    end_well(rig, &history).await
+}
+
 /// A workload's nodes are those of its pods; a node with a pod of one is busy, and a workspace may be narrowed.
 pub async fn nodes_are_found_by_workload_and_workspace_and_busy_ones_are_spared(rig: &mut Rig) -> anyhow::Result<()> {
     let busy = bootable(rig, "a").await?;
@@ -285,7 +359,11 @@ pub async fn nodes_are_found_by_workload_and_workspace_and_busy_ones_are_spared(
     let history = begin(rig, REBOOT).await?;
     let input = |name: &str, value: &str| json!({"name": name, "value": value});
     let web = format!("{}/replicaset/web", rig.namespace);
-    rig.create_ops("of-workload", json!({"type": "reboot", "inputs": [input("workload", &web)]})).await?;
+    rig.create_ops(
+        "of-workload",
+        json!({"type": "reboot", "inputs": [input("workload", &web)], "isTolerateAll": true}),
+    )
+    .await?;
     let job = rig.until_ops_ended("of-workload", "Succeeded", "Succeed").await?;
     ensure!(job["spec"]["targets"][0]["name"] == json!(busy) && job["spec"]["targets"][1].is_null(), "{job:#}");
     let missing = format!("{}/replicaset/nope", rig.namespace);

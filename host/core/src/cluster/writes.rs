@@ -317,10 +317,33 @@ pub enum Stopped {
 
 /// The words that a message about a blocked eviction begins with, before the budget's name.
 const BUDGET: &str = "disruption budget ";
+/// How a message begins that names several.
+const BUDGETS: &str = "disruption budgets ";
 
 /// The message of an eviction that this budget blocks, of which the server says `text`.
 pub fn blocked_by(budget: &str, text: &str) -> String {
     format!("{BUDGET}{budget}: {text}")
+}
+
+/// Returns true for the words of an API server that evicts no pod which several budgets select.
+pub fn is_of_several(message: &str) -> bool {
+    message.contains("more than one PodDisruptionBudget")
+}
+
+/// Returns the message of an eviction that is blocked since these budgets select its pod: the eviction API takes one.
+pub fn blocked_by_several(mut budgets: Vec<String>, text: &str) -> String {
+    budgets.sort();
+    match budgets.split_last() {
+        Some((last, others)) if !others.is_empty() => {
+            format!("{BUDGETS}{} and {last} select the pod, and an eviction takes one: {text}", others.join(", "))
+        }
+        _ => text.to_owned(),
+    }
+}
+
+/// The budgets that a message of [`blocked_by_several`] names.
+pub fn budgets_of(message: &str) -> Option<&str> {
+    message.strip_prefix(BUDGETS)?.split_once(" select the pod").map(|(budgets, _)| budgets)
 }
 
 /// The budget that a message of [`blocked_by`] names.

@@ -9,8 +9,10 @@ use serde_json::{Map, Value, json};
 use crate::child::fields::{at, flag, list, text};
 use crate::cluster::scripts::sha256;
 use crate::job::bound::shown;
+use crate::job::time::read_time;
 use crate::ops_job::running_image::RunningImage;
-use crate::plugin::task::{COMMITS, EXPORTS, is_digest};
+use crate::ops_job::stored::resolved;
+use crate::plugin::task::{COMMITS, EXPORTS, PLUGIN_COPIES, is_digest};
 
 /// The mode in which a container is exported as it is, and not its image.
 const COMMIT: &str = "commit";
@@ -201,7 +203,30 @@ impl ExportedImage {
         Some(Self { container: text(stored, "/container")?.to_owned(), image: image.to_owned(), export })
     }
 
-    /// The parameters of the child of this job, which was made at this time, on a pod of this namespace.
+    /// The name of what this job exports, which was made at this time, of a pod of this namespace.
+    fn name(&self, created: Timestamp, uid: &str, namespace: &str) -> Result<ExportName, String> {
+        match self.export {
+            Export::Copy { .. } => ExportName::of(EXPORTS, &self.image, created),
+            Export::Commit => {
+                let ExportName { name, tag: _, otherwise } =
+                    ExportName::of(&format!("{COMMITS}{namespace}/"), &self.image, created)?;
+                // Two containers have one image, and what they have written differs.
+                let digits = sha256(uid);
+                let tag = format!("{otherwise}-{}", digits.get(..8).unwrap_or_default());
+                Ok(ExportName { name, otherwise: tag.clone(), tag })
+            }
+        }
+    }
+
+    /// Returns the names, each with its tag, that the image may have in the registry: one of a commit, two of a copy.
+    pub(super) fn names(&self, created: Timestamp, uid: &str, namespace: &str) -> Result<Vec<String>, String> {
+        let ExportName { name, tag, otherwise } = self.name(created, uid, namespace)?;
+        let tags = if tag == otherwise { vec![tag] } else { vec![tag, otherwise] };
+        Ok(tags.into_iter().map(|tag| format!("{name}:{tag}")).collect())
+    }
+
+    /// The parameters of the child of this job, which was made at this time, on a pod of this namespace. Of a copy there are none: the host
+    /// takes it from the status of the job ([`ExportOrder`]), whatever a plugin says.
     ///
     /// # Errors
     /// Why there is no name for it.
@@ -211,24 +236,10 @@ impl ExportedImage {
         uid: &str,
         namespace: &str,
     ) -> Result<Map<String, Value>, String> {
-        let folder = match self.export {
-            Export::Copy { .. } => EXPORTS.to_owned(),
-            Export::Commit => format!("{COMMITS}{namespace}/"),
-        };
-        let ExportName { name, tag, otherwise } = ExportName::of(&folder, &self.image, created)?;
-        let target = |tag: &str| json!(format!("{name}:{tag}"));
+        let ExportName { name, tag, .. } = self.name(created, uid, namespace)?;
         let parameters = match &self.export {
-            Export::Copy { source, secrets, runs, available } => {
-                let all = json!({"source": source, "secrets": secrets, "target": target(&tag), "otherwise": otherwise});
-                let all = with(all, "runs", runs.as_ref().map(|runs| json!(runs)));
-                with(all, "available", available.then_some(json!(true)))
-            }
-            Export::Commit => {
-                // Two containers have one image, and what they have written differs.
-                let digits = sha256(uid);
-                let tag = format!("{otherwise}-{}", digits.get(..8).unwrap_or_default());
-                json!({"mode": COMMIT, "container": self.container, "target": target(&tag)})
-            }
+            Export::Copy { .. } => json!({}),
+            Export::Commit => json!({"mode": COMMIT, "container": self.container, "target": format!("{name}:{tag}")}),
         };
         Ok(parameters.as_object().cloned().unwrap_or_default())
     }
@@ -241,6 +252,66 @@ fn with(mut object: Value, field: &str, value: Option<Value>) -> Value {
     }
     object
 }
+
+/// The task for which a plugin has the host copy the image of an OpsJob.
+#[derive(Clone, Copy, Debug)]
+pub struct ExportTask<'a> {
+    /// UID of its OperationJob.
+    pub job: &'a str,
+    /// Namespace and UID of its target, a pod.
+    pub pod: (&'a str, &'a str),
+}
+
+/// What the host copies for an OpsJob.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExportOrder {
+    /// The image that runs, with its registry and its digest or tag.
+    pub source: String,
+    /// Names of pull secrets in the namespace of the pod: the pod names them, and whoever made the job may read them.
+    pub secrets: Vec<String>,
+    /// Its name in the registry that the host exports to, with its tag.
+    pub target: String,
+    /// The tag that it gets where that one is another image's.
+    pub otherwise: String,
+    /// The digest by which a runtime knows the image: an image that has another one by now is not copied.
+    pub runs: Option<String>,
+    /// Of an index that is not all there, the rest is copied.
+    pub available: bool,
+}
+
+impl ExportOrder {
+    /// Reads what is copied for this task from a stored OpsJob. Nobody but the host writes the status of one.
+    ///
+    /// # Errors
+    /// Why nothing is copied: the task is not that of this OpsJob.
+    pub fn read(document: &Value, task: &ExportTask<'_>) -> Result<Self, String> {
+        let own = |at: &str| text(document, at);
+        let (namespace, uid) = task.pod;
+        let recorded = own("/metadata/uid").filter(|_| own("/status/operationJob/uid") == Some(task.job));
+        let Some(ops_job) = recorded else {
+            return Err("its OperationJob is not the one that the status of the OpsJob of its name records".to_owned());
+        };
+        let targets = resolved(document).filter(|resolved| resolved.namespace.as_deref() == Some(namespace));
+        if !targets.is_some_and(|resolved| resolved.targets.iter().any(|(_, target)| target == uid)) {
+            return Err("the pod is no target of the OpsJob".to_owned());
+        }
+        let status = document.pointer("/status").and_then(Value::as_object);
+        let exported = status.and_then(ExportedImage::read).zip(read_time(own("/metadata/creationTimestamp")));
+        match exported {
+            Some((exported @ ExportedImage { export: Export::Copy { .. }, .. }, created)) => {
+                let ExportName { name, tag, otherwise } = exported.name(created, ops_job, namespace)?;
+                let Export::Copy { source, secrets, runs, available } = exported.export else {
+                    return Err(NO_COPY.to_owned());
+                };
+                Ok(Self { source, secrets, target: format!("{name}:{tag}"), otherwise, runs, available })
+            }
+            _ => Err(NO_COPY.to_owned()),
+        }
+    }
+}
+
+/// What is said of an OpsJob that exports no image, or a container in place of one.
+const NO_COPY: &str = "the status of the OpsJob names no image to copy";
 
 /// The name of an exported image in the registry.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -264,6 +335,13 @@ impl ExportName {
         let bytes = folder.len() + registry.len() + name.len();
         if bytes > MOST_NAME {
             return Err(format!("its name in the registry would have {bytes} bytes, and may have {MOST_NAME}"));
+        }
+        // Who sees a name in one of these knows who has chosen the image.
+        let whole = format!("{folder}{registry}{name}");
+        if let Some(taken) =
+            [COMMITS, PLUGIN_COPIES].into_iter().find(|taken| folder == EXPORTS && whole.starts_with(taken))
+        {
+            return Err(format!("its name in the registry would be below {taken}, which is kept for other images"));
         }
         let (date, time) = (created.strftime("%Y%m%d").to_string(), created.strftime("%H%M%S"));
         Ok(Self { name: format!("{folder}{registry}{name}"), otherwise: format!("{date}-{time}"), tag: date })
@@ -413,6 +491,62 @@ mod tests {
             assert_eq!(committed.is_err_and(|why| why.contains("value of a Secret")), is_refused, "{more}");
             assert!(ExportedImage::of(&ran, None, |_| true).is_ok());
         }
+    }
+
+    /// A stored OpsJob that exports the image of the pod `pod` of `team`.
+    fn ops_job(exported: &ExportedImage) -> Value {
+        json!({"metadata": {"name": "j", "uid": "ops", "creationTimestamp": "2025-11-13T23:05:09Z"},
+            "spec": {"type": "exportimage", "targets": [{"name": "web", "namespace": "team", "uid": "pod"}]},
+            "status": {"export": exported.status(), "addedInputs": exported.added_inputs(),
+                "operationJob": {"name": "j", "uid": "child"}}})
+    }
+
+    const TASK: ExportTask<'_> = ExportTask { job: "child", pod: ("team", "pod") };
+
+    #[test]
+    fn what_is_copied_the_status_of_its_ops_job_says_and_no_plugin() {
+        let ran = images(
+            json!([{"name": "app", "image": "reg:5000/a:1.0"}]),
+            json!([{"name": "app", "state": {"running": {}}}]),
+        );
+        let exported = ExportedImage::of(&ran, None, |name| name == "mine").unwrap();
+        let created = "2025-11-13T23:05:09Z".parse().unwrap();
+        assert_eq!(exported.parameters(created, "ops", "team"), Ok(Map::new()), "its plugin is told nothing");
+        let order = ExportOrder::read(&ops_job(&exported), &TASK).unwrap();
+        let [source, target, otherwise] =
+            ["reg:5000/a:1.0", "custom/reg-5000/a:20251113", "20251113-230509"].map(str::to_owned);
+        let (runs, available, secrets) = (order.runs.clone(), false, vec!["mine".to_owned()]);
+        assert_eq!(order, ExportOrder { source, secrets, target, otherwise, runs, available });
+        let names = exported.names(created, "ops", "team").unwrap();
+        assert_eq!(names, ["custom/reg-5000/a:20251113", "custom/reg-5000/a:20251113-230509"]);
+    }
+
+    #[test]
+    fn an_operation_job_that_its_ops_job_does_not_record_has_nothing_copied() {
+        let ran = images(json!([{"name": "app", "image": "a"}]), json!([{"name": "app", "state": {"running": {}}}]));
+        let job = ops_job(&ExportedImage::of(&ran, None, |_| true).unwrap());
+        for task in [
+            ExportTask { job: "forged", ..TASK },
+            ExportTask { pod: ("team", "another"), ..TASK },
+            ExportTask { pod: ("other", "pod"), ..TASK },
+        ] {
+            assert!(ExportOrder::read(&job, &task).is_err(), "{task:?}");
+        }
+        let committed = ops_job(&ExportedImage::committed(&ran, None).unwrap());
+        assert_eq!(ExportOrder::read(&committed, &TASK), Err(NO_COPY.to_owned()));
+        let mut begun = job;
+        begun["status"].as_object_mut().unwrap().remove("operationJob");
+        assert!(ExportOrder::read(&begun, &TASK).is_err(), "it is not recorded");
+    }
+
+    #[test]
+    fn an_image_whose_name_would_be_in_the_folder_of_others_is_not_copied() {
+        for image in ["commits/team/a:1", "plugins/mine/team/a:1", "docker.io/plugins/a"] {
+            let refused = ExportName::of(EXPORTS, image, Timestamp::UNIX_EPOCH).unwrap_err();
+            assert!(refused.contains("kept for other images"), "{image}: {refused}");
+        }
+        assert!(ExportName::of(EXPORTS, "ghcr.io/plugins/a:1", Timestamp::UNIX_EPOCH).is_ok());
+        assert!(ExportName::of("custom/commits/team/", "plugins/a", Timestamp::UNIX_EPOCH).is_ok());
     }
 
     #[test]

@@ -14,6 +14,7 @@ use crate::job::state::{cut, keep_cause};
 use crate::job::task::{StoredTask, tail};
 use crate::ops_job::spec::OpsType;
 use crate::ops_job::view::{OpsJobView, TargetCounts};
+use crate::plugin::task::is_digest;
 
 /// Most targets that have a condition.
 pub(super) const SHOWN: usize = 100;
@@ -259,14 +260,23 @@ pub(super) fn explained(outcomes: &[TargetOutcome]) -> impl Iterator<Item = (&st
     all.map(|outcome| (outcome.name.as_str(), outcome.reason.as_str(), outcome.message.as_str()))
 }
 
+/// What outputs say beside the outcomes: the host has decided it before the first target began.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct OutputFacts {
+    /// The number of nodes that were left out when the targets were found.
+    pub(super) left_out: usize,
+    /// The names that the exported image may have, with the registry.
+    pub(super) images: Vec<String>,
+}
+
 /// The outputs of a type, to be added to those that there are.
-pub(super) fn outputs(kind: OpsType, outcomes: &Outcomes) -> Vec<Value> {
+pub(super) fn outputs(kind: OpsType, outcomes: &Outcomes, facts: &OutputFacts) -> Vec<Value> {
     let mut outputs = match kind {
         OpsType::Preflight => of_checks(outcomes),
-        OpsType::Addon => of_addons(outcomes),
+        OpsType::Addon => of_addons(outcomes, facts),
         OpsType::Dumplog => of_logs(outcomes),
-        OpsType::Exportimage => of_export(outcomes),
-        OpsType::Reboot => of_reboots(outcomes),
+        OpsType::Exportimage => of_export(outcomes, facts),
+        OpsType::Reboot => of_reboots(outcomes, facts),
     };
     let mut room = ALL;
     let fits = |output: &Value| {
@@ -287,9 +297,11 @@ fn output(name: &str, value: impl Into<String>) -> Value {
     json!({"name": name, "value": value.into()})
 }
 
-/// How many nodes ended how, and how many of them the other outputs leave out.
-fn counted(counts: &TargetCounts, left_out: usize) -> Value {
+/// How many nodes ended how, and how many of them the other outputs leave out. Skipped are those that never began, and those that were
+/// left out before, which the output `skipped` names.
+fn counted(counts: &TargetCounts, facts: &OutputFacts, left_out: usize) -> Value {
     let TargetCounts { succeeded, failed, skipped, .. } = counts;
+    let skipped = skipped.saturating_add(facts.left_out);
     let mut result = json!({"succeeded": succeeded, "failed": failed, "skipped": skipped});
     if let Some(result) = result.as_object_mut().filter(|_| left_out > 0) {
         result.insert("left_out".to_owned(), json!(left_out));
@@ -297,7 +309,7 @@ fn counted(counts: &TargetCounts, left_out: usize) -> Value {
     output("result", result.to_string())
 }
 
-fn of_addons(Outcomes { targets, counts }: &Outcomes) -> Vec<Value> {
+fn of_addons(Outcomes { targets, counts }: &Outcomes, facts: &OutputFacts) -> Vec<Value> {
     let mut sorted: Vec<&TargetOutcome> = targets.iter().collect();
     sorted.sort_by(|one, other| (one.succeeded, &one.name).cmp(&(other.succeeded, &other.name)));
     let mut room = VALUE - 1_024;
@@ -308,7 +320,8 @@ fn of_addons(Outcomes { targets, counts }: &Outcomes) -> Vec<Value> {
         fits
     };
     let nodes: Vec<Value> = sorted.into_iter().take(SHOWN).map(ran).take_while(fits).collect();
-    vec![counted(counts, counts.total.saturating_sub(nodes.len())), output("nodes", json!(nodes).to_string())]
+    let result = counted(counts, facts, counts.total.saturating_sub(nodes.len()));
+    vec![result, output("nodes", json!(nodes).to_string())]
 }
 
 fn ran(outcome: &TargetOutcome) -> Value {
@@ -336,27 +349,29 @@ fn of_logs(Outcomes { targets, counts }: &Outcomes) -> Vec<Value> {
     all.into_iter().chain(rotated).chain(left_out).collect()
 }
 
-/// Where the image is, or why it is not there.
-fn of_export(Outcomes { targets, .. }: &Outcomes) -> Vec<Value> {
+/// Where the image is, or why it is not there. A commit is told by its node, which may say anything: its name is the host's own, and
+/// its digest has the form of one or is left out.
+fn of_export(Outcomes { targets, .. }: &Outcomes, facts: &OutputFacts) -> Vec<Value> {
     let Some(TargetOutcome { succeeded, message, copied, .. }) = targets.first() else { return Vec::new() };
     if !succeeded {
         return vec![output("status", "failed"), output("message", message)];
     }
-    let place = if copied.target.is_empty() { "its digest" } else { &copied.target };
-    let ExportedTo { target, digest, left_out } = copied;
-    let without = if left_out.is_empty() {
-        String::new()
-    } else {
-        format!(", without what its registry did not have: {left_out}")
+    let only = facts.images.first().filter(|_| facts.images.len() == 1);
+    let target = facts.images.iter().find(|own| **own == copied.target).or(only).map_or("", String::as_str);
+    let digest = if is_digest(&copied.digest) { copied.digest.as_str() } else { "" };
+    let place = if target.is_empty() { "its digest" } else { target };
+    let without = match copied.left_out.as_str() {
+        "" => String::new(),
+        left_out => format!(", without what its registry did not have: {left_out}"),
     };
     let said = format!("the image is in the registry as {place}{without}");
     let all = [("status", "completed"), ("target", target), ("digest", digest), ("message", &said)];
     all.map(|(name, value)| output(name, value)).to_vec()
 }
 
-fn of_reboots(Outcomes { targets, counts }: &Outcomes) -> Vec<Value> {
+fn of_reboots(Outcomes { targets, counts }: &Outcomes, facts: &OutputFacts) -> Vec<Value> {
     let rebooted = targets.iter().filter(|outcome| outcome.succeeded).map(|outcome| output("node", &*outcome.name));
-    std::iter::once(counted(counts, 0)).chain(rebooted).collect()
+    std::iter::once(counted(counts, facts, 0)).chain(rebooted).collect()
 }
 
 fn of_checks(Outcomes { targets, counts }: &Outcomes) -> Vec<Value> {
@@ -445,7 +460,7 @@ mod tests {
             "targetDetails": [{"name": "a", "progress": "Succeeded"}]}});
         let read = Outcomes::read(&child, &[]);
         assert_eq!((read.counts.succeeded, read.counts.failed), (7, 2));
-        let result = value(&outputs(OpsType::Preflight, &read), "result");
+        let result = value(&outputs(OpsType::Preflight, &read, &OutputFacts::default()), "result");
         assert_eq!(result, json!({"failed_nodes": [], "healthy_nodes": ["a"], "left_out": 8}));
     }
 
@@ -467,7 +482,7 @@ mod tests {
         ];
         assert_eq!(explained(&read.targets).collect::<Vec<_>>(), expected);
         assert_eq!(read.targets.iter().filter(|target| target.failed()).count(), 1);
-        let nodes = value(&outputs(OpsType::Addon, &read), "nodes");
+        let nodes = value(&outputs(OpsType::Addon, &read, &OutputFacts::default()), "nodes");
         assert_eq!((&nodes[1]["node"], &nodes[1]["steps"][0]["output"]), (&json!("b"), &json!(UNFINISHED)));
     }
 
@@ -475,9 +490,9 @@ mod tests {
     fn healthy_and_failed_nodes_are_together_the_targets_and_sorted() {
         let all =
             all(vec![outcome("b", ""), outcome("a", ""), outcome("c", "CheckFailed"), outcome("d", "JobDeleted")]);
-        let result = value(&outputs(OpsType::Preflight, &all), "result");
+        let result = value(&outputs(OpsType::Preflight, &all, &OutputFacts::default()), "result");
         assert_eq!(result, json!({"failed_nodes": ["c", "d"], "healthy_nodes": ["a", "b"]}));
-        let nodes = value(&outputs(OpsType::Preflight, &all), "nodes");
+        let nodes = value(&outputs(OpsType::Preflight, &all, &OutputFacts::default()), "nodes");
         assert_eq!(nodes[0]["node"], "c", "failed ones come first");
     }
 
@@ -489,12 +504,45 @@ mod tests {
             "Task/step-2": json!({"state": "Failed", "message": "lost: its pod is gone"}).to_string(), "Task/other": "x"});
         let child = json!({"status": {"totalPodCount": 1, "failedPodCount": 1, "targetDetails": [
             {"name": "a", "progress": "Failed", "error": {"reason": "ScriptFailed", "message": "m"}, "extraInfo": extra}]}});
-        let nodes = value(&outputs(OpsType::Addon, &Outcomes::read(&child, &[])), "nodes");
+        let nodes = value(&outputs(OpsType::Addon, &Outcomes::read(&child, &[]), &OutputFacts::default()), "nodes");
         let steps = json!([{"step": 0, "exitCode": 0, "output": "done"}, {"step": 1, "exitCode": 3, "output": "no disk"},
             {"step": 2, "exitCode": null, "output": "lost: its pod is gone"}]);
         let expected =
             json!([{"node": "a", "passed": false, "reason": "ScriptFailed", "message": "m", "steps": steps}]);
         assert_eq!(nodes, expected);
+    }
+
+    #[test]
+    fn nodes_that_were_left_out_count_as_skipped_in_a_result() {
+        let facts = OutputFacts { left_out: 2, ..OutputFacts::default() };
+        let all = all(vec![outcome("a", ""), outcome("b", "ScriptFailed")]);
+        let counts = TargetCounts { total: 3, skipped: 1, ..all.counts };
+        let all = Outcomes { counts, ..all };
+        for kind in [OpsType::Addon, OpsType::Reboot] {
+            let result = value(&outputs(kind, &all, &facts), "result");
+            assert_eq!((&result["failed"], &result["skipped"]), (&json!(1), &json!(3)), "{kind:?}");
+        }
+    }
+
+    #[test]
+    fn an_exported_image_has_a_name_that_the_host_gave_it_whatever_a_node_says() {
+        let (own, other) = ("reg/custom/commits/d/app:1".to_owned(), "reg/custom/commits/d/app:2".to_owned());
+        let digest = format!("sha256:{}", "a".repeat(64));
+        let told = |said: &str, digest: &str, images: &[&String]| {
+            let copied = ExportedTo { target: said.into(), digest: digest.into(), ..ExportedTo::default() };
+            let all = all(vec![TargetOutcome { copied, ..outcome("a", "") }]);
+            let facts = OutputFacts { images: images.iter().map(|name| (*name).clone()).collect(), left_out: 0 };
+            let outputs = outputs(OpsType::Exportimage, &all, &facts);
+            let value = |name: &str| outputs.iter().find(|one| one["name"] == name).map(|one| one["value"].clone());
+            (value("target").unwrap(), value("digest").unwrap())
+        };
+        for said in [own.as_str(), "", "artifact:other/app.log", "reg/custom/library/busybox:1"] {
+            assert_eq!(told(said, &digest, &[&own]), (json!(own), json!(digest)), "{said}");
+        }
+        // Of a copy, the host itself says which of its two names it took.
+        assert_eq!(told(&other, &digest, &[&own, &other]).0, json!(other));
+        assert_eq!(told("", &digest, &[&own, &other]).0, json!(""));
+        assert_eq!(told(&own, "artifact:other/app.log", &[&own]).1, json!(""));
     }
 
     #[test]
@@ -514,12 +562,15 @@ mod tests {
     fn a_value_of_many_long_names_says_how_many_it_leaves_out() {
         let all = all((0..5_000).map(|number| outcome(&format!("{number:0253}"), "")).collect());
         for kind in [OpsType::Preflight, OpsType::Reboot, OpsType::Addon] {
-            let outputs = outputs(kind, &all);
+            let outputs = outputs(kind, &all, &OutputFacts::default());
             assert!(json!(outputs).to_string().len() < ALL + 1_024);
             assert!(outputs.iter().all(|output| output["value"].as_str().unwrap().len() <= VALUE));
         }
-        assert_eq!(value(&outputs(OpsType::Addon, &all), "result")["left_out"], json!(5_000 - SHOWN));
-        let result = value(&outputs(OpsType::Preflight, &all), "result");
+        assert_eq!(
+            value(&outputs(OpsType::Addon, &all, &OutputFacts::default()), "result")["left_out"],
+            json!(5_000 - SHOWN)
+        );
+        let result = value(&outputs(OpsType::Preflight, &all, &OutputFacts::default()), "result");
         let shown = result["healthy_nodes"].as_array().unwrap().len();
         assert_eq!(result["left_out"], json!(5_000 - shown));
     }

@@ -15,7 +15,7 @@ use crate::ops_job::child::child_of;
 use crate::ops_job::export::ExportedImage;
 use crate::ops_job::holders::Holders;
 use crate::ops_job::inputs::Scope;
-use crate::ops_job::outcomes::{JobFile, Outcomes, explained, outputs};
+use crate::ops_job::outcomes::{JobFile, Outcomes, OutputFacts, explained, outputs};
 use crate::ops_job::phases::{OpsStatus, Phase, Why};
 use crate::ops_job::pod_targets::{PodFacts, WorkloadPods, resolve_pods};
 use crate::ops_job::spec::{OpsSpec, OpsType, RuleBroken};
@@ -151,8 +151,10 @@ pub struct OpsObservation<'a> {
     pub file: JobFile<'a>,
     /// What the history has of it.
     pub recorded: RowState,
-    /// The host has a registry to export to.
-    pub exports: bool,
+    /// The registry that the host exports to, `host[:port]`, where it has one.
+    pub exports: Option<&'a str>,
+    /// What its spec asks for and the grant of its plugin does not cover.
+    pub ungranted: Option<&'a str>,
     /// This cluster.
     pub here: Here<'a>,
     /// The time.
@@ -307,10 +309,12 @@ impl<'a> Pass<'a> {
     }
 
     fn fail(&mut self, why: &Why) {
-        // What was in work came to nothing.
+        // What was in work came to nothing. It has failed where no output says otherwise.
+        let is_told = self.status.has(ENDED);
         if let Some(progress) = self.status.rest.get_mut("progress") {
             let mut counts = TargetCounts::read(Some(progress));
-            counts.failed += std::mem::take(&mut counts.processing);
+            let interrupted = std::mem::take(&mut counts.processing);
+            counts.failed += if is_told { 0 } else { interrupted };
             *progress = counts.write();
         }
         let began = self.observed.child.and_then(|child| child.began);
@@ -401,8 +405,11 @@ impl<'a> Pass<'a> {
         if !self.has_room_for_file(spec) {
             return;
         }
-        if spec.kind == OpsType::Exportimage && !exports {
+        if spec.kind == OpsType::Exportimage && exports.is_none() {
             return self.fail(&Why::new("NotServed", NO_REGISTRY));
+        }
+        if self.is_forbidden() {
+            return;
         }
         let Some(found) = found else {
             self.needs = Some(OpsNeed::Targets);
@@ -471,6 +478,13 @@ impl<'a> Pass<'a> {
         false
     }
 
+    /// True where its plugin is granted less than its spec asks for, and it has failed. REST answers the same by 403.
+    fn is_forbidden(&mut self) -> bool {
+        let Some(ungranted) = self.observed.ungranted else { return false };
+        self.fail(&Why::new("Forbidden", format!("spec.{ungranted}")));
+        true
+    }
+
     /// A job whose child is not there: it was not made yet, it has done its work, or somebody deleted it.
     fn without_child(&mut self, spec: Result<&OpsSpec, Why>) {
         let job = self.observed.job;
@@ -491,6 +505,10 @@ impl<'a> Pass<'a> {
 
     /// Its scripts are as they are at this moment, whatever becomes of their templates.
     fn create_child(&mut self, spec: &OpsSpec) {
+        // Its grant may be in force only now.
+        if self.is_forbidden() {
+            return;
+        }
         let steps = match self.observed.found {
             _ if spec.steps.is_empty() => &[][..],
             None => {
@@ -608,9 +626,15 @@ impl<'a> Pass<'a> {
             }
             _ => {}
         }
-        let (now, counts) = (self.observed.now, outcomes.counts);
+        let (now, mut counts) = (self.observed.now, outcomes.counts);
+        if kind == Some(OpsType::Preflight) && !has_ended {
+            // Its result names every node as failed that no check has found healthy.
+            let failed = counts.total.saturating_sub(counts.succeeded);
+            counts = TargetCounts { failed, processing: 0, skipped: 0, ..counts };
+        }
         self.status.rest.insert("progress".to_owned(), counts.write());
-        let mut outputs = self.observed.spec.map_or_else(|_| Vec::new(), |spec| outputs(spec.kind, outcomes));
+        let facts = self.output_facts();
+        let mut outputs = self.observed.spec.map_or_else(|_| Vec::new(), |spec| outputs(spec.kind, outcomes, &facts));
         outputs.extend(self.observed.file.outputs(kind).into_iter().filter(|_| leaves_file));
         outputs.extend(skipped_output(self.observed.job.targets.as_ref().map_or(&[], |resolved| &resolved.skipped)));
         self.status.rest.insert("outputs".to_owned(), json!(outputs));
@@ -625,6 +649,20 @@ impl<'a> Pass<'a> {
         {
             // It is all that the job is for.
             self.fail(&Why::new("FileLost", format!("the logs could not be stored: {why}")));
+        }
+    }
+
+    /// What the outputs say beside the outcomes, by what the host itself has decided.
+    fn output_facts(&self) -> OutputFacts {
+        let OpsObservation { job, exports, .. } = self.observed;
+        let names = ExportedImage::read(&job.status.rest)
+            .zip(job.created)
+            .and_then(|(image, created)| image.names(created, &job.uid, job.child_namespace()).ok())
+            .unwrap_or_default();
+        let images = |registry: &str| names.iter().map(|name| format!("{registry}/{name}")).collect::<Vec<_>>();
+        OutputFacts {
+            left_out: job.targets.as_ref().map_or(0, |resolved| resolved.skipped.len()),
+            images: exports.map(images).unwrap_or_default(),
         }
     }
 

@@ -37,6 +37,7 @@ struct Stage {
     pods: Option<WorkloadPods>,
     file: JobFile<'static>,
     recorded: RowState,
+    ungranted: Option<&'static str>,
 }
 
 impl Stage {
@@ -59,6 +60,7 @@ impl Stage {
             pods,
             file,
             recorded: RowState::NotKept,
+            ungranted: None,
         }
     }
 
@@ -107,7 +109,8 @@ impl Stage {
             outcomes,
             file: self.file,
             recorded: self.recorded,
-            exports: true,
+            exports: Some("reg:5000"),
+            ungranted: self.ungranted,
             here: HERE,
             now: at(self.second),
         };
@@ -443,6 +446,54 @@ fn a_child_that_somebody_deletes_is_not_made_again() {
     let counts = TargetCounts::read(stage.job.status.rest.get("progress"));
     assert_eq!((counts.succeeded, counts.failed, counts.processing), (1, 1, 0), "what was in work came to nothing");
     assert_eq!(stage.made.iter().filter(|made| **made == "create").count(), 1);
+}
+
+#[test]
+fn the_progress_of_a_stopped_job_counts_failed_nodes_as_its_result_does() {
+    let counts = TargetCounts { total: 3, succeeded: 1, failed: 1, processing: 1, ..TargetCounts::default() };
+    let stopped = |mut stage: Stage| {
+        stage.settle();
+        stage.child(counts, false);
+        stage.spec["stop"] = json!(true);
+        stage.settle();
+        stage.released();
+        let outputs = stage.job.status.rest["outputs"].as_array().unwrap().clone();
+        let result = outputs.into_iter().find(|output| output["name"] == "result").unwrap();
+        let result: Value = serde_json::from_str(result["value"].as_str().unwrap()).unwrap();
+        (TargetCounts::read(stage.job.status.rest.get("progress")), stage.job.status.rest["progress"].clone(), result)
+    };
+    let (progress, written, result) = stopped(Stage::reboot(&json!({})));
+    assert_eq!(
+        (json!(progress.failed), json!(progress.succeeded)),
+        (result["failed"].clone(), result["succeeded"].clone())
+    );
+    assert_eq!((progress.failed, progress.processing, &written["pending"]), (1, 0, &json!(1)));
+    let check = json!({"type": "preflight", "inputs": [{"name": "cluster", "value": "local"}], "image": "i", "entryPoint": "dHJ1ZQ=="});
+    let (progress, written, result) = stopped(Stage::of(check));
+    // No check has found them healthy, and all of them are named or left out as failed.
+    let named = result["failed_nodes"].as_array().unwrap().len()
+        + usize::try_from(result["left_out"].as_u64().unwrap_or(0)).unwrap();
+    assert_eq!((progress.failed, named, &written["pending"]), (2, 2, &json!(0)));
+}
+
+#[test]
+fn what_the_grant_does_not_cover_is_refused_before_anything_starts() {
+    let mut stage = Stage::reboot(&json!({}));
+    stage.ungranted = Some("hostpath: /etc/x is not among the directories that a check may see");
+    stage.settle();
+    let (phase, reason, words) = stage.outcome();
+    assert_eq!((phase, reason), (Some(Phase::Failed), "Forbidden"));
+    assert!(words.starts_with("spec.hostpath: /etc/x"), "{words}");
+    assert_eq!((stage.made, stage.child), (vec!["keep", "drop"], None));
+    // A grant that is narrowed, or comes, after the targets were found counts as well.
+    let mut stage = Stage::reboot(&json!({}));
+    while !stage.job.status.is(RESOLVED) {
+        stage.pass();
+    }
+    stage.ungranted = Some("hostpath: /etc/x is not among the directories that a check may see");
+    stage.settle();
+    assert_eq!(stage.outcome().1, "Forbidden");
+    assert!(stage.child.is_none() && !stage.made.contains(&"create"));
 }
 
 #[test]

@@ -52,9 +52,9 @@ impl PodFacts {
         (self.phase == "Running", self.created, &self.name)
     }
 
-    /// The node that it is on, unless it has ended.
+    /// The node that it runs on. Whoever writes a pod that is not `Running` names any node, so such a pod names none.
     pub fn runs_on(&self) -> Option<&str> {
-        self.node.as_deref().filter(|_| !matches!(self.phase.as_str(), "Succeeded" | "Failed"))
+        self.node.as_deref().filter(|_| self.phase == "Running")
     }
 }
 
@@ -84,7 +84,7 @@ pub fn resolve_pods(
     let (named, of_hosts) = index.selected(selectors)?;
     let wanted: BTreeSet<&str> = named.into_iter().chain(of_hosts).map(|node| node.name.as_str()).collect();
     let excluded: BTreeSet<&str> =
-        nodes.iter().filter(|node| filters.excludes(node)).map(|node| node.name.as_str()).collect();
+        nodes.iter().filter(|node| index.excludes(filters, node)).map(|node| node.name.as_str()).collect();
     let mut resolved = Resolved { namespace: Some(found.namespace.clone()), ..Resolved::default() };
     let (mut left_out, mut chosen) = (BTreeSet::new(), Vec::new());
     for pod in &found.pods {
@@ -136,6 +136,14 @@ mod tests {
 
     fn owned<T: FromIterator<String>>(all: &[&str]) -> T {
         all.iter().map(|one| (*one).to_owned()).collect()
+    }
+
+    #[test]
+    fn a_pod_names_its_node_only_while_it_runs() {
+        assert_eq!(pod("a", "n1", "Running").runs_on(), Some("n1"));
+        for phase in ["Pending", "Succeeded", "Failed", "Unknown", ""] {
+            assert_eq!(pod("a", "n1", phase).runs_on(), None, "{phase}");
+        }
     }
 
     #[test]

@@ -317,13 +317,14 @@ fn filters(spec: &Value, kind: OpsType, replica: usize) -> Filters {
     let keeps_off = match (takes_pods, flag(spec, "/isTolerateAll")) {
         (_, true) => Extent::Never,
         (true, false) => Extent::Always,
-        (false, false) => Extent::Wide,
+        (false, false) => Extent::Unnamed,
     };
     let excluded = list(spec, "/excludedNodes").iter().filter_map(|name| name.as_str().map(str::to_owned)).collect();
     Filters {
         excluded,
+        excludes_names_alone: flag(spec, "/securityUpgrade"),
         may_exclude_nobody: false,
-        control_plane: if kind == OpsType::Reboot { Extent::Wide } else { Extent::Never },
+        control_plane: if kind == OpsType::Reboot { Extent::Unnamed } else { Extent::Never },
         not_ready: if takes_pods { Extent::Always } else { Extent::Unnamed },
         unschedulable: keeps_off,
         spares_busy: is_check && flag(spec, "/securityUpgrade"),

@@ -104,6 +104,11 @@ impl StoredOps {
         Some(stored.without_what_has_had_its_effect())
     }
 
+    /// Returns whose share its rounds and writes count against, as the text of a [`QuotaKey`]. Jobs that name no requester share one.
+    pub fn share(&self) -> String {
+        QuotaKey::of(&self.summary.user_name).text()
+    }
+
     /// Without its spec, for which there is no room.
     #[must_use]
     pub fn without_spec(self, why: &str) -> Self {
@@ -168,7 +173,7 @@ impl StoredOps {
 }
 
 /// The targets of a job and those that were skipped, where they are stored.
-fn resolved(document: &Value) -> Option<Resolved> {
+pub(super) fn resolved(document: &Value) -> Option<Resolved> {
     let targets = at(document, "/spec/targets")?.as_array()?;
     let target = |target: &Value| Some((text(target, "/name")?.to_owned(), text(target, "/uid")?.to_owned()));
     let skipped = |skipped: &Value| {

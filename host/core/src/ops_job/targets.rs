@@ -41,7 +41,7 @@ pub struct NodeFacts {
 pub struct Selectors {
     /// Names of nodes.
     pub nodes: Vec<String>,
-    /// Values of the label with the host.
+    /// Values of the label with the host, or names of nodes.
     pub hosts: Vec<String>,
     /// The nodes of the unfinished pods of a workload.
     pub of_workload: Option<BTreeSet<String>>,
@@ -57,9 +57,7 @@ pub enum Extent {
     /// By none: they are targets as others are.
     #[default]
     Never,
-    /// By workspace or cluster.
-    Wide,
-    /// By all but names and hosts.
+    /// By all but names and hosts: by workload, workspace or cluster.
     Unnamed,
     /// By any.
     Always,
@@ -78,7 +76,6 @@ impl Extent {
     const fn holds(self, asked: Asked) -> bool {
         match self {
             Self::Never => false,
-            Self::Wide => asked.is_wide,
             Self::Unnamed => !asked.is_named,
             Self::Always => true,
         }
@@ -90,6 +87,8 @@ impl Extent {
 pub struct Filters {
     /// Names and hosts of nodes that are left out.
     pub excluded: BTreeSet<String>,
+    /// Only names count among these: a kubelet says the host of its node itself.
+    pub excludes_names_alone: bool,
     /// A name among them that no node has is no error.
     pub may_exclude_nobody: bool,
     /// Where the control plane is left out.
@@ -106,13 +105,6 @@ pub struct Filters {
     pub replica: usize,
     /// Of pods the newest is taken, of those that run if one does.
     pub newest_alone: bool,
-}
-
-impl Filters {
-    /// True where a node is left out by its name or host.
-    pub(super) fn excludes(&self, node: &NodeFacts) -> bool {
-        self.excluded.contains(&node.name) || self.excluded.contains(&node.host)
-    }
 }
 
 /// The id of this cluster, and the node that the host itself runs on.
@@ -241,6 +233,8 @@ pub enum Unresolved {
     ClusterUnknown(String),
     /// No node has the name or host that is excluded; this one is the nearest.
     ExcludedNotFound(String, Option<String>),
+    /// No node has the name that is excluded, by a job for which hosts do not count.
+    ExcludedNameNotFound(String),
     /// All were left out: how many for each reason.
     NoTargets(BTreeMap<SkipReason, usize>),
     /// The workload has no pods, or none on the nodes that are asked for.
@@ -268,7 +262,9 @@ pub fn resolve(
     let mut taken: Vec<&NodeFacts> = Vec::new();
     for node in chosen.into_values() {
         let is_full = asked.is_wide && filters.replica > 0 && taken.len() >= filters.replica;
-        let reason = skip_reason(node, filters, asked).or(is_full.then_some(SkipReason::OverReplica));
+        let is_excluded = index.excludes(filters, node);
+        let reason = is_excluded.then_some(SkipReason::Excluded).or_else(|| skip_reason(node, filters, asked));
+        let reason = reason.or(is_full.then_some(SkipReason::OverReplica));
         match reason {
             Some(reason) => resolved.skipped.push(Skipped { node: node.name.clone(), reason }),
             None => taken.push(node),
@@ -289,7 +285,8 @@ pub fn resolve(
     Ok(resolved)
 }
 
-/// Nodes by name and by host.
+/// Nodes by name and by host. A host that is the name of another node is no host: a kubelet sets that label itself, and a node that is
+/// taken over could pass for another one.
 pub(super) struct Index<'a> {
     by_name: HashMap<&'a str, &'a NodeFacts>,
     by_host: HashMap<&'a str, Vec<&'a NodeFacts>>,
@@ -306,17 +303,38 @@ impl<'a> Index<'a> {
         if let Some(other) = selectors.cluster.as_ref().filter(|cluster| *cluster != here.cluster) {
             return Err(Unresolved::ClusterUnknown(other.clone()));
         }
-        let mut by_host: HashMap<&str, Vec<&NodeFacts>> = HashMap::new();
-        nodes.iter().for_each(|node| by_host.entry(&node.host).or_default().push(node));
-        let index = Self { by_name: nodes.iter().map(|node| (node.name.as_str(), node)).collect(), by_host };
-        let unknown = filters.excluded.iter().find(|name| index.find(name).is_none());
-        match unknown.filter(|_| !filters.may_exclude_nobody) {
-            Some(unknown) => {
+        let index = Self::over(nodes);
+        let unknown = filters.excluded.iter().find(|name| !index.has_excluded(filters, name));
+        match (unknown.filter(|_| !filters.may_exclude_nobody), filters.excludes_names_alone) {
+            (Some(unknown), true) => Err(Unresolved::ExcludedNameNotFound(unknown.clone())),
+            (Some(unknown), false) => {
                 let near = near_node(unknown, selectors.workspace.as_ref(), nodes).map(str::to_owned);
                 Err(Unresolved::ExcludedNotFound(unknown.clone(), near))
             }
-            None => Ok(index),
+            (None, _) => Ok(index),
         }
+    }
+
+    /// All of these nodes.
+    pub(super) fn over(nodes: &'a [NodeFacts]) -> Self {
+        let by_name: HashMap<&str, &NodeFacts> = nodes.iter().map(|node| (node.name.as_str(), node)).collect();
+        let mut by_host: HashMap<&str, Vec<&NodeFacts>> = HashMap::new();
+        let has_host = |node: &&NodeFacts| node.host == node.name || !by_name.contains_key(node.host.as_str());
+        nodes.iter().filter(has_host).for_each(|node| by_host.entry(&node.host).or_default().push(node));
+        Self { by_name, by_host }
+    }
+
+    /// Returns true if a node is left out by its name or host.
+    pub(super) fn excludes(&self, filters: &Filters, node: &NodeFacts) -> bool {
+        let of_host =
+            || self.by_host.get(node.host.as_str()).is_some_and(|of| of.iter().any(|own| own.name == node.name));
+        filters.excluded.contains(&node.name)
+            || !filters.excludes_names_alone && filters.excluded.contains(&node.host) && of_host()
+    }
+
+    /// Returns true if some node has this excluded name or host.
+    pub(super) fn has_excluded(&self, filters: &Filters, name: &str) -> bool {
+        self.by_name.contains_key(name) || !filters.excludes_names_alone && self.by_host.contains_key(name)
     }
 
     /// The nodes that are selected by name, and those that are by host.
@@ -331,12 +349,11 @@ impl<'a> Index<'a> {
         Ok((named, selectors.hosts.iter().map(|host| self.of_host(host)).collect::<Result<_, _>>()?))
     }
 
-    /// The node of this name, or else of this host.
-    fn find(&self, name: &str) -> Option<&'a NodeFacts> {
-        self.by_name.get(name).copied().or_else(|| self.by_host.get(name)?.first().copied())
-    }
-
+    /// The node of this name, or else the only one of this host.
     fn of_host(&self, host: &str) -> Result<&'a NodeFacts, Unresolved> {
+        if let Some(node) = self.by_name.get(host) {
+            return Ok(node);
+        }
         match self.by_host.get(host).map(Vec::as_slice) {
             Some([only]) => Ok(only),
             Some([first, second, ..]) => {
@@ -390,10 +407,9 @@ fn choose<'a>(
     Ok((chosen.into_iter().map(|node| (node.name.as_str(), node)).collect(), is_named))
 }
 
-/// The first reason for which a node is left out.
+/// The first reason for which a node is left out that is not excluded.
 fn skip_reason(node: &NodeFacts, filters: &Filters, asked: Asked) -> Option<SkipReason> {
     let reasons = [
-        (SkipReason::Excluded, filters.excludes(node)),
         (SkipReason::Deleting, node.is_deleting),
         (SkipReason::ControlPlane, filters.control_plane.holds(asked) && node.is_control_plane),
         (SkipReason::NotReady, filters.not_ready.holds(asked) && !node.is_ready),

@@ -14,9 +14,9 @@ const HERE: Here<'_> = Here { cluster: "local", node: None };
 /// A reboot.
 fn reboot() -> Filters {
     Filters {
-        control_plane: Extent::Wide,
+        control_plane: Extent::Unnamed,
         not_ready: Extent::Unnamed,
-        unschedulable: Extent::Wide,
+        unschedulable: Extent::Unnamed,
         ..Filters::default()
     }
 }
@@ -114,6 +114,51 @@ fn what_is_not_there_or_another_is_named() {
         resolve(&of_cluster(), &all, &twins, HERE),
         Err(Unresolved::NoTargets([(SkipReason::Excluded, 2)].into()))
     );
+}
+
+#[test]
+fn a_reboot_by_workload_leaves_out_what_one_by_cluster_does_and_takes_it_where_it_is_named() {
+    let nodes = [
+        node("a"),
+        NodeFacts { is_control_plane: true, ..node("b") },
+        NodeFacts { is_cordoned: true, ..node("c") },
+        NodeFacts { is_tainted: true, ..node("d") },
+        node("e"),
+    ];
+    let all = ["a", "b", "c", "d"];
+    let of_workload = Some(all.map(str::to_owned).into());
+    let by_workload = Selectors { of_workload, ..Selectors::default() };
+    let resolved = resolve(&by_workload, &reboot(), &nodes, HERE).unwrap();
+    assert_eq!(targets(&resolved), ["a"]);
+    use SkipReason::{ControlPlane, Cordoned, Tainted};
+    assert_eq!(skipped(&resolved), [("b", ControlPlane), ("c", Cordoned), ("d", Tainted)]);
+    let named = Selectors { nodes: names(&all), ..by_workload };
+    assert_eq!(targets(&resolve(&named, &reboot(), &nodes, HERE).unwrap()), ["a", "c", "d", "b"]);
+}
+
+#[test]
+fn a_node_that_takes_the_name_of_another_as_its_host_is_not_taken_for_it() {
+    let evil = NodeFacts { host: "a".to_owned(), ..node("evil") };
+    let nodes = [node("a"), evil, NodeFacts { host: "c".to_owned(), ..node("c") }];
+    let by_host = |host: &str| Selectors { hosts: names(&[host]), ..Selectors::default() };
+    for (host, name) in [("a", "a"), ("host-a", "a"), ("c", "c")] {
+        assert_eq!(targets(&resolve(&by_host(host), &reboot(), &nodes, HERE).unwrap()), [name], "{host}");
+    }
+    let without = Filters { excluded: ["a".to_owned()].into(), ..reboot() };
+    let resolved = resolve(&of_cluster(), &without, &nodes, HERE).unwrap();
+    assert_eq!((targets(&resolved), skipped(&resolved)), (vec!["c", "evil"], vec![("a", SkipReason::Excluded)]));
+}
+
+#[test]
+fn a_security_upgrade_leaves_out_nodes_by_name_alone() {
+    let nodes = [node("a"), node("b"), NodeFacts { host: "host-a".to_owned(), ..node("evil") }];
+    let without = |name: &str| {
+        let excluded = [name.to_owned()].into();
+        let filters = Filters { excluded, excludes_names_alone: true, ..reboot() };
+        resolve(&of_cluster(), &filters, &nodes, HERE)
+    };
+    assert_eq!(targets(&without("a").unwrap()), ["b", "evil"]);
+    assert_eq!(without("host-a"), Err(Unresolved::ExcludedNameNotFound("host-a".to_owned())));
 }
 
 #[test]

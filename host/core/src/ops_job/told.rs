@@ -48,6 +48,12 @@ pub(super) fn unresolved_words(unresolved: &Unresolved) -> Why {
             let near = near.as_ref().map(|near| format!("; did you mean {near}?")).unwrap_or_default();
             Why::new("Invalid", format!("spec.excludedNodes: no node has the name or host {name}{near}"))
         }
+        Unresolved::ExcludedNameNotFound(name) => Why::new(
+            "Invalid",
+            format!(
+                "spec.excludedNodes: no node has the name {name}; with securityUpgrade write names of nodes, and no hosts"
+            ),
+        ),
         Unresolved::NoTargets(counts) => {
             let counts: Vec<String> = counts.iter().map(|(reason, count)| format!("{count} {reason:?}")).collect();
             let counts = if counts.is_empty() { "none is there".to_owned() } else { counts.join(", ") };

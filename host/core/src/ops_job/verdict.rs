@@ -17,7 +17,7 @@ use crate::ops_job::plan::{Found, ROOM};
 use crate::ops_job::quota::check_tenant;
 use crate::ops_job::refusal::{Code, OpsRefusal};
 use crate::ops_job::spec::{OpsSpec, OpsType, PULL_SECRETS};
-use crate::ops_job::targets::{Filters, Here, Resolved, Unresolved, near_node};
+use crate::ops_job::targets::{Filters, Here, Index, Resolved, Unresolved, near_node};
 use crate::ops_job::told::{busy_words, unresolved_words};
 use crate::ops_job::view::place;
 use crate::ops_job::workload::{WorkloadName, missing_words};
@@ -341,16 +341,18 @@ impl Judge<'_> {
         if self.body.mode == FieldValidation::Strict {
             return (filters, ignored, None);
         }
-        let known: BTreeSet<&String> = found.nodes.iter().flat_map(|node| [&node.name, &node.host]).collect();
-        let (kept, unknown) = filters.excluded.iter().cloned().partition::<BTreeSet<_>, _>(|name| known.contains(name));
+        let index = Index::over(&found.nodes);
+        let is_known = |name: &String| index.has_excluded(&filters, name);
+        let (kept, unknown) = filters.excluded.iter().cloned().partition::<BTreeSet<_>, _>(is_known);
         if unknown.is_empty() {
             return (filters, ignored, None);
         }
         if self.body.mode == FieldValidation::Warn {
+            let what = if filters.excludes_names_alone { "name" } else { "name or host" };
             let words = |name: &String| {
                 let near = near_node(name, self.body.asked.scope.workspace.as_ref(), &found.nodes);
                 let near = near.map(|near| format!("; did you mean {near}?")).unwrap_or_default();
-                format!("excludedNodes: no node has the name or host {}{near}", shown(name, 64))
+                format!("excludedNodes: no node has the {what} {}{near}", shown(name, 64))
             };
             ignored.extend(unknown.iter().take(CANDIDATES).map(words));
         }
@@ -381,6 +383,7 @@ fn of_unresolved(unresolved: &Unresolved) -> OpsRefusal {
         Unresolved::HostOfTwo(..)
         | Unresolved::Outside(..)
         | Unresolved::ExcludedNotFound(..)
+        | Unresolved::ExcludedNameNotFound(_)
         | Unresolved::NoTargets(_)
         | Unresolved::NoPods
         | Unresolved::TooMany(_) => Code::BadRequest,

@@ -184,7 +184,7 @@ fn obstacle(detail: &Value) -> Option<String> {
         waits_of(&texts.collect()).map(|(_, sentence)| sentence)
     };
     let message = text(detail, "/error/message").map(str::to_owned).or_else(waits)?;
-    Some(keep_cause(&format!("{}: {message}", text(detail, "/name")?), MOST_WORDS))
+    Some(keep_cause(&format!("{}: {message}", text(detail, "/name")?), MOST_OBSTACLE))
 }
 
 /// The condition that says whether a plugin serves the action.
@@ -194,6 +194,8 @@ const MOST_MESSAGE: usize = 1_024;
 /// Longest UID of an owner, and longest words of what a child waits for.
 const MOST_UID: usize = 63;
 const MOST_WORDS: usize = 256;
+/// Longest words of what holds up a target: ten pods with their namespaces.
+const MOST_OBSTACLE: usize = 1_024;
 /// Most targets in work whose obstacles are told.
 const OBSTACLES: usize = 10;
 

@@ -27,7 +27,7 @@ use crate::round::finalize::{Finalize, finalize, finalizer};
 use crate::round::held_back::held_back;
 use crate::round::judge::Verdict;
 use crate::round::memory::JobMemory;
-use crate::round::pace::{awaited_slot, lazy_slot, urgent_slot};
+use crate::round::pace::{awaited_slot, is_prompt, lazy_slot, prompt_slot, soonest_slot};
 use crate::round::plan::Plan;
 use crate::round::refresh::index_decided;
 use crate::round::shards::shard_of;
@@ -301,9 +301,10 @@ fn due(round: &Round<'_>, memory: &JobMemory, decision: &mut Decision) -> bool {
         return false;
     }
     let slot = if !memory.urgent.is_empty() || ends(memory) || freezes {
-        urgent_slot(memory)
+        soonest_slot(round, memory)
     } else if awaited(memory) {
-        awaited_slot(memory)
+        let slot = awaited_slot(memory);
+        if is_prompt(round, memory) { slot.min(prompt_slot(memory)) } else { slot }
     } else {
         lazy_slot(memory)
     };

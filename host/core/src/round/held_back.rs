@@ -3,7 +3,7 @@
 //! Takes the round and the targets with their decisions; yields the one thing that keeps the whole job from going on. A job
 //! of which some target goes on is not held back. Source: docs/operationjob.md 2.1, 2.6.
 
-use crate::cluster::writes::budget_of;
+use crate::cluster::writes::{budget_of, budgets_of};
 use crate::job::progress::{Counts, targets};
 use crate::job::state::{Progress, SHARD, TargetState, extras, keep_cause};
 use crate::job::time::write_time;
@@ -188,6 +188,11 @@ fn obstacle(target: &TargetState, name: &str) -> Option<HeldBack> {
                     format!("Budget {budget}"),
                     format!("disruption budget {budget} allows no eviction now"),
                 ),
+                None if budgets_of(&error.message).is_some() => {
+                    let budgets = budgets_of(&error.message).unwrap_or_default();
+                    let sentence = format!("disruption budgets {budgets} select {name}, and an eviction takes one");
+                    HeldBack::new("Budget", keep_cause(&sentence, 200))
+                }
                 None if error.message.starts_with("admission webhook ") => HeldBack::new(
                     "Webhook",
                     format!("{name} may not be evicted now: {}", keep_cause(&error.message, 200)),

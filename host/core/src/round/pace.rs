@@ -3,12 +3,17 @@
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 use crate::job::time::{after, after_millis};
+use crate::round::context::Round;
 use crate::round::memory::JobMemory;
 
 /// Shortest time between two writes of a status that mutations wait for.
 const URGENT_MS: i64 = 100;
 /// Longest such time: if writes are slow, the next one waits to carry more changes.
 const LONGEST_URGENT_MS: i64 = 250;
+/// Shortest time between two writes of a status for the tasks of few targets.
+const PROMPT_MS: i64 = 20;
+/// Most targets in flight that count as few: their records are small, and no more than a few a second each.
+const FEW: usize = 32;
 /// Shortest time between two writes that no mutation waits for.
 const LAZY_MS: i64 = 1_000;
 /// Shortest time before a write that a visit waits for.
@@ -24,6 +29,26 @@ pub(super) const LONGEST_WAIT: i64 = 60;
 pub fn urgent_slot(memory: &JobMemory) -> Option<Timestamp> {
     let gap = |took: i64| took.saturating_mul(3).clamp(URGENT_MS, LONGEST_URGENT_MS);
     memory.written.map(|(at, took)| after_millis(at, gap(took)))
+}
+
+/// Returns the earliest time to write a status for which the tasks of few targets wait: as long after the last one as that took, unless many
+/// jobs have something to say. Each script on a node waits for two such writes, of its start and of its result.
+pub fn prompt_slot(memory: &JobMemory) -> Option<Timestamp> {
+    let own = memory.written.map(|(at, took)| after_millis(at, took.clamp(PROMPT_MS, URGENT_MS)));
+    own.max(memory.record_room_at)
+}
+
+/// Returns true for a job whose plugin has tasks done and that has few targets in flight.
+pub fn is_prompt(round: &Round<'_>, memory: &JobMemory) -> bool {
+    let has_tasks = round.serving().is_some_and(|plugin| !plugin.manifest.tasks.is_empty());
+    has_tasks && memory.durable.processing.len() <= FEW
+}
+
+/// Returns the earliest time to start targets, and to write what mutations wait for.
+pub fn soonest_slot(round: &Round<'_>, memory: &JobMemory) -> Option<Timestamp> {
+    let prompt = is_prompt(round, memory).then(|| prompt_slot(memory)).flatten();
+    let urgent = urgent_slot(memory);
+    prompt.map_or(urgent, |prompt| urgent.map(|urgent| urgent.min(prompt)))
 }
 
 /// Earliest time to write a status that no mutation waits for but a visit does, since a plugin sees what it stores once
@@ -66,7 +91,9 @@ mod tests {
         let alone = JobMemory { written: Some((at(0), 20)), ..JobMemory::default() };
         let slots = |memory: &JobMemory| [urgent_slot(memory), awaited_slot(memory), lazy_slot(memory)];
         assert_eq!(slots(&alone), [at(100), at(200), at(1_000)].map(Some));
+        assert_eq!(prompt_slot(&alone), Some(at(20)));
         let crowded = JobMemory { record_room_at: Some(at(4_000)), ..alone };
+        assert_eq!(prompt_slot(&crowded), Some(at(4_000)));
         assert_eq!(slots(&crowded), [at(100), at(4_000), at(4_000)].map(Some));
     }
 }

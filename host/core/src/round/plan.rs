@@ -19,7 +19,7 @@ use crate::round::events::new_events;
 use crate::round::exclusive::{give_back, take_pods};
 use crate::round::judge::Verdict;
 use crate::round::memory::JobMemory;
-use crate::round::pace::urgent_slot;
+use crate::round::pace::soonest_slot;
 use crate::round::refresh::{Refresh, note_task_pods, reindex};
 use crate::round::results::take_results;
 use crate::round::room::ranges_room;
@@ -306,7 +306,7 @@ fn choose(
     if may_start.is_empty() {
         return batch;
     }
-    if let Some(slot) = urgent_slot(memory).filter(|slot| *slot > round.now) {
+    if let Some(slot) = soonest_slot(round, memory).filter(|slot| *slot > round.now) {
         plan.come_back(slot);
         // What was read for a target is known in this round only.
         may_start.retain(|index| round.has_read_for(*index, memory));

@@ -62,7 +62,7 @@ impl Target<'_> {
         let mut spec = match task {
             Task::RunOnNode(run) => self.run_on_node(request, run, digest.as_deref()),
             Task::CheckPod(check) => self.check_pod(check, count),
-            Task::CollectLogs | Task::CopyImage(_) => json!({}),
+            Task::CollectLogs | Task::CopyImage(_) | Task::ExportImage => json!({}),
         };
         let script = digest.as_deref().map(scripts::name_of);
         let mut annotations = Map::from_iter([(JOB.to_owned(), json!(self.round.job.key.to_string()))]);
@@ -98,8 +98,13 @@ impl Target<'_> {
         let target = json!({"namespace": self.key.namespace, "name": self.name, "uid": self.stored.uid});
         let made = self.round.object.metadata.creation_timestamp.as_ref();
         let until = made.map(|made| made.0.to_string());
-        let grant = self.round.serving().map(|plugin| plugin.grant.hosts_of_copies()).unwrap_or_default();
-        let spec = json!({"kind": request.kind, "arguments": request.arguments, "target": target, "until": until, "hosts": grant});
+        let plugin = self.round.serving();
+        let hosts = plugin.map(|plugin| plugin.grant.hosts_of_copies()).unwrap_or_default();
+        let plugin = plugin.map(|plugin| {
+            json!({"name": plugin.manifest.name, "manifest": plugin.manifest.tasks, "grant": plugin.grant.tasks})
+        });
+        let spec = json!({"kind": request.kind, "arguments": request.arguments, "target": target, "until": until, "hosts": hosts,
+            "jobName": self.round.job.key.name, "plugin": plugin});
         json!({"metadata": metadata, "spec": spec})
     }
 

@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use k8s_openapi::jiff::SignedDuration;
 use oarlock_core::cluster::live_reads::LiveRead;
 use oarlock_core::cluster::object::{Kind, Object, ObjectKey};
 use oarlock_core::cluster::own::TASKS_NAMESPACE;
@@ -70,6 +71,30 @@ fn runs_cordoned(visit: &Visit) -> Answer {
         }
         _ => runs(visit),
     }
+}
+
+/// The records that are written within 25 ms after the start of tasks on so many nodes, each of which has something to say.
+fn records_soon_after(nodes: usize) -> usize {
+    let names: Vec<String> = (0..nodes).map(|number| format!("n{number}")).collect();
+    let targets: Vec<Value> = names.iter().map(|name| json!({"name": name})).collect();
+    let mut bench = bench(&json!({"targets": targets}));
+    for name in &names {
+        let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "uid": name}});
+        bench.show_of(&Kind::node(), node);
+    }
+    bench.settle(&mut runs);
+    assert_eq!(bench.store.all(&Kind::pod(), Some(TASKS_NAMESPACE)).len(), nodes, "all have begun");
+    let before = bench.status_writes;
+    bench.now = bench.now.checked_add(SignedDuration::from_millis(25)).unwrap();
+    bench.touch_all();
+    bench.settle(&mut runs);
+    bench.status_writes - before
+}
+
+#[test]
+fn records_of_few_tasks_follow_each_other_at_once_and_those_of_many_wait_for_more() {
+    assert_eq!((records_soon_after(2), records_soon_after(32)), (1, 1));
+    assert_eq!(records_soon_after(33), 0);
 }
 
 fn cordoned(bench: &Bench) -> bool {

@@ -15,6 +15,8 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use crate::ops::key::OpsKey;
+
 /// OpsJobs in memory.
 #[derive(Default)]
 pub struct OpsCache {
@@ -40,7 +42,7 @@ struct Held {
     names: HashMap<String, String>,
     /// Children by the UID of their job: each has one.
     children: HashMap<String, Arc<OpsChild>>,
-    dirty: BTreeSet<String>,
+    dirty: BTreeSet<OpsKey>,
     shares: NamespaceShares,
     meter: WriteMeter,
 }
@@ -96,14 +98,15 @@ impl Held {
             Ok(()) => job,
             Err(why) => job.without_spec(&why),
         };
-        let name = job.view.name.clone();
-        self.names.insert(job.view.uid.clone(), name.clone());
-        let (uid, before) = (job.view.uid.clone(), self.jobs.insert(name.clone(), Arc::new(job)));
+        let key = OpsKey::of(&job);
+        self.names.insert(job.view.uid.clone(), key.name.clone());
+        let (uid, before) = (job.view.uid.clone(), self.jobs.insert(key.name.clone(), Arc::new(job)));
         if let Some(before) = before.filter(|before| before.view.uid != uid) {
             self.names.remove(&before.view.uid);
             self.meter.gone(&before.view.uid);
+            self.dirty.insert(OpsKey::of(&before));
         }
-        self.dirty.insert(name);
+        self.dirty.insert(key);
     }
 
     fn drop(&mut self, job: &StoredOps) {
@@ -113,11 +116,12 @@ impl Held {
         self.names.remove(&held.view.uid);
         self.meter.gone(&held.view.uid);
         self.shares.count(NO_NAMESPACE, held.bytes(), 0);
-        self.dirty.insert(held.view.name.clone());
+        self.dirty.insert(OpsKey::of(&held));
     }
 
     fn soil_owner(&mut self, owner: &str) {
-        self.dirty.extend(self.names.get(owner).cloned());
+        let job = self.names.get(owner).and_then(|name| self.jobs.get(name));
+        self.dirty.extend(job.map(|job| OpsKey::of(job)));
     }
 }
 
@@ -171,11 +175,11 @@ impl OpsCache {
 
     /// Has the job of this UID looked at again.
     pub fn soil(&self, uid: &str) {
-        self.hold(|held| held.dirty.extend(held.names.get(uid).cloned()));
+        self.hold(|held| held.soil_owner(uid));
     }
 
-    /// The names of jobs that changed since the last call.
-    pub fn take_dirty(&self) -> BTreeSet<String> {
+    /// The jobs that changed since the last call.
+    pub fn take_dirty(&self) -> BTreeSet<OpsKey> {
         std::mem::take(&mut self.held.lock().dirty)
     }
 

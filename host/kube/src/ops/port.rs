@@ -23,6 +23,7 @@ use crate::ops::OpsTap;
 use crate::ops::cache::OpsCache;
 use crate::ops::sinks::{JobSink, read_child};
 use crate::past_cache::{Picked, ReadFailed, Selected};
+use crate::transport::shares::WriteOwner;
 use crate::watch::health::KindHealth;
 use crate::watch::on_demand::OnDemand;
 use crate::watch::projection::Projection;
@@ -198,7 +199,7 @@ impl Ops {
     /// The reason why it is not known to be written.
     pub async fn write_status(&self, job: &StoredOps, status: &Value, fence: &Fence) -> Result<(), Stopped> {
         let write = Write::status(ops_key(&job.view.name), &job.view.version, status);
-        self.replied(&self.cluster.link.write(&write, fence).await?);
+        self.replied(&self.cluster.link.write_for(&write, owner(job), fence).await?);
         Ok(())
     }
 
@@ -223,7 +224,8 @@ impl Ops {
         let Some(write) = write_of(effect, job, child) else { return Ok(()) };
         let is_own = write.object().kind == ops_kind();
         let gone = || child.into_iter().for_each(|child| self.cache().drop_child(&job.view.uid, child));
-        match self.cluster.link.write(&write, fence).await {
+        let owner = if is_own { owner(job) } else { WriteOwner::of_object(write.object()) };
+        match self.cluster.link.write_for(&write, owner, fence).await {
             Ok(reply) if is_own => self.replied(&reply),
             // In reply to a deletion, a child that holds nothing is a Status, and gone.
             Ok(reply) if *effect == Effect::DeleteChild && reply.get("kind") == Some(&json!("Status")) => gone(),
@@ -258,6 +260,11 @@ impl Ops {
         let job = self.read(reply).filter(|_| is_job);
         job.into_iter().for_each(|job| self.cache().put_job(job));
     }
+}
+
+/// Who pays for the writes of a job: whoever made it.
+fn owner(job: &StoredOps) -> WriteOwner {
+    WriteOwner::Requester(job.share())
 }
 
 /// The request of an effect; none where there is nothing to do any more.

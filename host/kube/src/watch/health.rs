@@ -25,6 +25,8 @@ pub struct KindHealth {
     /// The API server knows it, and it could not be listed yet: nothing is known of its objects, though it may have counted
     /// as not served, and so as synced, before.
     pub unread: bool,
+    /// The last list was refused: this account may not list it.
+    pub refused: bool,
     /// Time since the last reply or frame of the watch.
     pub heard: Option<Duration>,
     /// Time since the last list.
@@ -48,6 +50,7 @@ pub(crate) struct WatchHealth {
 struct LastSeen {
     unserved: bool,
     unread: bool,
+    refused: bool,
     heard: Option<Instant>,
     listed: Option<Instant>,
     lists: u64,
@@ -73,6 +76,7 @@ impl WatchHealth {
         *last = LastSeen {
             unserved: false,
             unread: false,
+            refused: false,
             heard: Some(now),
             listed: Some(now),
             lists,
@@ -110,16 +114,16 @@ impl WatchHealth {
         }
     }
 
-    /// The kind is served, and a list of it failed.
-    pub(crate) fn unlisted(&self) {
+    /// The kind is served, and a list of it failed, or was `refused` for want of a right.
+    pub(crate) fn unlisted(&self, refused: bool) {
         let mut last = self.last.lock();
-        last.unread = last.listed.is_none();
+        (last.unread, last.refused) = (last.listed.is_none(), refused);
     }
 
     /// The kind is not served. It counts as synced: it has no objects.
     pub(crate) fn unserved(&self) {
         let mut last = self.last.lock();
-        (last.unserved, last.unread) = (true, false);
+        (last.unserved, last.unread, last.refused) = (true, false, false);
         drop(last);
         self.synced.store(true, Ordering::Release);
         self.raise();
@@ -138,6 +142,7 @@ impl WatchHealth {
             synced: self.synced.load(Ordering::Acquire),
             served: !last.unserved,
             unread: last.unread,
+            refused: last.refused,
             heard: last.heard.map(|at| at.elapsed()),
             listed: last.listed.map(|at| at.elapsed()),
             lists: last.lists,

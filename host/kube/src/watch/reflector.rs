@@ -147,8 +147,8 @@ impl<S: ItemSink> Reflector<S> {
                     self.health.unserved();
                     UNSERVED
                 }
-                ReflectError::List(_) => {
-                    self.health.unlisted();
+                ReflectError::List(error) => {
+                    self.health.unlisted(error.is_refused());
                     pause
                 }
                 _ => pause,

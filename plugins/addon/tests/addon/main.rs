@@ -46,10 +46,10 @@ fn tasks(visit: &Visit) -> Vec<(String, Value)> {
     proposal.mutations().iter().filter_map(task).collect()
 }
 
-/// True if the taint is put on the node, or taken off it.
+/// True if the taint is put on the node, or taken off it, before anything else.
 fn taints(proposal: &Proposal) -> Option<bool> {
     match proposal.mutations() {
-        [Mutation::Taint(taint)] => {
+        [Mutation::Taint(taint), ..] => {
             assert_eq!((taint.key.as_str(), taint.value.as_str(), taint.effect.as_str()), (TAINT, "job", "NoSchedule"));
             Some(taint.present)
         }
@@ -60,7 +60,15 @@ fn taints(proposal: &Proposal) -> Option<bool> {
 #[test]
 fn a_node_gets_its_taint_and_then_its_scripts_one_after_the_other() {
     let steps = [step(json!({})), step(json!({"interpreter": "/bin/sh", "timeoutSeconds": 7}))];
-    assert_eq!(taints(&visit(&node("n"), &steps).operate::<Addon>().unwrap()), Some(true));
+    let both = visit(&node("n"), &steps);
+    assert_eq!(taints(&both.operate::<Addon>().unwrap()), Some(true));
+    assert_eq!(tasks(&both).len(), 1, "its first script follows without another visit");
+    let alone = waiting(&node("n")).operate::<Addon>().unwrap();
+    assert_eq!(
+        (taints(&alone), alone.mutations().len()),
+        (Some(true), 1),
+        "a node that is awaited gets the taint alone"
+    );
     let first = visit(&tainted(), &steps);
     let script = |interpreter: &str| json!({"sha256": DIGEST, "origin": "template", "interpreter": interpreter});
     let expected = json!({"script": script("/bin/bash"), "timeoutSeconds": 600});
@@ -118,6 +126,39 @@ fn a_busy_node_is_awaited_and_says_for_what() {
 }
 
 #[test]
+fn a_pod_that_was_made_after_the_taint_keeps_no_node_busy() {
+    // A pod names its second alone, and the taint was seen half a second after NOW.
+    let tainted = waiting(&tainted()).extra(TAINTED, &(NOW + 500).to_string());
+    let made = |name: &str, time: &str| {
+        let pod = object("v1", "Pod", Some("team-a"), name).created(time);
+        pod.field(&["spec", "nodeName"], json!("n")).field(&["status", "phase"], json!("Pending"))
+    };
+    let waits = |visit: &Visit| visit.operate::<Addon>().map_err(|failure| failure.message().to_owned());
+    let settled = |visit: Visit| visit.now_ms(NOW + 60_000);
+    let before = settled(tainted.clone()).object(&made("early", "2026-01-31T11:59:59Z"));
+    let same = before.clone().object(&made("same", "2026-01-31T12:00:00Z"));
+    let expected = "Node n waits for the end of team-a/early, team-a/same.";
+    assert_eq!(waits(&same.object(&made("late", "2026-01-31T12:00:01Z"))).unwrap_err(), expected);
+    let late = (1..30).fold(settled(tainted), |visit, second| {
+        visit.object(&made(&format!("late-{second}"), &format!("2026-01-31T12:00:{second:02}Z")))
+    });
+    assert_eq!(tasks(&late).len(), 1, "the scripts run all the same");
+}
+
+#[test]
+fn each_namespace_with_a_pod_on_a_busy_node_is_named() {
+    let pod = |namespace: &str, name: &str| {
+        let pod = object("v1", "Pod", Some(namespace), name);
+        pod.field(&["spec", "nodeName"], json!("n")).field(&["status", "phase"], json!("Running"))
+    };
+    let waits = waiting(&tainted()).extra(TAINTED, &(NOW - 5_000).to_string());
+    let waits = (0..20).fold(waits, |visit, number| visit.object(&pod("team-a", &format!("web-{number:02}"))));
+    let failure = waits.object(&pod("team-b", "db")).operate::<Addon>().unwrap_err();
+    assert!(failure.message().starts_with("Node n waits for the end of team-a/web-00, team-b/db, team-a/web-01, "));
+    assert!(failure.message().ends_with(" and 11 more."), "{}", failure.message());
+}
+
+#[test]
 fn a_required_script_that_fails_is_the_last_one() {
     for (state, exit_code, message, reason) in [
         ("Failed", Some(3), "", "ScriptFailed"),
@@ -156,9 +197,8 @@ fn a_script_for_gpus_runs_where_they_are_and_a_node_without_a_script_has_succeed
     let first = |positions: &str| Proposal::new().extra(STEPS, positions);
     for (count, positions) in [("8", "0,1"), ("0", "0")] {
         let proposal = decided(&with(count), &steps);
-        assert_eq!(proposal.mutations().len(), 1, "the taint");
-        let [taint] = proposal.mutations() else { panic!("{proposal:?}") };
-        assert_eq!(proposal, first(positions).mutation(taint.clone()));
+        let [taint @ Mutation::Taint(_), task] = proposal.mutations() else { panic!("{proposal:?}") };
+        assert_eq!(proposal, first(positions).mutation(taint.clone()).mutation(task.clone()));
     }
     assert_eq!(decided(&with("0"), &steps[1..]), first(""));
     let report = begun(&with("0"), &steps[1..]).extra(STEPS, "").progress::<Addon>().unwrap();

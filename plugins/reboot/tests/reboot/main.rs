@@ -1,7 +1,7 @@
 //! Tests of reboot, natively: takes nodes built in memory, yields what was proposed. May not run WebAssembly.
 #![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
 
-use oarlock_sdk::kit::{NOW, Sample, Visit, manifest, node};
+use oarlock_sdk::kit::{NOW, Sample, Visit, manifest, node, pod};
 use oarlock_sdk::{Mutation, Proposal, Report, State, TaskStatus, Value, json};
 use reboot::{BOOT_ID, DRAIN_SINCE, REBOOT_SINCE, Reboot, WAS_UNSCHEDULABLE};
 
@@ -109,6 +109,69 @@ fn a_drain_comes_before_the_boot_id_is_stored_and_ends_in_time() {
     let drained = drain(70).extra("Drain", DRAINED).operate::<Reboot>().unwrap();
     let [Mutation::Task(task)] = drained.mutations() else { panic!("{drained:?}") };
     assert_eq!(drained, Proposal::new().extra(BOOT_ID, "1a").task(task.clone()));
+}
+
+/// A pod on the node.
+fn on_node(name: &str) -> Sample {
+    pod(name).field(&["spec", "nodeName"], json!("n")).field(&["status", "phase"], json!("Running"))
+}
+
+/// A node whose drain began so many seconds ago.
+fn drains(seconds: u64, parameters: Value) -> Visit {
+    let since = (NOW - seconds * 1_000).to_string();
+    Visit::to(&held(ready("1a"))).parameters(parameters).extra(WAS_UNSCHEDULABLE, "false").extra(DRAIN_SINCE, &since)
+}
+
+/// Source: planetlabs/draino#73, kubereboot/kured#72.
+#[test]
+fn a_drain_waits_for_pods_that_ask_not_to_be_disrupted_and_for_jobs_where_it_is_asked_to() {
+    let asks = on_node("asks").annotation("karpenter.sh/do-not-disrupt", "true");
+    let unsafe_ = on_node("unsafe").annotation("cluster-autoscaler.kubernetes.io/safe-to-evict", "false");
+    let batch = on_node("batch").controller("batch/v1", "Job", "b");
+    let spared = [
+        on_node("plain").annotation("karpenter.sh/do-not-disrupt", "false"),
+        on_node("over").controller("batch/v1", "Job", "b").field(&["status", "phase"], json!("Succeeded")),
+        on_node("going").controller("batch/v1", "Job", "b").deleted("2026-01-31T11:59:00Z"),
+        on_node("daemon").annotation("karpenter.sh/do-not-disrupt", "true").controller("apps/v1", "DaemonSet", "d"),
+        on_node("mirror")
+            .annotation("karpenter.sh/do-not-disrupt", "true")
+            .annotation("kubernetes.io/config.mirror", "x"),
+    ];
+    let all =
+        |visit: Visit| [&asks, &unsafe_, &batch].into_iter().chain(&spared).fold(visit, |visit, pod| visit.object(pod));
+    let waits = |parameters: Value| all(drains(30, parameters)).operate::<Reboot>();
+    for parameters in
+        [json!({"drain": true}), json!({"drain": true, "respectDoNotDisrupt": false, "waitForJobs": false})]
+    {
+        assert!(matches!(waits(parameters).unwrap().mutations(), [Mutation::Drain(_)]), "as it was before");
+    }
+    for (parameters, named) in [
+        (
+            json!({"drain": true, "respectDoNotDisrupt": true}),
+            "default/asks (karpenter.sh/do-not-disrupt: true), \
+             default/unsafe (cluster-autoscaler.kubernetes.io/safe-to-evict: false)",
+        ),
+        (json!({"drain": true, "waitForJobs": true}), "default/batch (of a Job)"),
+    ] {
+        let failure = waits(parameters.clone()).unwrap_err();
+        assert!(failure.is_retryable() && failure.reason() == "DrainWaits");
+        assert_eq!(failure.message(), format!("Node n is not drained before these pods have ended: {named}."));
+        let late = all(drains(600, parameters.clone())).operate::<Reboot>().unwrap_err();
+        assert_eq!((late.is_retryable(), late.reason()), (false, "DrainTimeout"));
+        assert!(late.message().contains(named), "{}", late.message());
+        let gone = spared.iter().fold(drains(30, parameters), |visit, pod| visit.object(pod));
+        assert!(matches!(gone.operate::<Reboot>().unwrap().mutations(), [Mutation::Drain(_)]));
+    }
+    let of_operator = all(drains(30, json!({"drain": true}))).config(json!({"waitForJobs": true}));
+    assert_eq!(of_operator.operate::<Reboot>().unwrap_err().reason(), "DrainWaits");
+}
+
+#[test]
+fn a_node_whose_cordon_is_taken_off_while_its_drain_waits_is_cordoned_again() {
+    let batch = on_node("batch").controller("batch/v1", "Job", "b");
+    let visit = Visit::to(&ready("1a")).parameters(json!({"drain": true, "waitForJobs": true}));
+    let visit = visit.extra(WAS_UNSCHEDULABLE, "false").extra(DRAIN_SINCE, &NOW.to_string()).object(&batch);
+    assert_eq!(visit.operate::<Reboot>().unwrap(), Proposal::new().cordon("n"));
 }
 
 #[test]
