@@ -15,7 +15,7 @@ use oarlock::host::HostPlace;
 use oarlock::images::ExportRegistry;
 use oarlock::metrics::Metrics;
 use oarlock::ports::Ports;
-use oarlock_artefacts::Artefacts;
+use oarlock_artefacts::{Artefacts, VolumeSpace};
 use oarlock_bed::accounts::Account;
 use oarlock_bed::interception::Interceptor;
 use oarlock_core::job::time::after;
@@ -130,6 +130,9 @@ impl Rig {
         }
         if self.with_ops {
             let artefacts = self.files.as_deref().map(Artefacts::in_folder).transpose().map_err(anyhow::Error::msg)?;
+            // How full the disk of this machine is decides nothing here.
+            let artefacts =
+                artefacts.map(|files| files.on_volume(|| Ok(VolumeSpace { total: 1 << 40, free: 1 << 40 })));
             let place = HostPlace { artefacts, exports: self.exports.clone(), ..HostPlace::default() };
             let rows = self.rows.clone().map(|place_of| History::at(place_of, &place.cluster)).transpose()?;
             let recorder = rows.map(|rows| Recorder::new(rows, Keeping::default(), Defaults::default()));

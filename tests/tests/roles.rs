@@ -166,7 +166,8 @@ const EVERYWHERE: &[&str] = &[
     "apps/statefulsets watch",
     "events.k8s.io/events create",
 ];
-const GRANTED: &[&str] = &["/pods patch", "/pods/eviction create", "oarlock.dev/holds update"];
+const GRANTED: &[&str] =
+    &["/pods patch", "/pods/eviction create", "oarlock.dev/holds update", "policy/poddisruptionbudgets list"];
 const ELSEWHERE: &[&str] = &[];
 /// The lease of this host, and those that the rigs' own roles name.
 const AT_HOME: &[&str] = &[

@@ -32,7 +32,7 @@ const OF_VOLUME: u8 = 25;
 /// The room of a volume, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VolumeSpace {
-    /// All of it.
+    /// What processes like this one may use of it: what is used and what is free. Blocks that are kept for others do not count, as in `df`.
     pub total: u64,
     /// What is free for this process.
     pub free: u64,
@@ -46,7 +46,8 @@ impl VolumeSpace {
     pub fn of(folder: &Path) -> io::Result<Self> {
         let said = rustix::fs::statvfs(folder)?;
         let bytes = |blocks: u64| blocks.saturating_mul(said.f_frsize);
-        Ok(Self { total: bytes(said.f_blocks), free: bytes(said.f_bavail) })
+        let used = said.f_blocks.saturating_sub(said.f_bfree);
+        Ok(Self { total: bytes(used.saturating_add(said.f_bavail)), free: bytes(said.f_bavail) })
     }
 
     /// Why no file is begun or goes on; `None` where there is room.

@@ -10,6 +10,7 @@ pub mod job {
     pub mod key;
     pub mod policy;
     pub mod progress;
+    pub mod quota_key;
     pub mod ranges;
     pub mod selected;
     pub mod selector;
@@ -184,7 +185,6 @@ pub mod ops_job {
     pub mod policy;
     pub mod published;
     pub mod quota;
-    pub mod quota_key;
     pub mod ratio;
     pub mod refusal;
     pub mod row_meter;

@@ -173,7 +173,7 @@ impl History {
         let mut connected = self.connect(Use::Job).await?;
         let (until, connection) = connected.parts();
         let found = answered(until, applied(connection)).await;
-        match connected.is_over(found)? {
+        match connected.handed_back(found)? {
             found if found < known => Err(HistoryFailed::Older { found, known }),
             found if found > known => Err(HistoryFailed::Newer { found, known }),
             _ => {
@@ -207,7 +207,7 @@ impl History {
             Ok(transaction.commit().await?)
         });
         let stored = stored.await;
-        connected.is_over(stored)
+        connected.handed_back(stored)
     }
 
     /// The newest job of this name.
@@ -224,7 +224,7 @@ impl History {
         let mut connected = self.connect(Use::Job).await?;
         let (until, connection) = connected.parts();
         let row = answered(until, async { Ok(statement.query().fetch_optional(connection).await?) }).await;
-        connected.is_over(row)?.as_ref().map(gone_job).transpose()
+        connected.handed_back(row)?.as_ref().map(gone_job).transpose()
     }
 
     /// How many jobs that were deleted a filter takes, and a window of these. Those with a UID of `live` do not count: they are not gone yet,
@@ -274,7 +274,7 @@ impl History {
             Ok((count, found))
         });
         let found = found.await;
-        connected.is_over(found)
+        connected.handed_back(found)
     }
 
     /// Closes the rows of jobs that are not in the cluster any more and were never seen to go. `live` are the UIDs of all that were there
@@ -309,7 +309,7 @@ impl History {
             let mut connected = self.connect(Use::List).await?;
             let (until, connection) = connected.parts();
             let rows = answered(until, async { Ok(others.query().fetch_all(connection).await?) }).await;
-            let rows = connected.is_over(rows)?;
+            let rows = connected.handed_back(rows)?;
             let lost = rows.iter().map(|row| lost(row, listed)).collect::<Result<Vec<_>, _>>()?;
             if lost.is_empty() {
                 return Ok(closed);
@@ -348,7 +348,7 @@ impl History {
             Ok(transaction.commit().await?)
         });
         let noted = noted.await;
-        connected.is_over(noted)
+        connected.handed_back(noted)
     }
 
     /// Removes requests from before this time, at most a few hundred. Yields how many.
@@ -367,7 +367,7 @@ impl History {
         let mut connected = self.connect(Use::Write).await?;
         let (until, connection) = connected.parts();
         let changed = answered(until, async { Ok(statement.query().execute(connection).await?.rows_affected()) }).await;
-        connected.is_over(changed)
+        connected.handed_back(changed)
     }
 }
 
@@ -385,7 +385,7 @@ impl Connected {
     /// Gives the connection back, or closes it after a failure: it may lead nowhere, or be in a transaction whose COMMIT was refused, of
     /// which what comes later would be a part that nobody commits. Until it is closed it counts, so a server that is slow gets no more
     /// connections than one that is not.
-    fn is_over<T>(mut self, answer: Result<T, HistoryFailed>) -> Result<T, HistoryFailed> {
+    fn handed_back<T>(mut self, answer: Result<T, HistoryFailed>) -> Result<T, HistoryFailed> {
         if answer.is_err() {
             self.connection.close_on_drop();
         }
@@ -661,7 +661,8 @@ mod tests {
             (other.row.uid, other.row.job_id) = (format!("uid-{id}"), id.to_owned());
             other.spec["ttlSecondsAfterFinished"] = json!(600);
             other.spec["inputs"] = json!([{"name": "label", "value": "a\0, \"ttlSecondsAfterFinished\":7"}]);
-            other.row.deleted = other.row.ended.map(|ended| ended + SignedDuration::from_secs(seconds));
+            other.row.deleted =
+                other.row.ended.and_then(|ended| ended.checked_add(SignedDuration::from_secs(seconds)).ok());
             store_as_before(&first, &other).await;
         }
         for way in [Use::Job, Use::List, Use::Write] {

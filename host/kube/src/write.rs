@@ -376,7 +376,7 @@ mod tests {
             let name = |at: &str| document.pointer(at).and_then(Value::as_str).unwrap().to_owned();
             if document.pointer("/spec/versions/0/subresources/status").is_some() {
                 let api_version = format!("{}/{}", name("/spec/group"), name("/spec/versions/0/name"));
-                kinds.push(Kind::new(&api_version, &name("/spec/names/kind")));
+                kinds.push(Kind::new(&api_version, name("/spec/names/kind")));
             }
         }
         assert!(kinds.contains(&ops_kind()) && kinds.len() >= 4, "{kinds:?}");

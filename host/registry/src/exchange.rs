@@ -17,7 +17,7 @@ use crate::clients::Clients;
 use crate::failed::{CopyFailed, Fault};
 use crate::hosts::{Hosts, NamedFor, host_of, is_same};
 use crate::patience::Patience;
-use crate::said::{self, Said};
+use crate::said::{self, RegistryWords};
 
 /// Most redirects of one request.
 const REDIRECTS: usize = 5;
@@ -192,7 +192,7 @@ impl Exchange {
     }
 
     /// The same of an answer whose words were read.
-    pub(crate) fn refused_with(&self, answer: &HttpAnswer, said: &Said) -> CopyFailed {
+    pub(crate) fn refused_with(&self, answer: &HttpAnswer, said: &RegistryWords) -> CopyFailed {
         let after = answer.header(RETRY_AFTER.as_str()).and_then(|text| text.trim().parse().ok());
         let words = said.after(&answer.words());
         let failed = if is_overload(answer.status()) || said.is_later() {
@@ -204,7 +204,7 @@ impl Exchange {
     }
 
     /// The words in the beginning of a body, as far as it comes soon. Nothing is wrong with one that has none.
-    pub(crate) async fn said(&self, answer: &mut HttpAnswer) -> Said {
+    pub(crate) async fn said(&self, answer: &mut HttpAnswer) -> RegistryWords {
         let (mut body, secrets) = (Vec::new(), self.secrets_of(answer));
         let read = async {
             while body.len() < said::MOST
@@ -215,7 +215,7 @@ impl Exchange {
             }
         };
         let _in_time = timeout(self.patience.stall.min(WORDS_WITHIN), read).await;
-        Said::read(&body, &secrets)
+        RegistryWords::read(&body, &secrets)
     }
 
     /// The next bytes of an answer.

@@ -17,7 +17,7 @@ use crate::image::Image;
 use crate::login::Login;
 use crate::manifest::{ACCEPTED, Content, ImageManifest, MANIFEST};
 use crate::patience::Tries;
-use crate::said::Said;
+use crate::said::RegistryWords;
 
 /// What a registry calls the digest of what it serves.
 const DIGEST: &str = "docker-content-digest";
@@ -74,7 +74,7 @@ impl Repository {
     }
 
     /// The manifest with this digest or tag, or what the registry says where there is none. It is patient.
-    pub(crate) async fn manifest(&self, version: &str) -> Result<Result<ImageManifest, Said>, CopyFailed> {
+    pub(crate) async fn manifest(&self, version: &str) -> Result<Result<ImageManifest, RegistryWords>, CopyFailed> {
         let mut tries = self.exchange.patience.tries();
         loop {
             match self.manifest_once(version).await {
@@ -84,7 +84,7 @@ impl Repository {
         }
     }
 
-    async fn manifest_once(&self, version: &str) -> Result<Result<ImageManifest, Said>, CopyFailed> {
+    async fn manifest_once(&self, version: &str) -> Result<Result<ImageManifest, RegistryWords>, CopyFailed> {
         let (mut answer, wanted) = match self.answer_with_manifest(Method::GET, version).await? {
             Ok(found) => found,
             Err(said) => return Ok(Err(said)),
@@ -93,10 +93,10 @@ impl Repository {
         let digest = Sha256::of(&bytes);
         // Some answer 200 with the words of an error.
         let said = || {
-            if Said::is_error(&bytes) {
-                Said::read(&bytes, &self.exchange.secrets_of(&answer))
+            if RegistryWords::is_error(&bytes) {
+                RegistryWords::read(&bytes, &self.exchange.secrets_of(&answer))
             } else {
-                Said::default()
+                RegistryWords::default()
             }
         };
         if wanted.is_some_and(|wanted| wanted != digest) {
@@ -116,7 +116,7 @@ impl Repository {
         &self,
         method: Method,
         version: &str,
-    ) -> Result<Result<(HttpAnswer, Option<Sha256>), Said>, CopyFailed> {
+    ) -> Result<Result<(HttpAnswer, Option<Sha256>), RegistryWords>, CopyFailed> {
         let mut call = self.call(method, &format!("manifests/{version}"))?;
         call.headers.insert(ACCEPT, HeaderValue::from_static(ACCEPTED));
         let mut answer = self.ask(&call).await?;

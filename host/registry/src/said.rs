@@ -19,14 +19,14 @@ const SHORTEST_SECRET: usize = 4;
 
 /// What a registry says of its refusal.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Said {
+pub(crate) struct RegistryWords {
     /// Its codes, such as `NAME_UNKNOWN`.
     pub(crate) codes: Vec<String>,
     /// All of it in one line.
     pub(crate) words: String,
 }
 
-impl Said {
+impl RegistryWords {
     /// Reads the beginning of a body. `secrets` are texts that nobody may see.
     pub(crate) fn read(body: &[u8], secrets: &[String]) -> Self {
         let text = String::from_utf8_lossy(body);
@@ -217,7 +217,7 @@ mod tests {
     use super::*;
 
     fn words(body: &str) -> String {
-        Said::read(body.as_bytes(), &["hunter2-and-a-half".to_owned(), "abc".to_owned()]).words
+        RegistryWords::read(body.as_bytes(), &["hunter2-and-a-half".to_owned(), "abc".to_owned()]).words
     }
 
     #[test]
@@ -257,12 +257,13 @@ mod tests {
 
     #[test]
     fn a_registry_that_is_busy_says_so_by_its_code_too() {
-        let said = |code: &str| Said::read(format!("{{\"errors\":[{{\"code\":\"{code}\"}}]}}").as_bytes(), &[]);
+        let said =
+            |code: &str| RegistryWords::read(format!("{{\"errors\":[{{\"code\":\"{code}\"}}]}}").as_bytes(), &[]);
         assert!(said("TOOMANYREQUESTS").is_later() && said("unavailable").is_later() && !said("DENIED").is_later());
         assert!(
-            Said::is_error(b"<html>")
-                && Said::is_error(br#" {"errors": []}"#)
-                && !Said::is_error(br#"{"schemaVersion": 2}"#)
+            RegistryWords::is_error(b"<html>")
+                && RegistryWords::is_error(br#" {"errors": []}"#)
+                && !RegistryWords::is_error(br#"{"schemaVersion": 2}"#)
         );
     }
 }

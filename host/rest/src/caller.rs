@@ -13,14 +13,14 @@ use kube::api::{Api, PostParams};
 use kube::{Client, core::ObjectMeta};
 use moka::Expiry;
 use moka::future::Cache;
-use oarlock_core::ops_job::quota_key::QuotaKey;
+use oarlock_core::job::quota_key::QuotaKey;
 use oarlock_core::ops_job::refusal::{Code, OpsRefusal};
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
 use crate::errors::of_request;
 use crate::issuer::{Issuer, Signed, TokenParts};
-use crate::rates::{Quotas, Rate, TooOften, whole_seconds};
+use crate::rates::{Rate, RateQuotas, TooOften, whole_seconds};
 
 /// For how long an answer counts.
 const GOOD: Duration = Duration::from_secs(60);
@@ -108,7 +108,7 @@ pub(crate) struct Callers {
 impl Callers {
     pub(crate) fn new(client: Client, audience: String, takes_cluster_tokens: bool) -> Self {
         let quota = |of: NonZeroU32| RateLimiter::direct(Quota::per_second(of));
-        let signed = Quotas { of_name: OF_ACCOUNT, of_key: OF_NAMESPACE, of_all: Quota::per_second(REVIEWS) };
+        let signed = RateQuotas { of_name: OF_ACCOUNT, of_key: OF_NAMESPACE, of_all: Quota::per_second(REVIEWS) };
         Self {
             issuer: Issuer::of(client.clone()),
             signed: Rate::of(&signed),

@@ -99,6 +99,9 @@ impl Drop for Open {
     }
 }
 
+/// Says whether a connection from the second place counts against a bound of the first.
+type Counts = fn(&Place, &Place) -> bool;
+
 impl Connections {
     pub(crate) fn of(proxies: Proxies) -> Self {
         let (table, closed) = (Mutex::default(), AtomicU64::new(0));
@@ -109,7 +112,7 @@ impl Connections {
     fn take(&self, peer: SocketAddr) -> Option<Open> {
         let place = self.place(peer.ip());
         let mut table = self.0.table.lock();
-        let bounds: &[(usize, fn(&Place, &Place) -> bool)] = match place {
+        let bounds: &[(usize, Counts)] = match place {
             Place::Proxies => &[(OF_PROXIES, |own, other| own == other)],
             Place::Address(_) => {
                 &[(OF_ADDRESS, |own, other| own == other), (MOST, |_, other| *other != Place::Proxies)]
@@ -180,9 +183,9 @@ where
     M: Service<R>,
     M::Future: Send + 'static,
 {
-    type Response = Held<M::Response>;
+    type Response = ServiceWithPlace<M::Response>;
     type Error = M::Error;
-    type Future = BoxFuture<'static, Result<Held<M::Response>, M::Error>>;
+    type Future = BoxFuture<'static, Result<ServiceWithPlace<M::Response>, M::Error>>;
 
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), M::Error>> {
         if self.next.is_none() {
@@ -193,18 +196,18 @@ where
 
     fn call(&mut self, peer: R) -> Self::Future {
         let (made, place) = (self.make.call(peer), self.next.take());
-        Box::pin(async move { Ok(Held { service: made.await?, _place: Arc::new(place) }) })
+        Box::pin(async move { Ok(ServiceWithPlace { service: made.await?, _place: Arc::new(place) }) })
     }
 }
 
 /// The service of a connection, with the place of that.
 #[derive(Clone)]
-pub(crate) struct Held<S> {
+pub(crate) struct ServiceWithPlace<S> {
     service: S,
     _place: Arc<Option<OwnedSemaphorePermit>>,
 }
 
-impl<R, S: Service<R>> Service<R> for Held<S> {
+impl<R, S: Service<R>> Service<R> for ServiceWithPlace<S> {
     type Response = S::Response;
     type Error = S::Error;
     type Future = S::Future;
@@ -220,10 +223,10 @@ impl<R, S: Service<R>> Service<R> for Held<S> {
 
 /// Accepts connections that have a place.
 #[derive(Clone)]
-pub(crate) struct Bounded(pub(crate) Connections);
+pub(crate) struct BoundedAcceptor(pub(crate) Connections);
 
-impl<S> Accept<TcpStream, S> for Bounded {
-    type Stream = Watched<TcpStream>;
+impl<S> Accept<TcpStream, S> for BoundedAcceptor {
+    type Stream = WatchedStream<TcpStream>;
     type Service = Working<S>;
     type Future = std::future::Ready<std::io::Result<(Self::Stream, Self::Service)>>;
 
@@ -239,7 +242,7 @@ impl<S> Accept<TcpStream, S> for Bounded {
         };
         std::future::ready(taken().map(|open| {
             let working = Working { service, link: open.link.clone() };
-            (Watched { stream, open, unread: None }, working)
+            (WatchedStream { stream, open, unread: None }, working)
         }))
     }
 }
@@ -299,13 +302,13 @@ struct Unread {
 }
 
 /// A stream that ends when it has to make place, or when its client does not read.
-pub(crate) struct Watched<S> {
+pub(crate) struct WatchedStream<S> {
     stream: S,
     open: Open,
     unread: Option<Unread>,
 }
 
-impl<S> Watched<S> {
+impl<S> WatchedStream<S> {
     /// Fails once the connection has to make place for another.
     fn check(&self, context: &Context<'_>) -> std::io::Result<()> {
         let link = &self.open.link;
@@ -350,7 +353,7 @@ impl<S> Watched<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for WatchedStream<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -366,7 +369,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for WatchedStream<S> {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, buffer: &[u8]) -> Poll<std::io::Result<usize>> {
         self.check(context)?;
         let write = Pin::new(&mut self.stream).poll_write(context, buffer);
@@ -487,9 +490,9 @@ mod tests {
         assert!(futures::poll!(std::pin::pin!(paced.ready())).is_ready());
     }
 
-    fn watched(connections: &Connections, room: usize) -> (Watched<DuplexStream>, DuplexStream) {
+    fn watched(connections: &Connections, room: usize) -> (WatchedStream<DuplexStream>, DuplexStream) {
         let (stream, client) = duplex(room);
-        (Watched { stream, open: connections.take(peer("192.0.2.7")).unwrap(), unread: None }, client)
+        (WatchedStream { stream, open: connections.take(peer("192.0.2.7")).unwrap(), unread: None }, client)
     }
 
     #[tokio::test(start_paused = true)]

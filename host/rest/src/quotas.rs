@@ -7,9 +7,9 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
+use oarlock_core::job::quota_key::QuotaKey;
 use oarlock_core::ops_job::gone::{GONE_BY, GoneBy};
-use oarlock_core::ops_job::quota::{Amount, EndedJob, OverQuota, QuotaBounds, Usage, check_room};
-use oarlock_core::ops_job::quota_key::QuotaKey;
+use oarlock_core::ops_job::quota::{EndedJob, OverQuota, QuotaBounds, StoredAmount, Usage, check_room};
 use oarlock_core::ops_job::refusal::{Code, OpsRefusal};
 use oarlock_core::ops_job::row_meter::RowMeter;
 use oarlock_core::ops_job::verdict::CallerBounds;
@@ -34,7 +34,7 @@ pub(crate) struct Quotas {
     bounds: QuotaBounds,
     max_ttl: i64,
     /// By the name of the user.
-    pending: Mutex<HashMap<String, Amount>>,
+    pending: Mutex<HashMap<String, StoredAmount>>,
     /// The bodies in rows of the table `audit`.
     rows: Mutex<RowMeter>,
     began: Instant,
@@ -66,7 +66,7 @@ impl Drop for RoomOfJob<'_> {
     fn drop(&mut self) {
         let mut pending = self.quotas.pending.lock();
         if let Some(amount) = pending.get_mut(&self.user_name) {
-            *amount = amount.without(Amount::one(self.bytes));
+            *amount = amount.without(StoredAmount::one(self.bytes));
             if amount.jobs == 0 {
                 pending.remove(&self.user_name);
             }
@@ -91,12 +91,12 @@ impl Quotas {
     }
 
     /// What is used, with what is under way.
-    fn usage(&self, cache: &OpsCache, user_name: &str, pending: &HashMap<String, Amount>) -> Usage {
+    fn usage(&self, cache: &OpsCache, user_name: &str, pending: &HashMap<String, StoredAmount>) -> Usage {
         let own = QuotaKey::of(user_name);
         let mut usage = Usage::default();
         for job in cache.jobs() {
             let Some(key) = &job.counts_for else { continue };
-            let amount = Amount::one(job.stored_bytes);
+            let amount = StoredAmount::one(job.stored_bytes);
             usage.all = usage.all.and(amount);
             if *key == own {
                 usage.key = usage.key.and(amount);
@@ -137,7 +137,7 @@ impl Quotas {
             return Ok(Err(OpsRefusal::new(Code::TooMany, words).after(wait)));
         }
         let amount = pending.entry(user_name.to_owned()).or_default();
-        *amount = amount.and(Amount::one(bytes));
+        *amount = amount.and(StoredAmount::one(bytes));
         Ok(Ok(RoomOfJob { quotas: self, cache, key, user_name: user_name.to_owned(), bytes, is_made: false }))
     }
 }

@@ -11,7 +11,7 @@ use governor::clock::{Clock as _, DefaultClock};
 use governor::{DefaultDirectRateLimiter, Quota, RateLimiter};
 use http::Method;
 use moka::future::Cache;
-use oarlock_core::ops_job::quota_key::QuotaKey;
+use oarlock_core::job::quota_key::QuotaKey;
 use oarlock_core::ops_job::refusal::{Code, OpsRefusal};
 
 use crate::caller::Caller;
@@ -28,12 +28,12 @@ const REFUSALS: NonZeroU32 = NonZeroU32::new(100).expect("above 0");
 
 /// One limit for each key. Of keys beyond those that are remembered the least used are forgotten, and begin anew: the memory is bounded,
 /// and what bounds them then is the limit of all.
-pub(crate) struct Limits {
+pub(crate) struct KeyedLimits {
     quota: Quota,
     of_keys: Cache<String, Arc<DefaultDirectRateLimiter>>,
 }
 
-impl Limits {
+impl KeyedLimits {
     pub(crate) fn of(quota: Quota) -> Self {
         // One that was idle for so long may ask as if it had never asked.
         let idle = quota.burst_size_replenished_in().max(Duration::from_secs(1));
@@ -51,14 +51,14 @@ fn check(limit: &DefaultDirectRateLimiter) -> Result<(), Duration> {
 }
 
 /// How much of something may be had.
-pub(crate) struct Quotas {
+pub(crate) struct RateQuotas {
     pub(crate) of_name: Quota,
     pub(crate) of_key: Quota,
     /// A second, of all.
     pub(crate) of_all: Quota,
 }
 
-impl Quotas {
+impl RateQuotas {
     /// So many a second of one user, and a burst of so many times that.
     fn a_second(of_name: NonZeroU32, bursts: u32) -> Self {
         let burst = |of: NonZeroU32| of.saturating_mul(NonZeroU32::new(bursts).unwrap_or(NonZeroU32::MIN));
@@ -82,20 +82,20 @@ pub(crate) enum TooOften {
 
 /// A rate by name, by key, and in all.
 pub(crate) struct Rate {
-    of_names: Limits,
-    of_keys: Limits,
-    seldom: Limits,
+    of_names: KeyedLimits,
+    of_keys: KeyedLimits,
+    seldom: KeyedLimits,
     for_seldom: DefaultDirectRateLimiter,
     for_others: DefaultDirectRateLimiter,
 }
 
 impl Rate {
     /// Of these quotas; `of_all` counts twice, once for those who ask seldom.
-    pub(crate) fn of(quotas: &Quotas) -> Self {
+    pub(crate) fn of(quotas: &RateQuotas) -> Self {
         Self {
-            of_names: Limits::of(quotas.of_name),
-            of_keys: Limits::of(quotas.of_key),
-            seldom: Limits::of(SELDOM),
+            of_names: KeyedLimits::of(quotas.of_name),
+            of_keys: KeyedLimits::of(quotas.of_key),
+            seldom: KeyedLimits::of(SELDOM),
             for_seldom: RateLimiter::direct(quotas.of_all),
             for_others: RateLimiter::direct(quotas.of_all),
         }
@@ -127,12 +127,15 @@ impl Rates {
     /// With so many requests a second, and a burst of twice as many reads and four times as many writes.
     pub(crate) fn new(reads: NonZeroU32, writes: NonZeroU32) -> Self {
         let rows = Quota::per_minute(NonZeroU32::MIN).allow_burst(REFUSALS);
-        let refusals =
-            Quotas { of_name: rows, of_key: rows, of_all: Quota::per_second(NonZeroU32::MIN).allow_burst(REFUSALS) };
+        let refusals = RateQuotas {
+            of_name: rows,
+            of_key: rows,
+            of_all: Quota::per_second(NonZeroU32::MIN).allow_burst(REFUSALS),
+        };
         Self {
-            reads: Rate::of(&Quotas::a_second(reads, 2)),
-            writes: Rate::of(&Quotas::a_second(writes, 4)),
-            searches: Rate::of(&Quotas::a_second(NonZeroU32::MIN, 10)),
+            reads: Rate::of(&RateQuotas::a_second(reads, 2)),
+            writes: Rate::of(&RateQuotas::a_second(writes, 4)),
+            searches: Rate::of(&RateQuotas::a_second(NonZeroU32::MIN, 10)),
             refusals: Rate::of(&refusals),
         }
     }
@@ -182,8 +185,8 @@ mod tests {
     }
 
     fn rate(of_name: u32, of_key: u32, of_all: u32) -> Rate {
-        let quotas = Quotas { of_name: an_hour(of_name), of_key: an_hour(of_key), of_all: an_hour(of_all) };
-        Rate { seldom: Limits::of(an_hour(3)), ..Rate::of(&quotas) }
+        let quotas = RateQuotas { of_name: an_hour(of_name), of_key: an_hour(of_key), of_all: an_hour(of_all) };
+        Rate { seldom: KeyedLimits::of(an_hour(3)), ..Rate::of(&quotas) }
     }
 
     fn account(namespace: &str, name: usize) -> String {

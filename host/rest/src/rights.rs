@@ -11,16 +11,16 @@ use kube::Client;
 use kube::api::{Api, PostParams};
 use kube::core::ObjectMeta;
 use moka::future::Cache;
+use oarlock_core::job::quota_key::QuotaKey;
 use oarlock_core::ops_job::access::Access;
 use oarlock_core::ops_job::outline::Outline;
-use oarlock_core::ops_job::quota_key::QuotaKey;
 use oarlock_core::ops_job::refusal::{Code, OpsRefusal};
 use oarlock_core::ops_job::spec::OpsType;
 use sha2::{Digest as _, Sha256};
 
 use crate::caller::Caller;
 use crate::errors::of_request;
-use crate::rates::{Limits, whole_seconds};
+use crate::rates::{KeyedLimits, whole_seconds};
 
 /// For how long an answer counts.
 const KEPT: Duration = Duration::from_secs(10);
@@ -34,13 +34,13 @@ const OF_ONE: Quota =
 pub(crate) struct Rights {
     client: Client,
     answers: Cache<([u8; 32], Access), bool>,
-    questions: Limits,
+    questions: KeyedLimits,
 }
 
 impl Rights {
     pub(crate) fn new(client: Client) -> Self {
         let answers = Cache::builder().max_capacity(ANSWERS).time_to_live(KEPT).build();
-        Self { client, answers, questions: Limits::of(OF_ONE) }
+        Self { client, answers, questions: KeyedLimits::of(OF_ONE) }
     }
 
     /// Whether a caller may do this.

@@ -26,7 +26,7 @@ use utoipa_swagger_ui::{Config, SwaggerUi};
 
 use crate::audit::{Asked, Noted};
 use crate::caller::Caller;
-use crate::connections::{Bounded, Paced};
+use crate::connections::{BoundedAcceptor, Paced};
 use crate::handlers::{self, Base};
 use crate::{Parts, Rest, cors, errors, openapi};
 
@@ -148,7 +148,7 @@ impl Listening {
         let scheme = if self.tls.is_some() { "https" } else { "http" };
         let connections = rest.parts().connections.clone();
         let app = router(rest, ready, scheme).into_make_service_with_connect_info::<SocketAddr>();
-        let (app, bounded) = (Paced::of(app, &connections), Bounded(connections));
+        let (app, bounded) = (Paced::of(app, &connections), BoundedAcceptor(connections));
         let handle = Handle::new();
         let ended = stop.clone();
         let ending = tokio::spawn({

@@ -293,6 +293,7 @@ pub async fn a_directory_that_is_not_granted_is_refused_before_anything_starts(r
 
 /// Every kind that comes with the host and has a status is among the figures of the watches: one that is added is in here by itself.
 pub async fn the_watch_of_each_kind_of_the_host_has_figures(rig: &mut Rig) -> anyhow::Result<()> {
+    crate::flows::prepare(rig).await?;
     let (history, mut kinds) = (begin(rig, REBOOT).await?, Vec::new());
     let crds: Api<CustomResourceDefinition> = Api::all(rig.client.clone());
     for crd in crds.list(&Default::default()).await?.items {

@@ -444,9 +444,8 @@ mod tests {
         let source = |image: &str, id: &str| {
             let ran = images(json!([{"name": "app", "image": image}]), json!([{"name": "app", "imageID": id}]));
             let exported = ExportedImage::of(&ran, None, |_| true).unwrap();
-            let parameters = exported.parameters(Timestamp::UNIX_EPOCH, "u", "team").unwrap();
-            let text = |name: &str| parameters.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
-            (text("source"), text("runs"))
+            let Export::Copy { source, runs, .. } = exported.export else { panic!("a copy was asked for") };
+            (source, runs.unwrap_or_default())
         };
         let (by_tag, asked) = ("reg:5000/a:1", format!("sha256:{}", "c".repeat(64)));
         let tag = "reg:5000/a:1".to_owned();

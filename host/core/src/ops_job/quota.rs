@@ -7,7 +7,7 @@ use k8s_openapi::jiff::Timestamp;
 use serde_json::{Map, Value};
 
 use crate::child::fields::text;
-use crate::ops_job::quota_key::QuotaKey;
+use crate::job::quota_key::QuotaKey;
 use crate::ops_job::refusal::{Code, OpsRefusal};
 
 /// The annotation of an OpsJob that REST made: the key that it counts against, or [`EXEMPT`].
@@ -25,14 +25,14 @@ pub const OF_OBJECT: u64 = 1_024;
 
 /// Jobs, and the bytes that are stored of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Amount {
+pub struct StoredAmount {
     /// Jobs that live or are kept.
     pub jobs: u64,
     /// Their bytes.
     pub bytes: u64,
 }
 
-impl Amount {
+impl StoredAmount {
     /// One job of this size.
     pub const fn one(bytes: u64) -> Self {
         Self { jobs: 1, bytes }
@@ -71,15 +71,18 @@ impl Amount {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QuotaBounds {
     /// For one key. One account of a namespace has half.
-    pub of_key: Amount,
+    pub of_key: StoredAmount,
     /// For all of the callers together. What else the cluster can store is left to callers with rights in all of it.
-    pub of_all: Amount,
+    pub of_all: StoredAmount,
 }
 
 impl Default for QuotaBounds {
     fn default() -> Self {
         const MIB: u64 = 1024 * 1024;
-        Self { of_key: Amount { jobs: 200, bytes: 16 * MIB }, of_all: Amount { jobs: 3_000, bytes: 192 * MIB } }
+        Self {
+            of_key: StoredAmount { jobs: 200, bytes: 16 * MIB },
+            of_all: StoredAmount { jobs: 3_000, bytes: 192 * MIB },
+        }
     }
 }
 
@@ -87,11 +90,11 @@ impl Default for QuotaBounds {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
     /// By the key of the caller.
-    pub key: Amount,
+    pub key: StoredAmount,
     /// By the caller himself.
-    pub account: Amount,
+    pub account: StoredAmount,
     /// By all that count.
-    pub all: Amount,
+    pub all: StoredAmount,
     /// Some of the jobs of the key go by themselves: they live, or have a time to live.
     pub shrinks: bool,
 }
@@ -115,9 +118,9 @@ pub struct OverQuota {
     /// Whose room it is.
     pub share: Share,
     /// What has to go at least.
-    over: Amount,
+    over: StoredAmount,
     /// What goes if anything does, so that not each request waits for the one before.
-    frees: Amount,
+    frees: StoredAmount,
 }
 
 /// Checks that a caller may keep one more job of this size.
@@ -136,7 +139,7 @@ pub fn check_room(user_name: &str, bytes: u64, usage: &Usage, bounds: &QuotaBoun
         (Share::All, "all callers without rights in the whole cluster have".to_owned(), usage.all, bounds.of_all),
     ];
     for (share, whose, used, most) in of_account.into_iter().chain(others) {
-        let wanted = used.and(Amount::one(bytes));
+        let wanted = used.and(StoredAmount::one(bytes));
         if wanted.is_within(most) {
             continue;
         }
@@ -176,12 +179,12 @@ impl OverQuota {
     pub fn evicted<T>(&self, mut ended: Vec<EndedJob<T>>) -> Vec<T> {
         ended.retain(|job| job.is_own || self.share != Share::Account);
         ended.sort_by_key(|job| job.finished);
-        let (mut freed, mut gone) = (Amount::default(), Vec::new());
+        let (mut freed, mut gone) = (StoredAmount::default(), Vec::new());
         for job in ended {
             if self.frees.is_within(freed) {
                 break;
             }
-            freed = freed.and(Amount::one(job.bytes));
+            freed = freed.and(StoredAmount::one(job.bytes));
             gone.push(job.job);
         }
         if self.over.is_within(freed) { gone } else { Vec::new() }
@@ -233,8 +236,8 @@ mod tests {
         QuotaBounds::default()
     }
 
-    fn jobs(jobs: u64) -> Amount {
-        Amount { jobs, bytes: jobs * 2_048 }
+    fn jobs(jobs: u64) -> StoredAmount {
+        StoredAmount { jobs, bytes: jobs * 2_048 }
     }
 
     #[test]
@@ -245,7 +248,7 @@ mod tests {
         for part in [ACCOUNT, "namespace team-a", "100 of 100 OpsJobs", "200 of 8192 KiB", "DELETE"] {
             assert!(over.refusal.message.contains(part), "{}", over.refusal.message);
         }
-        let other = Usage { account: Amount::default(), ..used };
+        let other = Usage { account: StoredAmount::default(), ..used };
         check_room(ACCOUNT, 2_048, &other, &bounds()).unwrap();
         check_room("alice", 2_048, &used, &bounds()).unwrap();
     }
@@ -260,10 +263,10 @@ mod tests {
             "{}",
             over.refusal.message
         );
-        let large = Amount { jobs: 1, bytes: 16 * 1024 * 1024 - 10 };
+        let large = StoredAmount { jobs: 1, bytes: 16 * 1024 * 1024 - 10 };
         let used = Usage { key: large, all: large, ..Usage::default() };
         check_room(ACCOUNT, 10, &used, &bounds()).unwrap();
-        assert_eq!(check_room(ACCOUNT, 11, &used, &bounds()).unwrap_err().over, Amount { jobs: 0, bytes: 1 });
+        assert_eq!(check_room(ACCOUNT, 11, &used, &bounds()).unwrap_err().over, StoredAmount { jobs: 0, bytes: 1 });
     }
 
     #[test]
@@ -344,7 +347,7 @@ mod tests {
                 Err(over) => {
                     let ended = sizes.iter().enumerate().map(|(at, bytes)| ended(at as i64, *bytes, true)).collect();
                     let gone: Vec<i64> = over.evicted(ended);
-                    let freed = gone.iter().fold(Amount::default(), |freed, at| freed.and(Amount::one(sizes[*at as usize])));
+                    let freed = gone.iter().fold(StoredAmount::default(), |freed, at| freed.and(StoredAmount::one(sizes[*at as usize])));
                     prop_assert!(gone.is_empty() || over.over.is_within(freed));
                 }
             }

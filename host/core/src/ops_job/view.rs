@@ -7,6 +7,7 @@ use crate::child::fields::{flag, list, number, text};
 use crate::child::progress::block;
 use crate::cluster::own::OPS_NAMESPACE;
 use crate::job::key::JobKey;
+use crate::job::quota_key::QuotaKey;
 use crate::job::state::{cut, keep_cause, waits_of};
 use crate::job::time::read_time;
 use crate::ops_job::child::{API_VERSION, OPS_KIND};
@@ -14,7 +15,6 @@ use crate::ops_job::holders::{HeldPlace, Holders};
 use crate::ops_job::outcomes::SKIPPED;
 use crate::ops_job::phases::OpsStatus;
 use crate::ops_job::plan::RESOLVED;
-use crate::ops_job::quota_key::QuotaKey;
 use crate::ops_job::spec::OpsType;
 use crate::ops_job::targets::Resolved;
 

@@ -9,7 +9,7 @@ use k8s_openapi::jiff::Timestamp;
 use crate::cluster::object::{Kind, Object, ObjectKey};
 use crate::cluster::store::{Change, Store};
 use crate::job::key::JobKey;
-use crate::ops_job::quota_key::QuotaKey;
+use crate::job::quota_key::QuotaKey;
 use crate::plugin::manifest::TargetKind;
 use crate::shared::budgets::Budgets;
 use crate::shared::claims::Claims;

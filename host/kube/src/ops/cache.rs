@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use oarlock_core::cluster::memory::{NamespaceShares, Room};
-use oarlock_core::ops_job::quota_key::QuotaKey;
+use oarlock_core::job::quota_key::QuotaKey;
 use oarlock_core::ops_job::stored::StoredOps;
 use oarlock_core::ops_job::view::OpsChild;
 use oarlock_core::ops_job::write_meter::{MeteredJob, WriteMeter};
