@@ -352,8 +352,9 @@ pub(crate) mod tests {
         async fn answer(&self, request: Request<Body>) -> Response<Body> {
             let keys = self.0.keys.lock().clone();
             let ahead = SignedDuration::from_secs(self.0.ahead.load(Ordering::SeqCst));
-            let date =
-                rfc2822::DateTimePrinter::new().timestamp_to_rfc9110_string(&(Timestamp::now() + ahead)).unwrap();
+            let date = rfc2822::DateTimePrinter::new()
+                .timestamp_to_rfc9110_string(&Timestamp::now().checked_add(ahead).unwrap())
+                .unwrap();
             let path = request.uri().path().to_owned();
             let (status, document) = match (path.as_str(), keys) {
                 (KEYS, Some(keys)) => {
