@@ -145,7 +145,7 @@ async fn jobs_that_have_ended_make_room_for_others_of_the_same_account_once_the_
     makes.await?;
     let made = made.context("it was asked for")?;
     let left = kept(&served, "one").await?;
-    ensure!(left < HALF && left >= HALF / 2, "the oldest went, and no more than a tenth beside it: {left}");
+    ensure!((HALF / 2..HALF).contains(&left), "the oldest went, and no more than a tenth beside it: {left}");
     let job = jobs(&served).get(made.text("/jobId")).await?;
     let annotations = job.metadata.annotations.unwrap_or_default();
     ensure!(annotations.get("oarlock.dev/quota-key").is_some_and(|key| key == "namespace/people"), "{annotations:?}");

@@ -106,7 +106,8 @@ async fn the_operation_job_of_an_ops_job_is_what_the_host_says_whoever_may_write
     let there = operations_of("default");
     let (words, mut logs) = ("only the host makes OperationJobs of this action", operation("logs", &owner));
     user.accepted(Method::POST, &there, &operation("others", &owner)).await?;
-    logs["spec"] = json!({"action": "dumplog", "targets": [{"name": "p"}]});
+    let spec = json!({"action": "dumplog", "targets": [{"name": "p"}]});
+    logs.as_object_mut().and_then(|all| all.insert("spec".to_owned(), spec));
     user.refused(Method::POST, &there, &logs, words).await?;
     host.accepted(Method::POST, &there, &logs).await?;
     let own = format!("{there}/logs");
@@ -158,7 +159,8 @@ async fn play_server(admin: &Client) -> anyhow::Result<()> {
     allow(admin, "server-operations", name, &rules).await?;
     server.once_refused(&path, &child, "only the host makes OperationJobs in oarlock-ops").await?;
     let mut logs = operation("logs", &json!([]));
-    logs["spec"] = json!({"action": "dumplog", "targets": [{"name": "p"}]});
+    let spec = json!({"action": "dumplog", "targets": [{"name": "p"}]});
+    logs.as_object_mut().and_then(|all| all.insert("spec".to_owned(), spec));
     server
         .refused(Method::POST, &operations_of("default"), &logs, "only the host makes OperationJobs of this action")
         .await
