@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use futures::FutureExt as _;
-use oarlock_core::job::quota_key::QuotaKey;
+use oarlock_core::shared::quota_key::QuotaKey;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 

@@ -131,6 +131,10 @@ pub struct RoomOfPart<'a> {
 impl RoomOfPart<'_> {
     /// Takes some; false where there is none left.
     fn take(&self, bytes: usize) -> bool {
+        // The end of a log takes nothing, so it is not short of anything.
+        if bytes == 0 {
+            return true;
+        }
         let take = |left: u64| (left > 0).then(|| left.saturating_sub(bytes as u64));
         let takes = |room: &AtomicU64, taken: &AtomicU64| {
             let left = room.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take);

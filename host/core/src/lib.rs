@@ -10,7 +10,6 @@ pub mod job {
     pub mod key;
     pub mod policy;
     pub mod progress;
-    pub mod quota_key;
     pub mod ranges;
     pub mod selected;
     pub mod selector;
@@ -54,6 +53,7 @@ pub mod shared {
     pub mod exclusive;
     pub mod holds;
     pub mod orphans;
+    pub mod quota_key;
     pub mod reads;
     pub mod record_pace;
     pub mod successors;

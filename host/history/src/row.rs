@@ -3,11 +3,11 @@
 use k8s_openapi::jiff::Timestamp;
 use oarlock_core::child::fields::text;
 use oarlock_core::cluster::scripts::sha256;
-use oarlock_core::job::quota_key::QuotaKey;
 use oarlock_core::ops_job::gone::{GONE_BY, GoneBy};
 use oarlock_core::ops_job::phases::Phase;
 use oarlock_core::ops_job::spec::Defaults;
 use oarlock_core::ops_job::stored::StoredOps;
+use oarlock_core::shared::quota_key::QuotaKey;
 use serde_json::{Map, Value, json};
 
 /// The annotation that says of a job which was made under a key what its request was.

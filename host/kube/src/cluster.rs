@@ -13,12 +13,12 @@ use oarlock_core::cluster::store::Store;
 use oarlock_core::cluster::writes::{EventNote, Write};
 use oarlock_core::job::dry_run::is_dry_run;
 use oarlock_core::job::key::{JobKey, JobRef};
-use oarlock_core::job::quota_key::QuotaKey;
 use oarlock_core::job::spec::{MOST_TARGETS, asked_kind};
 use oarlock_core::plugin::manifest::TargetKind;
 use oarlock_core::round::context::owner;
 use oarlock_core::round::task_settings::TaskSettings;
 use oarlock_core::shared::orphans::SeenObjects;
+use oarlock_core::shared::quota_key::QuotaKey;
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 

@@ -13,8 +13,8 @@ use kube::api::{Api, PostParams};
 use kube::{Client, core::ObjectMeta};
 use moka::Expiry;
 use moka::future::Cache;
-use oarlock_core::job::quota_key::QuotaKey;
 use oarlock_core::ops_job::refusal::{Code, OpsRefusal};
+use oarlock_core::shared::quota_key::QuotaKey;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 

@@ -7,13 +7,13 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
-use oarlock_core::job::quota_key::QuotaKey;
 use oarlock_core::ops_job::gone::{GONE_BY, GoneBy};
 use oarlock_core::ops_job::quota::{EndedJob, OverQuota, QuotaBounds, StoredAmount, Usage, check_room};
 use oarlock_core::ops_job::refusal::{Code, OpsRefusal};
 use oarlock_core::ops_job::row_meter::RowMeter;
 use oarlock_core::ops_job::verdict::CallerBounds;
 use oarlock_core::ops_job::write_meter::MeteredJob;
+use oarlock_core::shared::quota_key::QuotaKey;
 use oarlock_kube::ops::OpsCache;
 use parking_lot::Mutex;
 use serde_json::json;

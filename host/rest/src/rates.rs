@@ -11,8 +11,8 @@ use governor::clock::{Clock as _, DefaultClock};
 use governor::{DefaultDirectRateLimiter, Quota, RateLimiter};
 use http::Method;
 use moka::future::Cache;
-use oarlock_core::job::quota_key::QuotaKey;
 use oarlock_core::ops_job::refusal::{Code, OpsRefusal};
+use oarlock_core::shared::quota_key::QuotaKey;
 
 use crate::caller::Caller;
 

@@ -11,11 +11,11 @@ use kube::Client;
 use kube::api::{Api, PostParams};
 use kube::core::ObjectMeta;
 use moka::future::Cache;
-use oarlock_core::job::quota_key::QuotaKey;
 use oarlock_core::ops_job::access::Access;
 use oarlock_core::ops_job::outline::Outline;
 use oarlock_core::ops_job::refusal::{Code, OpsRefusal};
 use oarlock_core::ops_job::spec::OpsType;
+use oarlock_core::shared::quota_key::QuotaKey;
 use sha2::{Digest as _, Sha256};
 
 use crate::caller::Caller;

@@ -6,6 +6,7 @@ use oarlock::manifests::{HostAccount, ops_manifests, rest_manifests};
 use oarlock_bed::accounts::Account;
 use oarlock_bed::install::{self, Way};
 use oarlock_sim::Cluster;
+use oarlock_tests::rig::patiently;
 use serde_json::{Value, json};
 
 use super::policies::{Requests, allow, operation, operations_of, owned, plane};
@@ -134,6 +135,12 @@ async fn play_server(admin: &Client) -> anyhow::Result<()> {
     let (own, alone) = (format!("{JOBS}/a"), "changes spec.stop alone");
     let patch = |spec: Value| json!({ "spec": spec });
     let once = "the host writes them, once";
+    // A policy that was just installed is in force a moment later.
+    patiently("the policy is in force", async || {
+        let change = patch(json!({"targets": [{"name": "b", "uid": "v"}]}));
+        Ok(server.refused(Method::PATCH, &format!("{own}?dryRun=All"), &change, once).await.is_ok())
+    })
+    .await?;
     for change in [json!({"targets": [{"name": "c", "uid": "v"}]}), json!({"skipped": null}), json!({"workspace": "v"})]
     {
         server.refused(Method::PATCH, &own, &patch(change), once).await?;

@@ -5,9 +5,9 @@ use serde_json::{Map, Value, json};
 use crate::child::build::{OPERATION, WITHHELD};
 use crate::cluster::object::{Kind, ObjectKey};
 use crate::ops_job::addon::AddonStep;
-use crate::ops_job::quota::QUOTA_KEY;
 use crate::ops_job::spec::{OpsSpec, OpsType};
 use crate::ops_job::view::OpsJobView;
+use crate::shared::quota_key::QUOTA_KEY;
 
 /// The API version of OpsJobs, and their kind.
 pub const API_VERSION: &str = "oarlock.dev/v1alpha1";

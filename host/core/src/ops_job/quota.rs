@@ -7,11 +7,9 @@ use k8s_openapi::jiff::Timestamp;
 use serde_json::{Map, Value};
 
 use crate::child::fields::text;
-use crate::job::quota_key::QuotaKey;
 use crate::ops_job::refusal::{Code, OpsRefusal};
+use crate::shared::quota_key::{QUOTA_KEY, QuotaKey};
 
-/// The annotation of an OpsJob that REST made: the key that it counts against, or [`EXEMPT`].
-pub const QUOTA_KEY: &str = "oarlock.dev/quota-key";
 /// The value of that annotation where the caller has rights in the whole cluster.
 pub const EXEMPT: &str = "none";
 /// Most bytes of the input `label`.

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
-use crate::job::quota_key::QuotaKey;
+use crate::shared::quota_key::QuotaKey;
 
 /// Bytes a day of one key, all of which may come at once.
 const A_DAY: u64 = 32 * 1024 * 1024;

@@ -10,7 +10,6 @@ use serde_json::Value;
 use crate::child::fields::{at, flag, list, number, text};
 use crate::cluster::memory::{memory_of, text_len};
 use crate::cluster::object::unread;
-use crate::job::quota_key::QuotaKey;
 use crate::job::time::read_time;
 use crate::ops_job::addon::StepSource;
 use crate::ops_job::gone::GoneBy;
@@ -22,6 +21,7 @@ use crate::ops_job::spec::{Defaults, OpsSpec, OpsType, RuleBroken, time_to_live}
 use crate::ops_job::summary::OpsSummary;
 use crate::ops_job::targets::{Resolved, SkipReason, Skipped};
 use crate::ops_job::view::OpsJobView;
+use crate::shared::quota_key::QuotaKey;
 
 /// A job with its spec.
 #[derive(Clone, Debug, PartialEq)]

@@ -7,7 +7,6 @@ use crate::child::fields::{flag, list, number, text};
 use crate::child::progress::block;
 use crate::cluster::own::OPS_NAMESPACE;
 use crate::job::key::JobKey;
-use crate::job::quota_key::QuotaKey;
 use crate::job::state::{cut, keep_cause, waits_of};
 use crate::job::time::read_time;
 use crate::ops_job::child::{API_VERSION, OPS_KIND};
@@ -17,6 +16,7 @@ use crate::ops_job::phases::OpsStatus;
 use crate::ops_job::plan::RESOLVED;
 use crate::ops_job::spec::OpsType;
 use crate::ops_job::targets::Resolved;
+use crate::shared::quota_key::QuotaKey;
 
 /// A job as it is stored.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -7,7 +7,7 @@
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
-use crate::job::quota_key::QuotaKey;
+use crate::shared::quota_key::QuotaKey;
 
 /// Bytes that may be written at once, and then each second.
 const BURST: i64 = 16 * 1024 * 1024;

@@ -11,11 +11,9 @@ use crate::cluster::object::{Object, ObjectKey};
 use crate::cluster::store::Store;
 use crate::job::key::{JobKey, JobRef};
 use crate::job::policy::Policy;
-use crate::job::quota_key::QuotaKey;
 use crate::job::spec::{Invalid, ValidSpec, deadline_seconds};
 use crate::job::state::TargetState;
 use crate::job::time::{after_seconds, milliseconds, whole};
-use crate::ops_job::quota::QUOTA_KEY;
 use crate::plugin::lookup::{PluginInfo, PluginLookup};
 use crate::plugin::manifest::TargetKind;
 use crate::plugin::visit::JobFacts;
@@ -25,6 +23,7 @@ use crate::round::memory::JobMemory;
 use crate::round::selection::select;
 use crate::round::target_memory::Bounds;
 use crate::round::task_settings::TaskSettings;
+use crate::shared::quota_key::{QUOTA_KEY, QuotaKey};
 use crate::shared::reads::ServedKinds;
 
 /// The input of a round.

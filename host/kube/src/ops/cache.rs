@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use oarlock_core::cluster::memory::{NamespaceShares, Room};
-use oarlock_core::job::quota_key::QuotaKey;
 use oarlock_core::ops_job::stored::StoredOps;
 use oarlock_core::ops_job::view::OpsChild;
 use oarlock_core::ops_job::write_meter::{MeteredJob, WriteMeter};
+use oarlock_core::shared::quota_key::QuotaKey;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;

@@ -7,6 +7,9 @@ use std::fmt;
 use crate::job::spec::is_object_name;
 use crate::plugin::names::is_dns_label;
 
+/// The annotation of an OpsJob that REST made: the key that it counts against, or that it counts against none.
+pub const QUOTA_KEY: &str = "oarlock.dev/quota-key";
+
 /// How the user names of accounts begin.
 const ACCOUNT: &str = "system:serviceaccount:";
 const NAMESPACE: &str = "namespace/";
