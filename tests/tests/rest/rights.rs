@@ -95,6 +95,10 @@ async fn play(served: &Served) -> anyhow::Result<()> {
     let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "lone", "namespace": PEOPLE},
         "spec": {"nodeName": "node-1", "containers": [{"name": "c", "image": "busybox"}]}});
     oarlock_bed::install::apply(&served.admin, &pod).await?;
+    // Only a pod that runs names its node, and a control plane without kubelets runs none.
+    let running = Patch::Merge(json!({"status": {"phase": "Running"}}));
+    let all: Api<k8s_openapi::api::core::v1::Pod> = Api::namespaced(served.admin.clone(), PEOPLE);
+    all.patch_status("lone", &PatchParams::default(), &running).await?;
     for words in ["lone", "people/lone", "people/pod/lone", "people/pods/lone"] {
         ensure!(blind.make(&reboot(&[("workload", words)])).await? == Err(404), "{words}");
     }
