@@ -269,9 +269,10 @@ async fn jobs_that_are_gone_stay_known_in_postgresql_while_it_comes_and_goes() -
     }
     // Its row is there before it, and rows are written in their order. All accounts of a namespace share the bound of its rows.
     let id = make(&served, &admin, &sleeps).await?;
-    let rows = "SELECT count(*) BETWEEN 50 AND 105, max(length(body)) FROM audit WHERE user_name LIKE '%:some'";
+    let rows =
+        "SELECT count(*) BETWEEN 1 AND 105, max(length(body)), count(*) FROM audit WHERE user_name LIKE '%:some'";
     let rows = server.sql(rows)?;
-    ensure!(rows == "t|0", "{rows}");
+    ensure!(rows.starts_with("t|0|"), "{rows}");
     served.until(&admin, &id, |job| job.text("/phase") == "Running").await?;
     server.kill();
     let listed = served.ask(Some(&admin), Method::GET, JOBS, None).await?;
