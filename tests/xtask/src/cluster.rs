@@ -13,30 +13,26 @@ use crate::workspace::{binary, cargo, succeed, target_folder};
 
 /// The command `cargo xtask cluster`.
 pub(crate) fn run(asked: &Cluster) -> anyhow::Result<ExitCode> {
-    if matches!(asked, Cluster::Build) {
-        return build().map(|()| ExitCode::SUCCESS);
-    }
-    let program = program()?;
     let folder = folder()?;
     let mut command = match asked {
-        Cluster::Up { nodes, images } => up(&program, &folder, *nodes, images)?,
+        Cluster::Up { nodes, images } => up(&program()?, &folder, *nodes, images)?,
         Cluster::Status { json } => {
-            let mut command = as_root(&program);
+            let mut command = as_root(&program()?);
             command.arg("status").arg(&folder).args(json.then_some("--json"));
             command
         }
-        Cluster::Build => return Ok(ExitCode::SUCCESS),
+        Cluster::Build => return build().map(|()| ExitCode::SUCCESS),
         Cluster::Kubeconfig => {
             println!("{}", folder.join("kubeconfig").display());
             return Ok(ExitCode::SUCCESS);
         }
         Cluster::Node { order, name } => {
-            let mut command = as_root(&program);
+            let mut command = as_root(&program()?);
             command.arg("node").arg(&folder).args([&word(order), name]);
             command
         }
         Cluster::Down => {
-            let mut command = as_root(&program);
+            let mut command = as_root(&program()?);
             command.arg("down").arg(&folder);
             command
         }
