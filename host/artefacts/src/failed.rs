@@ -45,7 +45,7 @@ impl ArtefactsFailed {
         self.why == StoreFault::Full
     }
 
-    /// What the folder answers to a request.
+    /// Makes the failure of a folder from an error of the object store. A full volume or quota counts as [`StoreFault::Full`].
     pub(crate) fn of_folder(error: &object_store::Error) -> Self {
         let io = causes(error).filter_map(|error| error.downcast_ref::<std::io::Error>());
         let is_full = |error: &std::io::Error| {

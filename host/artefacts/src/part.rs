@@ -43,7 +43,7 @@ pub struct PartOf<'a> {
 pub struct LogRoom {
     left: AtomicU64,
     was_short: AtomicBool,
-    /// What the parts of the job take that are stored.
+    /// The bytes of the parts of this job that are stored.
     kept: AtomicU64,
     /// The room of all jobs of its owner.
     of_owner: Option<Arc<OwnerLogs>>,
@@ -62,7 +62,7 @@ impl Drop for LogRoom {
 #[derive(Debug, Default)]
 pub struct OwnerLogs {
     left: AtomicU64,
-    /// What its parts take.
+    /// The bytes that the parts of the owner take.
     taken: AtomicU64,
 }
 
@@ -204,7 +204,7 @@ pub struct Written {
 /// Writes the log of a container as a part.
 ///
 /// # Errors
-/// What could not be read or stored, or is no log.
+/// Fails if the log cannot be read, if the part cannot be stored, or if the text is no log.
 pub async fn write_part(
     mut log: impl AsyncBufRead + Unpin,
     of: &PartOf<'_>,
@@ -273,7 +273,7 @@ enum Within {
     Text,
     /// Text that is too late.
     Late,
-    /// What is no log.
+    /// Text that is no log.
     Words,
 }
 

@@ -1,4 +1,4 @@
-//! How much room there is for files: what is free of their volume, and what one owner has of it. Source: docs/opsjob.md 5.
+//! The room for files: the free space of their volume, and the share of one owner. Source: docs/opsjob.md 5.
 //!
 //! Takes what the volume says; yields sentences for whoever gets no room. Nothing here removes a file: those of one owner are never
 //! removed for another one's.
@@ -24,7 +24,7 @@ const OWNERS: &str = ".owners";
 const FREE: u64 = 5;
 /// Bytes that are written between two looks at what is free.
 pub(crate) const LOOKS_EACH: u64 = 16 * 1024 * 1024;
-/// What the files of one owner take at most in a bucket, unless that is set.
+/// Bytes that the files of one owner take at most in a bucket, unless an admin sets another share.
 const OF_BUCKET: u64 = 64 * 1024 * 1024 * 1024;
 /// The same of a volume, in percent.
 const OF_VOLUME: u8 = 25;
@@ -32,9 +32,9 @@ const OF_VOLUME: u8 = 25;
 /// The room of a volume, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VolumeSpace {
-    /// What processes like this one may use of it: what is used and what is free. Blocks that are kept for others do not count, as in `df`.
+    /// The used and the free bytes. Blocks that are reserved for other users do not count, as in `df`.
     pub total: u64,
-    /// What is free for this process.
+    /// The bytes that this process may still write.
     pub free: u64,
 }
 
@@ -67,10 +67,10 @@ const fn mebibytes(bytes: u64) -> u64 {
     bytes / (1024 * 1024)
 }
 
-/// What says how much room there is.
+/// A function that asks a volume for its room.
 pub(crate) type SpaceProbe = Box<dyn Fn() -> io::Result<VolumeSpace> + Send + Sync>;
 
-/// How much the files of one owner take at most.
+/// The largest share that the files of one owner take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FilesShare {
     /// So many percent of their volume.
@@ -131,7 +131,7 @@ impl OwnerRoom {
 }
 
 impl Artefacts {
-    /// What the volume of the files has; `None` of a bucket, and where the volume does not say.
+    /// Returns the room of the volume that holds the files; `None` for a bucket, or if the volume does not answer.
     pub async fn space(&self) -> Option<VolumeSpace> {
         self.of.space().await
     }
@@ -141,7 +141,7 @@ impl Artefacts {
         self.space().await.and_then(VolumeSpace::scarce)
     }
 
-    /// What one owner has, by its digest.
+    /// Returns the room of one owner, by the digest of its key.
     ///
     /// # Errors
     /// Why that is not known.

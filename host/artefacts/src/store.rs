@@ -90,7 +90,7 @@ impl Artefacts {
     /// The files in a bucket, for a process whose credentials only read. It is tried first, and what is wrong is logged.
     ///
     /// # Errors
-    /// What is wrong with the address or the credentials, as far as that shows without the store.
+    /// Fails if the address or the credentials are wrong, as far as this shows without a request to the store.
     pub async fn in_bucket_to_read(place: S3Place) -> Result<Self, String> {
         let (bucket, patience) = place.connect()?;
         let artefacts = Self::of(Backend::of_bucket(bucket, patience));
@@ -147,7 +147,7 @@ impl Artefacts {
         self.of.folder()
     }
 
-    /// Where the files are: the path of a folder, or the address of a bucket with its prefix.
+    /// Returns the path of the folder, or the address of the bucket with its prefix.
     pub fn place(&self) -> String {
         match (self.of.folder(), self.of.bucket()) {
             (Some(folder), _) => folder.display().to_string(),

@@ -22,7 +22,7 @@ pub struct Upload {
     beside: Option<JoinHandle<Result<(), ArtefactsFailed>>>,
     buffer: Vec<u8>,
     written: u64,
-    /// What was written when it was last seen that there is room.
+    /// The bytes that were written at the last check for free space.
     looked: u64,
 }
 
