@@ -22,9 +22,9 @@ pub const COLLECT_LOGS: &str = "collect-logs";
 pub const COPY_IMAGE: &str = "copy-image";
 /// The folder of copies in the registry that the host exports to.
 pub const EXPORTS: &str = "custom/";
-/// That of committed containers: each namespace has a folder below it.
+/// The folder of committed containers. Each namespace has a folder below it.
 pub const COMMITS: &str = "custom/commits/";
-/// That of images that plugins copy outside of OpsJobs: each plugin has a folder below it, and in there each namespace.
+/// The folder of images that plugins copy outside of OpsJobs. Each plugin has a folder below it, and in there each namespace.
 pub const PLUGIN_COPIES: &str = "custom/plugins/";
 /// The word of [`Builtin::Commit`].
 pub(crate) const COMMIT: &str = "commit";
@@ -93,7 +93,7 @@ pub struct CopyImage {
     /// The digest by which a runtime knows the image: of its configuration, or of a manifest. An image that has another one by now is
     /// not copied.
     pub runs: Option<String>,
-    /// Of an index that is not all there, the rest is copied.
+    /// True if the host copies the rest of an index whose parts are not all there.
     #[serde(default)]
     pub available: bool,
 }

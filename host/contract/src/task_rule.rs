@@ -84,7 +84,7 @@ impl TaskRule {
             Task::CheckPod(check) => {
                 Self { host_paths: check.host_paths.clone(), capabilities: check.capabilities.clone(), ..bare }
             }
-            // What is copied of an OpsJob, its status says: the host compares that with the rules once it has read it.
+            // The status of an OpsJob says what is copied. The host compares that with the rules once it has read the status.
             Task::CollectLogs | Task::ExportImage => bare,
             Task::CopyImage(copy) => Self { registries: vec![copy.repository().to_owned()], ..bare },
         }

@@ -317,7 +317,7 @@ pub enum Stopped {
 
 /// The words that a message about a blocked eviction begins with, before the budget's name.
 const BUDGET: &str = "disruption budget ";
-/// How a message begins that names several.
+/// The beginning of a message that names several budgets.
 const BUDGETS: &str = "disruption budgets ";
 
 /// The message of an eviction that this budget blocks, of which the server says `text`.

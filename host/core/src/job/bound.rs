@@ -2,7 +2,7 @@
 
 /// Bytes of the longest character that is escaped: what is one too many is seen.
 const LONGEST_ESCAPE: usize = 10;
-/// Fewest bytes of which the middle is left out. Of fewer the beginning is kept.
+/// The smallest bound that leaves out the middle of a message. A smaller bound keeps only the beginning.
 const LEAST_CUT: usize = 12;
 
 /// Those of the entries, from the first on, that fit into so many bytes together.
@@ -34,8 +34,8 @@ pub(crate) fn shown(text: &str, most: usize) -> String {
     shown
 }
 
-/// Returns at most `most` bytes of a message in one line, with control characters escaped. Of a longer message the middle is left out,
-/// because its cause stands last, and its object first.
+/// Returns at most `most` bytes of a message in one line, with control characters escaped. A longer message loses its middle, because its
+/// object stands first and its cause last.
 pub fn shown_cause(text: &str, most: usize) -> String {
     let (text, mark) = (text.trim(), "…");
     let whole = shown(text, most.saturating_add(LONGEST_ESCAPE));

@@ -116,7 +116,7 @@ impl TargetState {
         failed && self.uid.is_some() && !self.released() && !self.dry_run
     }
 
-    /// What it waits for: a word, and a sentence.
+    /// Returns what the target waits for: a word, and a sentence.
     pub fn waits_for(&self) -> Option<(String, String)> {
         waits_of(&self.extra)
     }
@@ -427,7 +427,7 @@ pub fn cut(text: &str, length: usize) -> String {
     }
 }
 
-/// At most `length` characters of the text of an error. Of a longer one the middle is left out: its cause stands last.
+/// Returns at most `length` characters of an error's text. A longer text loses its middle, because its cause stands last.
 pub fn keep_cause(text: &str, length: usize) -> String {
     let count = text.chars().count();
     if count <= length {

@@ -21,7 +21,7 @@ const KEYS: usize = 1_000;
 /// Most things of a body that a client is told were ignored.
 const TOLD: usize = 20;
 
-/// How much of a body is read.
+/// The bounds of a request body: its bytes and its values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BodyBounds {
     /// Most bytes.
@@ -31,9 +31,9 @@ pub struct BodyBounds {
 }
 
 impl BodyBounds {
-    /// Of callers with rights in the whole cluster: 5,000 inputs and 5,000 excluded nodes have place.
+    /// The bounds of callers with rights in the whole cluster. 5,000 inputs and 5,000 excluded nodes fit.
     pub const CLUSTER_WIDE: Self = Self { bytes: 2 * 1024 * 1024, values: 25_000 };
-    /// Of all other callers.
+    /// The bounds of all other callers.
     pub const OTHERS: Self = Self { bytes: 64 * 1024, values: 2_000 };
 
     /// Refuses a body with more than these bytes.
@@ -265,7 +265,7 @@ impl Reader {
                 (before, value) => {
                     *before = value;
                     let message = format!("{path}{}: given twice, with different values", shown(&key, 64));
-                    // Which of two selectors is meant, nobody guesses.
+                    // The host does not guess which of two selectors is meant.
                     if path.starts_with("inputs") || path.is_empty() && (key == "inputs" || key == WORKSPACE) {
                         return Err(OpsRefusal::bad(message));
                     }

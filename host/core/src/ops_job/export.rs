@@ -113,7 +113,7 @@ pub enum Export {
         secrets: Vec<String>,
         /// The digest by which its runtime alone knows it: the tag counts only while it refers to that image.
         runs: Option<String>,
-        /// Of an image for several platforms, those are copied that are there.
+        /// True if the host copies only the platforms that the registry has.
         available: bool,
     },
     /// Its file system, as it is.
@@ -225,8 +225,8 @@ impl ExportedImage {
         Ok(tags.into_iter().map(|tag| format!("{name}:{tag}")).collect())
     }
 
-    /// The parameters of the child of this job, which was made at this time, on a pod of this namespace. Of a copy there are none: the host
-    /// takes it from the status of the job ([`ExportOrder`]), whatever a plugin says.
+    /// Returns the parameters of the child of a job that was made at `created`, on a pod of `namespace`. A copy has none: the host takes it
+    /// from the status of the job ([`ExportOrder`]), whatever a plugin says.
     ///
     /// # Errors
     /// Why there is no name for it.
@@ -262,7 +262,7 @@ pub struct ExportTask<'a> {
     pub pod: (&'a str, &'a str),
 }
 
-/// What the host copies for an OpsJob.
+/// The copy that the host makes for an OpsJob.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExportOrder {
     /// The image that runs, with its registry and its digest or tag.
@@ -275,7 +275,7 @@ pub struct ExportOrder {
     pub otherwise: String,
     /// The digest by which a runtime knows the image: an image that has another one by now is not copied.
     pub runs: Option<String>,
-    /// Of an index that is not all there, the rest is copied.
+    /// True if the host copies the rest of an index whose parts are not all there.
     pub available: bool,
 }
 
@@ -310,7 +310,7 @@ impl ExportOrder {
     }
 }
 
-/// What is said of an OpsJob that exports no image, or a container in place of one.
+/// The error for an OpsJob that exports no image, or a container in place of one.
 const NO_COPY: &str = "the status of the OpsJob names no image to copy";
 
 /// The name of an exported image in the registry.
@@ -336,7 +336,7 @@ impl ExportName {
         if bytes > MOST_NAME {
             return Err(format!("its name in the registry would have {bytes} bytes, and may have {MOST_NAME}"));
         }
-        // Who sees a name in one of these knows who has chosen the image.
+        // A name below one of these folders tells who chose the image, so no other image gets such a name.
         let whole = format!("{folder}{registry}{name}");
         if let Some(taken) =
             [COMMITS, PLUGIN_COPIES].into_iter().find(|taken| folder == EXPORTS && whole.starts_with(taken))

@@ -178,7 +178,7 @@ impl Inputs {
         self.mode.as_deref() == Some("commit")
     }
 
-    /// Of an image for several platforms, those are copied that are there.
+    /// Returns true if the host copies only the platforms that the registry has.
     pub(super) fn copies_what_is_there(&self) -> bool {
         self.mode.as_deref() == Some(AVAILABLE)
     }

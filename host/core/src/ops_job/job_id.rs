@@ -18,7 +18,7 @@ pub fn job_id(name: &str, bytes: [u8; AT_THE_END]) -> String {
         }
         id.push_str(&part.to_ascii_lowercase());
     }
-    // Of a name in another script, nothing is left.
+    // A name in another script leaves nothing.
     if id.is_empty() {
         id.push_str("job");
     }

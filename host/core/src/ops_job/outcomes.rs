@@ -260,7 +260,7 @@ pub(super) fn explained(outcomes: &[TargetOutcome]) -> impl Iterator<Item = (&st
     all.map(|outcome| (outcome.name.as_str(), outcome.reason.as_str(), outcome.message.as_str()))
 }
 
-/// What outputs say beside the outcomes: the host has decided it before the first target began.
+/// Facts for the outputs beside the outcomes. The host decided them before the first target began.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct OutputFacts {
     /// The number of nodes that were left out when the targets were found.
@@ -297,8 +297,8 @@ fn output(name: &str, value: impl Into<String>) -> Value {
     json!({"name": name, "value": value.into()})
 }
 
-/// How many nodes ended how, and how many of them the other outputs leave out. Skipped are those that never began, and those that were
-/// left out before, which the output `skipped` names.
+/// Returns the output `result`: how many nodes succeeded, failed and were skipped, and how many the other outputs leave out. Skipped nodes
+/// never began, or the output `skipped` names them because they were left out before.
 fn counted(counts: &TargetCounts, facts: &OutputFacts, left_out: usize) -> Value {
     let TargetCounts { succeeded, failed, skipped, .. } = counts;
     let skipped = skipped.saturating_add(facts.left_out);
@@ -349,8 +349,8 @@ fn of_logs(Outcomes { targets, counts }: &Outcomes) -> Vec<Value> {
     all.into_iter().chain(rotated).chain(left_out).collect()
 }
 
-/// Where the image is, or why it is not there. A commit is told by its node, which may say anything: its name is the host's own, and
-/// its digest has the form of one or is left out.
+/// Returns the outputs of an export: the name of the image, or the reason why it is not there. The node reports a commit and may say
+/// anything. So the host uses the name that it chose itself, and drops a digest that does not have the form of one.
 fn of_export(Outcomes { targets, .. }: &Outcomes, facts: &OutputFacts) -> Vec<Value> {
     let Some(TargetOutcome { succeeded, message, copied, .. }) = targets.first() else { return Vec::new() };
     if !succeeded {
@@ -539,7 +539,7 @@ mod tests {
         for said in [own.as_str(), "", "artifact:other/app.log", "reg/custom/library/busybox:1"] {
             assert_eq!(told(said, &digest, &[&own]), (json!(own), json!(digest)), "{said}");
         }
-        // Of a copy, the host itself says which of its two names it took.
+        // The host itself says which of its two names a copy took.
         assert_eq!(told(&other, &digest, &[&own, &other]).0, json!(other));
         assert_eq!(told("", &digest, &[&own, &other]).0, json!(""));
         assert_eq!(told(&own, "artifact:other/app.log", &[&own]).1, json!(""));

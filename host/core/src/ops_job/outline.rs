@@ -20,7 +20,7 @@ use crate::ops_job::workload::WorkloadName;
 /// Levels of an input.
 const INPUT: usize = 2;
 
-/// What a body says of its rights.
+/// The parts of a body that decide which rights its sender needs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outline {
     /// Its type, if that is one.
@@ -37,7 +37,7 @@ impl Outline {
         let bytes = without_mark(bytes.get(..bounds.bytes).unwrap_or(bytes));
         let (outline, budget) = (RefCell::default(), Budget::of(bounds.values));
         let whole = Whole { outline: &outline, budget: &budget };
-        // What is wrong with the rest is said to those alone who may ask.
+        // Only a caller with these rights learns what is wrong with the rest of the body.
         let _whole_or_not = whole.deserialize(&mut serde_json::Deserializer::from_slice(bytes));
         outline.into_inner()
     }
@@ -57,7 +57,7 @@ impl Outline {
         self.kind.map_or_else(|| OpsType::ALL.to_vec(), |kind| vec![kind])
     }
 
-    /// What a caller lacks who has no right, neither in the whole cluster nor in the namespace.
+    /// Returns the right that a caller lacks who has none, neither in the whole cluster nor in the namespace.
     pub fn denied(&self, has_base: bool) -> Access {
         let subresource = self.kind.filter(|_| has_base).map_or("", OpsType::word);
         Access::to_ops_jobs("create", subresource)

@@ -153,7 +153,7 @@ pub struct OpsObservation<'a> {
     pub recorded: RowState,
     /// The registry that the host exports to, `host[:port]`, where it has one.
     pub exports: Option<&'a str>,
-    /// What its spec asks for and the grant of its plugin does not cover.
+    /// Says what the spec asks for and the grant of its plugin does not cover.
     pub ungranted: Option<&'a str>,
     /// This cluster.
     pub here: Here<'a>,
@@ -279,7 +279,7 @@ pub fn plan(observed: OpsObservation<'_>, holders: &mut Holders) -> OpsPlan {
         pass.effects.push(Effect::AddFinalizers(names.into_iter().flatten().collect()));
     } else {
         pass.status.enter(Phase::Pending, &Why::new("Created", ""), None, observed.now);
-        // What is written later orders the jobs of one second for as long as they are known.
+        // The place of a job in its second orders the jobs of that second for as long as they are known.
         pass.status.rest.entry("seq").or_insert_with(|| json!(observed.job.place_in_second()));
         pass.go_on(holders);
     }
@@ -309,7 +309,7 @@ impl<'a> Pass<'a> {
     }
 
     fn fail(&mut self, why: &Why) {
-        // What was in work came to nothing. It has failed where no output says otherwise.
+        // The targets in work come to nothing. They count as failed, unless the outputs are stored already.
         let is_told = self.status.has(ENDED);
         if let Some(progress) = self.status.rest.get_mut("progress") {
             let mut counts = TargetCounts::read(Some(progress));
@@ -652,7 +652,7 @@ impl<'a> Pass<'a> {
         }
     }
 
-    /// What the outputs say beside the outcomes, by what the host itself has decided.
+    /// Returns the facts that the host itself has decided and the outputs show beside the outcomes.
     fn output_facts(&self) -> OutputFacts {
         let OpsObservation { job, exports, .. } = self.observed;
         let names = ExportedImage::read(&job.status.rest)

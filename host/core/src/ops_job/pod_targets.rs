@@ -52,7 +52,7 @@ impl PodFacts {
         (self.phase == "Running", self.created, &self.name)
     }
 
-    /// The node that it runs on. Whoever writes a pod that is not `Running` names any node, so such a pod names none.
+    /// Returns the node of a running pod. A pod that is not `Running` has none, because its author may name any node.
     pub fn runs_on(&self) -> Option<&str> {
         self.node.as_deref().filter(|_| self.phase == "Running")
     }

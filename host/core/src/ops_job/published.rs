@@ -1,4 +1,4 @@
-//! What the leading host publishes of itself, for the servers that take requests in its place. Source: docs/opsjob-rest.md 11.
+//! The text that the leading host publishes for the servers that take requests in its place. Source: docs/opsjob-rest.md 11.
 //!
 //! Takes what the host serves and how it is set; yields a text within a bound, what serves a job, and why a server may not rely on it. May
 //! not read a clock.
@@ -30,10 +30,10 @@ const WHY: usize = 1_024;
 pub const RENEWED_WITHIN: Duration = Duration::from_secs(30);
 /// After so long without a renewal the published text is old: two renewals in a row are missing.
 pub const OLD_AFTER: Duration = Duration::from_secs(90);
-/// How far two clocks may be apart, in seconds.
+/// The largest difference between two clocks, in seconds.
 const CLOCKS: i64 = 600;
 
-/// What the leading host publishes of itself.
+/// The services and settings that the leading host publishes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Published {
@@ -50,13 +50,13 @@ pub struct Published {
     pub keeps_files: bool,
     /// True if the host has a registry to export images to.
     pub exports: bool,
-    /// What serves each type, by its word.
+    /// The service for each type, by the type's word.
     pub types: BTreeMap<String, ServedType>,
     /// A digest of each setting that host and server share, by its name.
     pub settings: BTreeMap<String, String>,
 }
 
-/// What the leading host has for a type.
+/// The service for one type at the leading host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum ServedType {
@@ -66,7 +66,7 @@ pub enum ServedType {
     Missing(String),
 }
 
-/// How far the grant of a plugin reaches, of what requests ask for.
+/// The part of a plugin's grant that requests depend on.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Reach {
@@ -180,7 +180,7 @@ pub fn unserved(word: &str) -> String {
 pub struct SharedSettings {
     /// The id of the cluster.
     pub cluster: String,
-    /// Where the history is, without user and password; nothing where there is none.
+    /// The address of the history, without user and password; empty if there is none.
     pub history: String,
     /// The folder or bucket of the files; nothing where there is none.
     pub files: String,

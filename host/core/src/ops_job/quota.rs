@@ -1,4 +1,4 @@
-//! How many OpsJobs callers may keep that have no rights in the whole cluster, and how large. Source: docs/opsjob-rest.md 12.
+//! Limits the number and the bytes of OpsJobs of callers without rights in the whole cluster. Source: docs/opsjob-rest.md 12.
 //!
 //! OpsJobs are in no namespace, so no ResourceQuota counts them. Takes what is used; yields a refusal that says so, or nothing. May not
 //! look anything up.
@@ -42,7 +42,7 @@ impl StoredAmount {
         Self { jobs: self.jobs.saturating_add(other.jobs), bytes: self.bytes.saturating_add(other.bytes) }
     }
 
-    /// What is left of it without the other.
+    /// Returns this amount less the other one, and never less than 0.
     #[must_use]
     pub const fn without(self, other: Self) -> Self {
         Self { jobs: self.jobs.saturating_sub(other.jobs), bytes: self.bytes.saturating_sub(other.bytes) }
@@ -70,7 +70,7 @@ impl StoredAmount {
 pub struct QuotaBounds {
     /// For one key. One account of a namespace has half.
     pub of_key: StoredAmount,
-    /// For all of the callers together. What else the cluster can store is left to callers with rights in all of it.
+    /// The bound of all these callers together. It leaves the rest of the cluster's storage to callers with rights in the whole cluster.
     pub of_all: StoredAmount,
 }
 
@@ -84,7 +84,7 @@ impl Default for QuotaBounds {
     }
 }
 
-/// What is used before a request.
+/// The amounts in use before a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
     /// By the key of the caller.
@@ -97,7 +97,7 @@ pub struct Usage {
     pub shrinks: bool,
 }
 
-/// Who has used up what he may.
+/// The share that is used up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Share {
     /// One account: half of what its namespace has.
@@ -113,18 +113,18 @@ pub enum Share {
 pub struct OverQuota {
     /// The answer, unless jobs that have ended make room.
     pub refusal: OpsRefusal,
-    /// Whose room it is.
+    /// The share that has no room.
     pub share: Share,
-    /// What has to go at least.
+    /// The least amount that has to go.
     over: StoredAmount,
-    /// What goes if anything does, so that not each request waits for the one before.
+    /// The amount that goes if any job goes, so that not each request waits for the one before.
     frees: StoredAmount,
 }
 
 /// Checks that a caller may keep one more job of this size.
 ///
 /// # Errors
-/// What is used, of how much, and how it is freed.
+/// Says how much of which bound is in use, and how to free it.
 pub fn check_room(user_name: &str, bytes: u64, usage: &Usage, bounds: &QuotaBounds) -> Result<(), Box<OverQuota>> {
     let key = QuotaKey::of(user_name);
     let half = bounds.of_key.part(2);
@@ -168,12 +168,12 @@ pub struct EndedJob<T> {
     pub bytes: u64,
     /// It is of the caller himself, and not of another account of his namespace.
     pub is_own: bool,
-    /// What it is known by.
+    /// The name by which the caller knows the job.
     pub job: T,
 }
 
 impl OverQuota {
-    /// Which of the jobs of the key that have ended go, the oldest first; none where that would not make room.
+    /// Returns the ended jobs of the key that have to go, oldest first; none if they would not make enough room.
     pub fn evicted<T>(&self, mut ended: Vec<EndedJob<T>>) -> Vec<T> {
         ended.retain(|job| job.is_own || self.share != Share::Account);
         ended.sort_by_key(|job| job.finished);

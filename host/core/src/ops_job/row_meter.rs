@@ -1,4 +1,4 @@
-//! How many bytes a day the history keeps of what callers without rights in the whole cluster write. Source: docs/opsjob-rest.md 12.
+//! Limits the bytes a day that the history keeps for callers without rights in the whole cluster. Source: docs/opsjob-rest.md 12.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -14,7 +14,7 @@ const KEYS: usize = 1_000;
 /// Counts the bytes of rows. Time is what has passed since its owner began.
 #[derive(Debug, Default)]
 pub struct RowMeter {
-    /// What is used of the day, and when that was so.
+    /// The bytes that each key has used of its day, and the time of this count.
     used: HashMap<QuotaKey, (u64, Duration)>,
 }
 

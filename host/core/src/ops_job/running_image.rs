@@ -5,7 +5,7 @@
 
 use crate::plugin::task::is_digest;
 
-/// What is known of the image that a container runs.
+/// The identity of the image that a container runs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum RunningImage {
     /// A registry has it under this digest, of its manifest or index.

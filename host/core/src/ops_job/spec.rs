@@ -137,7 +137,7 @@ pub struct OpsSpec {
     pub container: Option<String>,
     /// What is exported is the file system of that container as it is, and not its image.
     pub commits: bool,
-    /// Of an image for several platforms, those are copied that are there.
+    /// True if the host copies only the platforms that the registry has.
     pub available: bool,
     /// The pull secrets that may be used for that, by namespace and name.
     pub pull_secrets: Vec<(String, String)>,

@@ -34,7 +34,7 @@ pub struct Facts {
     pub node_operations: HashMap<String, bool>,
     /// What serves the type.
     pub service: Option<Service>,
-    /// What the caller is bound by.
+    /// The bounds of the caller.
     pub bounds: Option<CallerBounds>,
     /// The workloads that a text may mean.
     pub candidates: HashMap<String, Vec<WorkloadName>>,
@@ -44,7 +44,7 @@ pub struct Facts {
     pub taken: Option<Option<PlaceTaken>>,
 }
 
-/// What a caller is bound by.
+/// The bounds of a caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallerBounds {
     /// Nothing more than anybody: he has rights in the whole cluster.
@@ -94,7 +94,7 @@ pub enum RequestNeed {
     NodeOperations(String),
     /// What serves the type.
     Service,
-    /// What the caller is bound by.
+    /// The bounds of the caller.
     Bounds,
     /// The workloads that this text may mean.
     Candidates(String),
@@ -262,7 +262,7 @@ impl Judge<'_> {
         }
     }
 
-    /// What is bound more narrowly than a resource is.
+    /// Checks the bounds of a request that are narrower than those of a resource.
     fn check_bounds(&self) -> Result<(), Held> {
         let Some(bounds) = self.facts.bounds else { return Err(Held::Needs(RequestNeed::Bounds)) };
         if let Some(broken) = self.body.asked.refused_anew() {

@@ -67,7 +67,7 @@ impl OpsJobView {
         targets.map(|(_, uid)| place(self.kind, uid)).collect()
     }
 
-    /// Whose shares its child takes: those of its requester, and else those of the namespace of its child.
+    /// Returns the key whose shares the job's child takes: the key of its requester, or else of its child's namespace.
     pub fn owner(&self) -> QuotaKey {
         match self.requester.as_str() {
             "" => QuotaKey::Namespace(self.child_namespace().to_owned()),

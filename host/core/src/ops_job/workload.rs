@@ -58,7 +58,7 @@ impl WorkloadName {
     }
 }
 
-/// What is said of a workload that is not there, and of one of a kind that no OpsJob takes.
+/// Returns the message for a workload that is not there, or whose kind no OpsJob takes.
 pub fn missing_words(words: &str) -> String {
     let workload = shown(words, 256);
     let Some(kind) = other_kind(words) else {

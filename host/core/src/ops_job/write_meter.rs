@@ -1,5 +1,5 @@
-//! How many bytes of OpsJobs are written for whom: etcd keeps each version of an object until it is compacted. Source:
-//! docs/opsjob-rest.md 12.
+//! Limits the bytes of OpsJobs that are written for each caller, because etcd keeps each version of an object until it is compacted.
+//! Source: docs/opsjob-rest.md 12.
 //!
 //! Takes the versions of jobs as they are seen; says whether another job may be made, or a status be written that can wait. Time is what
 //! has passed since its owner began. May not look at a clock.
@@ -12,12 +12,12 @@ use crate::shared::quota_key::QuotaKey;
 /// Bytes that may be written at once, and then each second.
 const BURST: i64 = 16 * 1024 * 1024;
 const A_SECOND: i64 = 64 * 1024;
-/// How often a job is written before it is gone, and its child with it, if nothing unusual happens: all of it is paid when it is made.
+/// The writes of a job and its child until both are gone, if nothing unusual happens. The job pays for all of them when it is made.
 pub const WRITES: u64 = 10;
 /// Payers that are known before those are forgotten that owe nothing.
 const PAYERS: usize = 1_000;
 
-/// Who pays for a job: its key, and of a namespace the account beside it, which has half.
+/// The payer of a job: its key, and for a namespace the account beside it, which has half.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Payer {
     Key(QuotaKey),
@@ -151,7 +151,7 @@ impl WriteMeter {
         self.jobs.entry(uid.to_owned()).or_insert_with(|| Metered { payers: job.payers(), version, paid: 0 });
     }
 
-    /// Notes that a version of a job was written. What was paid pays for it first.
+    /// Notes that a version of a job was written. The bytes that were paid in advance pay for it first.
     pub fn wrote(&mut self, uid: &str, version: u64, job: &MeteredJob<'_>, now: Duration) {
         let known = self.jobs.entry(uid.to_owned());
         let known = known.or_insert_with(|| Metered { payers: job.payers(), version: 0, paid: 0 });
@@ -172,7 +172,7 @@ impl WriteMeter {
         self.jobs.remove(uid);
     }
 
-    /// How long a status of this job waits that says nothing but how far it is; `None` where it does not.
+    /// Returns how long a status of this job waits that only reports progress; `None` if it does not wait.
     pub fn status_waits(&self, uid: &str, now: Duration) -> Option<Duration> {
         let job = self.jobs.get(uid).filter(|job| job.paid == 0)?;
         Some(Duration::from_secs(self.wait(&job.payers, 0, now))).filter(|wait| !wait.is_zero())

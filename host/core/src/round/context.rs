@@ -85,7 +85,7 @@ pub struct Round<'a> {
     pub began: Timestamp,
 }
 
-/// Whose shares a job takes, where they are not those of its namespace.
+/// Returns the key whose shares a job takes, if it is not the key of its namespace.
 pub fn owner(job: &OperationJob) -> Option<QuotaKey> {
     let noted = job.metadata.annotations.as_ref()?.get(QUOTA_KEY)?;
     QuotaKey::read(noted)
@@ -128,8 +128,8 @@ impl<'a> Round<'a> {
         })
     }
 
-    /// Whose shares the job takes, where they are not those of its namespace. Nothing but the child of an OpsJob has the annotation by
-    /// then.
+    /// Returns the key whose shares the job takes, if it is not the key of its namespace. Only the child of an OpsJob still has the
+    /// annotation here.
     pub fn owner(&self) -> Option<QuotaKey> {
         owner(self.object)
     }

@@ -77,12 +77,12 @@ fn end_of_pod(pod: &Object, seen: &TaskPod) -> String {
     keep_cause(&format!("{word}: {why}"), MESSAGE_CHARS)
 }
 
-/// What a task of the host waits for that has begun: its turn, or its next try.
+/// Returns what a task of the host that has begun waits for: its turn, or its next try.
 fn awaited(seen: &TaskPod) -> String {
     if seen.hindrance == Hindrance::Turn { keep_cause(&seen.why, MESSAGE_CHARS) } else { String::new() }
 }
 
-/// What a pod that has not started waits for. Of one cause the words change with each try, and the first ones stay.
+/// Returns what a pod that has not started waits for. The words of a cause change with each try, so the first ones stay.
 fn waits_for(task: &StoredTask, seen: &TaskPod) -> String {
     let word = word(seen);
     if word.is_empty() || task.waits.starts_with(word) {

@@ -1,6 +1,6 @@
-//! Whose bounds a request counts against. Source: docs/opsjob-rest.md 2.
+//! The key whose bounds a request counts against. Source: docs/opsjob-rest.md 2.
 //!
-//! Accounts cost nothing: who may edit a namespace makes as many as he likes. So all accounts of a namespace share its bounds.
+//! Accounts cost nothing: a user who may edit a namespace makes as many as he likes. So all accounts of a namespace share its bounds.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ use crate::plugin::names::is_dns_label;
 /// The annotation of an OpsJob that REST made: the key that it counts against, or that it counts against none.
 pub const QUOTA_KEY: &str = "oarlock.dev/quota-key";
 
-/// How the user names of accounts begin.
+/// The beginning of the user names of accounts.
 const ACCOUNT: &str = "system:serviceaccount:";
 const NAMESPACE: &str = "namespace/";
 const USER: &str = "user/";

@@ -36,7 +36,7 @@ pub struct Tables {
     /// How fast all jobs together write records that nothing waits for.
     pub record_pace: RecordPace,
     in_flight: BTreeMap<String, BTreeMap<JobKey, usize>>,
-    /// Whose shares jobs take that take others than those of their namespace: children of OpsJobs take those of the requester.
+    /// The keys of jobs that take the shares of another owner than their namespace. Children of OpsJobs take those of the requester.
     owners: BTreeMap<JobKey, QuotaKey>,
     /// The jobs with targets that would start if other jobs of their plugin had fewer in flight.
     waiting: BTreeMap<String, BTreeSet<JobKey>>,
@@ -47,7 +47,7 @@ pub struct Tables {
 pub struct InFlightElsewhere {
     /// The targets of all of them.
     pub of_all: usize,
-    /// Of these, the targets of jobs of the same owner: the namespace, or the requester of OpsJobs.
+    /// The targets among them of jobs of the same owner: the namespace, or the requester of OpsJobs.
     pub beside: usize,
     /// A job of another owner waits for room.
     pub others_wait: bool,
