@@ -57,7 +57,7 @@ struct Parts {
     writes: AnyPool,
     /// Set once the tables are there; of a file, with its lock.
     ready: OnceLock<Option<File>>,
-    /// Of a guest, when it last saw tables of its version; a host has none.
+    /// For a guest, the time when it last saw tables of its version; `None` for a host.
     guest: Option<parking_lot::Mutex<Option<Instant>>>,
     /// Held by whoever opens it.
     opens: Mutex<()>,
@@ -764,7 +764,7 @@ mod tests {
         AuditRow { id, request_id, user_name, user_id, address, verb, job_id, kind, code, body, time, status }
     }
 
-    /// What a guest gets at this place, which for the host is that one.
+    /// Checks what a guest gets at `place`, if the host has the same tables at `of_host`.
     async fn is_guest(place: HistoryPlace, of_host: HistoryPlace, prepare: impl Fn()) {
         let guest = History::as_guest(place.clone(), "local").unwrap();
         assert!(guest.prepare().await.is_err(), "nobody has made tables");

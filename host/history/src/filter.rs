@@ -2,7 +2,7 @@
 
 use k8s_openapi::jiff::Timestamp;
 
-/// What rows are sorted by; those that are equal, by creation, their place in its second, and UID.
+/// The column that rows are sorted by. Equal rows follow by creation, their place in its second, and UID.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SortKey {
     /// Name of the OpsJob.
@@ -106,7 +106,7 @@ pub struct Window {
 }
 
 impl Window {
-    /// How many rows there are, where a page with so many shows that: it has the last of them. Counting costs a scan of its own.
+    /// Returns the number of all rows, if a page with `found` rows is the last one. Counting them costs a scan of its own.
     pub(crate) fn total_if_last(&self, found: usize) -> Option<usize> {
         let is_last = found < self.limit && (found > 0 || self.offset == 0);
         is_last.then(|| self.offset.saturating_add(found))

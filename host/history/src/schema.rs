@@ -71,7 +71,7 @@ fn is_passing(error: &sqlx::Error) -> bool {
     matches!(error, sqlx::Error::Io(_) | sqlx::Error::PoolTimedOut | sqlx::Error::PoolClosed | sqlx::Error::Tls(_))
 }
 
-/// Who may read and write the files: their owner alone, since scripts and variables are in there.
+/// The mode of the files: only their owner reads and writes them, because they hold scripts and variables.
 const OWN: u32 = 0o600;
 
 /// Takes the file for this process, as long as what it yields lives. Migrations of a file have no other lock.
