@@ -198,7 +198,7 @@ impl Cluster {
         Some((status.plugin.as_ref()?.name.clone(), count.min(targets)))
     }
 
-    /// Whose shares a job takes, where they are not those of its namespace.
+    /// Returns the key whose shares a job takes, if it is not the key of its namespace.
     pub fn job_owner(&self, key: &JobKey) -> Option<QuotaKey> {
         self.link.jobs.peek(key).and_then(|held| owner(&held.job))
     }

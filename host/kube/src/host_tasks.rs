@@ -47,7 +47,7 @@ pub struct HostTask {
     pub until: String,
     /// What its plugin says of it.
     pub arguments: Value,
-    /// Whose places it takes: the requester of its OpsJob, or the namespace of its target.
+    /// The owner whose slots the task takes: the requester of its OpsJob, or the namespace of its target.
     pub owner: QuotaKey,
     /// The hosts beside that of its image from which this may be read.
     pub hosts: Vec<String>,

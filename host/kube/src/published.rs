@@ -15,7 +15,7 @@ fn key(namespace: &str) -> ObjectKey {
 }
 
 impl Cluster {
-    /// What the leader of this namespace has published; `None` where it has not.
+    /// Reads the text that the leader of this namespace has published; `None` if there is none.
     ///
     /// # Errors
     /// The API server's sentence.

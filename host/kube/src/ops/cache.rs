@@ -47,7 +47,7 @@ struct Held {
     meter: WriteMeter,
 }
 
-/// How a job came to be known.
+/// The way in which the cache learned of a job.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Known {
     /// By a list: it may have been written long ago.
@@ -165,7 +165,7 @@ impl OpsCache {
         held.children.get(owner).filter(|child| child.is_of(&job.view)).cloned()
     }
 
-    /// Whose places the tasks of the child of this UID take: those of the requester of its job.
+    /// Returns the owner whose slots the tasks of the child of this UID take: the requester of its job.
     pub fn owner_of(&self, child: &str) -> Option<QuotaKey> {
         let held = self.held.lock();
         let (owner, known) = held.children.iter().find(|(_, known)| known.uid == child)?;

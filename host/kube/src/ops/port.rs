@@ -88,10 +88,10 @@ impl Ops {
         self.watches.health()
     }
 
-    /// Whether all jobs were listed, so that the cache has them.
+    /// Checks that all jobs were listed, so that the cache has them.
     ///
     /// # Errors
-    /// What they wait for.
+    /// Says what the list waits for.
     pub fn is_listed(&self) -> Result<(), String> {
         match self.health().into_iter().find(|health| !health.synced || !health.served) {
             None => Ok(()),
@@ -262,7 +262,7 @@ impl Ops {
     }
 }
 
-/// Who pays for the writes of a job: whoever made it.
+/// Returns the payer for the writes of a job: its requester.
 fn owner(job: &StoredOps) -> WriteOwner {
     WriteOwner::Requester(job.share())
 }

@@ -31,7 +31,7 @@ const REMEMBERED: Duration = Duration::from_secs(600);
 pub(crate) enum WriteOwner {
     /// The users of a namespace.
     Namespace(String),
-    /// Whoever made an OpsJob, by the key of quotas: these jobs are in no namespace.
+    /// The requester of an OpsJob, by the key of quotas: OpsJobs are in no namespace.
     Requester(String),
     /// The host: the write is for an object without a namespace, and for no job that exists.
     Host,

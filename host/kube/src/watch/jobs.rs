@@ -300,8 +300,8 @@ pub(crate) fn read_job(document: &Value) -> Option<Held> {
     Some(Held { key, uid, version, job: Arc::new(job), bytes })
 }
 
-/// Whose shares a job takes, as the host noted it. It is believed in the namespace of jobs on nodes alone, where nobody but the host
-/// writes.
+/// Returns the key whose shares a job takes, as the host noted it. The annotation counts only in the namespace of jobs on nodes, where
+/// nobody but the host writes.
 fn owner_noted(document: &Value) -> Option<QuotaKey> {
     let noted = document.pointer("/metadata/annotations")?.get(QUOTA_KEY)?.as_str()?;
     let is_own = document.pointer("/metadata/namespace").and_then(Value::as_str) == Some(OPS_NAMESPACE);
