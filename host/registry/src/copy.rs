@@ -58,7 +58,7 @@ pub struct ImageCopy {
     pub source_base: Option<String>,
     /// The digest by which a runtime knows the image: of its configuration, of a manifest or of the index. Another image is not copied.
     pub runs: Option<String>,
-    /// Of an index, what is there is copied.
+    /// True if the copy takes only the parts of an index that are there.
     pub available: bool,
 }
 
@@ -224,7 +224,7 @@ impl Registries {
     }
 }
 
-/// What no words may repeat of credentials.
+/// Returns the texts of the credentials that no message may repeat.
 fn secrets_of(credentials: Option<&Credentials>) -> Arc<[String]> {
     let basic = credentials.map(|known| [known.basic(), known.password.clone()]);
     let bare = credentials.and_then(|known| known.basic().split_once(' ').map(|(_, bare)| bare.to_owned()));

@@ -53,14 +53,14 @@ pub(crate) struct HttpAnswer {
     pub(crate) shown: String,
     /// Whether the host that was asked answers, and not one that it redirects to.
     pub(crate) is_direct: bool,
-    /// Whether it can have no body.
+    /// True if the answer can have no body.
     is_head: bool,
-    /// What was sent of who asks, which no words repeat.
+    /// The credentials that the request carried, which no message may repeat.
     sent: Option<HeaderValue>,
 }
 
 impl HttpAnswer {
-    /// Whether it answers `HEAD`, and so has no words.
+    /// Returns true for an answer to `HEAD`, which has no words.
     pub(crate) fn is_head(&self) -> bool {
         self.is_head
     }
@@ -81,7 +81,7 @@ impl HttpAnswer {
         self.header(CONTENT_LENGTH.as_str()).and_then(|text| text.parse().ok())
     }
 
-    /// What was sent of who asks: a token with its scheme, and without it.
+    /// Returns the credentials that the request carried: a token with its scheme, and without it.
     fn sent(&self) -> impl Iterator<Item = String> {
         let sent = self.sent.as_ref().and_then(|sent| sent.to_str().ok());
         let bare = sent.and_then(|sent| sent.split_once(' ')).map(|(_, bare)| bare);
@@ -185,7 +185,7 @@ impl Exchange {
         answer.sent().chain(self.secrets.iter().cloned()).collect()
     }
 
-    /// What an answer that refuses means, with its words.
+    /// Returns the failure that an answer of refusal means, with its words.
     pub(crate) async fn refused(&self, answer: &mut HttpAnswer) -> CopyFailed {
         let said = self.said(answer).await;
         self.refused_with(answer, &said)
@@ -276,7 +276,7 @@ fn is_of_tls(error: &(dyn Error + 'static)) -> bool {
     error.is::<rustls::Error>() || within.is_some_and(|within| is_of_tls(within))
 }
 
-/// Whether an answer says to come later.
+/// Returns true for a status that says to come later.
 fn is_overload(status: StatusCode) -> bool {
     status.is_server_error() || matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT)
 }

@@ -49,7 +49,7 @@ impl CopyFailed {
         Self { is_wordless, ..self }
     }
 
-    /// Whether the same asked by `GET` may be answered with words.
+    /// Returns true if the same request by `GET` may be answered with words.
     pub(crate) fn is_wordless(&self) -> bool {
         self.is_wordless
     }

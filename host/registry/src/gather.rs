@@ -29,7 +29,7 @@ pub(crate) struct Gathered {
     /// The digest of what was asked for, and the image that is copied: the same, unless something was left out.
     asked: Sha256,
     root: ImageManifest,
-    /// What was left out of the index: its platform or type, and its digest.
+    /// The parts that are left out of the index: platform or type, and digest.
     left_out: Vec<String>,
 }
 
@@ -61,13 +61,13 @@ impl Gathered {
         Err(format!("its registry has another one now: what runs is {runs}, which no registry is known to have"))
     }
 
-    /// What was copied, with what was not.
+    /// Adds the parts that were left out to the report of a copy.
     pub(crate) fn told(&self, copied: Copied) -> Copied {
         Copied { left_out: self.left_out.clone(), ..copied }
     }
 }
 
-/// What is found out of an index.
+/// The parts of an index that are not there.
 #[derive(Default)]
 struct Absent {
     digests: BTreeSet<Sha256>,
@@ -82,7 +82,7 @@ impl Absent {
     }
 }
 
-/// Gets all manifests below `root`, level by level. What is not there is refused, or left out where `available` alone is asked for.
+/// Gets all manifests below `root`, level by level. A missing one is an error, or is left out if `available` is true.
 pub(crate) async fn gather(source: &Repository, root: ImageManifest, available: bool) -> Result<Gathered, CopyFailed> {
     let refuse = |words: String| source.exchange.refuse(format!("image {}: {words}", source.image.whole()));
     let asked = root.digest.clone();

@@ -32,7 +32,7 @@ const FOREIGN: [&str; 2] =
 pub(crate) struct Content {
     pub(crate) digest: Sha256,
     pub(crate) size: u64,
-    /// What it is for, in words: the platform, or the type of what is no image.
+    /// Its purpose in words: the platform, or the type if it is no image.
     pub(crate) about: String,
     /// Its type is said to be one that is not copied.
     pub(crate) is_other: bool,
@@ -89,7 +89,7 @@ impl Descriptor {
         Ok(Content { digest: Sha256::parse(&self.digest)?, size, about: self.about(), is_other: self.is_other() })
     }
 
-    /// Whether it is said to be neither an image nor an index.
+    /// Returns true if its type says that it is neither an image nor an index.
     fn is_other(&self) -> bool {
         let known = |media_type: &str| IMAGES.contains(&media_type) || INDEXES.contains(&media_type);
         self.media_type.as_deref().is_some_and(|media_type| !known(media_type))

@@ -17,7 +17,7 @@ const ERRORS: usize = 3;
 /// Shorter secrets are no secrets, and would leave holes in words.
 const SHORTEST_SECRET: usize = 4;
 
-/// What a registry says of its refusal.
+/// The words with which a registry refuses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RegistryWords {
     /// Its codes, such as `NAME_UNKNOWN`.
