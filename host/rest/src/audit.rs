@@ -59,7 +59,7 @@ pub(crate) struct Noted {
     pub(crate) body: String,
     /// Its row was sent before it had an answer.
     pub(crate) has_row: bool,
-    /// Whoever asked has some right on OpsJobs. A request of anybody else is counted, and leaves no row.
+    /// True if the caller has some right on OpsJobs. A request of another caller is counted, and leaves no row.
     pub(crate) is_entitled: bool,
 }
 

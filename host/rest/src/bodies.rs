@@ -38,7 +38,7 @@ pub(crate) struct Bodies {
     of_keys: Mutex<HashMap<QuotaKey, Arc<Semaphore>>>,
 }
 
-/// Whose body it is.
+/// The sender of a body.
 pub(crate) struct Sender {
     pub(crate) key: QuotaKey,
     /// He has rights in the whole cluster.

@@ -31,8 +31,8 @@ const KNOWN: Duration = Duration::from_secs(24 * 3_600);
 const TOKENS: u64 = 10_000;
 /// Longest token.
 const TOKEN: usize = 16 * 1024;
-/// Reviews a second where it is not known who signed a token: of those that were good before, and of all others. Of those that the
-/// issuer signed as many are for accounts that have few reviews, and for all others.
+/// Reviews a second of tokens whose signer is unknown: so many for tokens that were good before, and so many for all others. Tokens that
+/// the issuer signed have as many for accounts that have few reviews, and as many for all others.
 const REVIEWS: NonZeroU32 = NonZeroU32::new(25).expect("above 0");
 /// Reviews a second of tokens of other issuers.
 const OF_OTHER_ISSUERS: NonZeroU32 = NonZeroU32::new(5).expect("above 0");
@@ -180,7 +180,7 @@ impl Callers {
         if has_room { Ok(()) } else { Err(too_many(Code::Unreachable, "new tokens at once", Duration::ZERO)) }
     }
 
-    /// Whether there is a question left for the account of a token that is signed.
+    /// Checks that the account of a signed token has a review left.
     async fn check_account(&self, parts: &TokenParts<'_>) -> Result<(), OpsRefusal> {
         let account = parts.claims.get("sub").and_then(Value::as_str).unwrap_or_default();
         let key = QuotaKey::of(account);
@@ -274,7 +274,7 @@ mod tests {
         HeaderMap::from_iter([(AUTHORIZATION, format!("Bearer {token}").parse().unwrap())])
     }
 
-    /// What a token of an account claims that is good for an hour from this second on.
+    /// Returns the claims of an account's token that is good for an hour from `now` on.
     fn claims(account: &str, now: i64) -> Value {
         json!({"iss": NAME, "aud": ["oarlock"], "sub": account, "exp": now + 3_600, "jti": random()})
     }

@@ -1,8 +1,8 @@
 //! The connections of the listener: how many there may be, which one makes place for another, and for how long an answer may stay unread.
 //! Source: docs/opsjob-rest.md 8.
 //!
-//! Who connects costs a file descriptor before anything is known of him. One connection too many closes the one that has been silent for
-//! longest, so whoever holds connections keeps nobody waiting that speaks.
+//! A connection costs a file descriptor before the server knows its client. One connection too many closes the one that has been silent for
+//! longest. So a client that holds connections delays no client that speaks.
 
 use std::collections::HashMap;
 use std::io::{Error, ErrorKind, IoSlice};
@@ -40,12 +40,12 @@ const KEPT_BY_SYSTEM: usize = 128 * 1024;
 const UNREAD: Duration = Duration::from_secs(30);
 const READ_IN_THAT: u64 = 30 * 1024;
 
-/// Whose connections count together.
+/// The origin by which connections count together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Place {
-    /// Of trusted proxies.
+    /// All trusted proxies.
     Proxies,
-    /// Of an address; of a network of 64 bits where it is one of IPv6.
+    /// An address of IPv4, or a network of 64 bits of IPv6.
     Address(IpAddr),
 }
 
@@ -152,7 +152,7 @@ impl Connections {
         }
     }
 
-    /// How many connections were closed, or not taken in, because there were too many.
+    /// Returns the number of connections that were closed, or not taken in, because there were too many.
     pub(crate) fn closed(&self) -> u64 {
         self.0.closed.load(Ordering::Relaxed)
     }
@@ -293,7 +293,7 @@ where
     }
 }
 
-/// How much of an answer was read since it had to wait for its client.
+/// The bytes that a client has read of an answer since the answer had to wait for it.
 struct Unread {
     until: Pin<Box<Sleep>>,
     read: u64,
@@ -323,7 +323,7 @@ impl<S> WatchedStream<S> {
         self.open.link.spoke.store(self.open.connections.now(), Ordering::Relaxed);
     }
 
-    /// What a write came to, if its client still reads.
+    /// Returns the result of a write, or an error if the client does not read its answer.
     fn written(
         &mut self,
         context: &mut Context<'_>,

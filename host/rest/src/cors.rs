@@ -23,7 +23,7 @@ impl Origin {
     /// Reads an origin: a scheme, a host, and a port unless it is the usual one.
     ///
     /// # Errors
-    /// What an origin has to be.
+    /// Says what an origin has to be.
     pub fn read(text: &str) -> Result<Self, String> {
         let wrong =
             || format!("{text} is no origin such as https://console.example or http://localhost:3000, without a path");

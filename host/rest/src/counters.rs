@@ -1,4 +1,4 @@
-//! What the API counts for metrics, and the requests that are worth no line each. Source: docs/opsjob-rest.md 8.
+//! The counters of the API for metrics, and of the requests that are worth no line each. Source: docs/opsjob-rest.md 8.
 
 use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -42,7 +42,7 @@ impl Unentitled {
         None
     }
 
-    /// How many there were.
+    /// Returns the number of these requests.
     pub(crate) fn all(&self) -> u64 {
         self.all.load(Ordering::Relaxed)
     }

@@ -23,7 +23,7 @@ use crate::serve::random_id;
 pub(crate) async fn file_answer(path: &Path, request: Request<Body>) -> io::Result<Response<Body>> {
     let (method, mut headers) = (request.method().clone(), request.headers().clone());
     let (range, if_range) = (headers.remove(header::RANGE), headers.remove(header::IF_RANGE));
-    // Of a HEAD, no part is asked for.
+    // A `HEAD` asks for no part.
     let Some(range) = range.filter(|_| method == Method::GET) else { return serve(path, method, headers).await };
     let head = serve(path, Method::HEAD, headers.clone()).await?;
     if head.status() != StatusCode::OK {

@@ -1,7 +1,7 @@
 //! The keys by which the API server signs tokens: what no such key has signed is worth no question. Source: docs/opsjob-rest.md 2.
 //!
-//! Who a token is, and whether it is still good, the API server alone says. A signature costs this process microseconds, and tells
-//! tokens that somebody made up from those that the API server made.
+//! Only the API server says whose token it is, and whether it is still good. A check of a signature costs this process microseconds, and
+//! tells invented tokens from those that the API server made.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,7 +22,7 @@ use serde_json::Value;
 use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout};
 
-/// Where the API server has its keys, and its name.
+/// The paths at which the API server serves its keys and its name.
 const KEYS: &str = "/openid/v1/jwks";
 const ABOUT: &str = "/.well-known/openid-configuration";
 /// The time between two reads of the keys at least: a token names whatever key its sender likes.
@@ -36,7 +36,7 @@ const MOST_KEYS: usize = 64;
 /// Seconds of difference that say nothing of a clock.
 const SAME_TIME: i64 = 2;
 
-/// Whether the issuer has signed a token.
+/// The result of checking a token's signature.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Signed {
     /// It has.
@@ -53,11 +53,11 @@ pub(crate) enum Signed {
 pub(crate) struct TokenParts<'a> {
     /// All of it.
     pub(crate) whole: &'a str,
-    /// What is signed.
+    /// The text that is signed.
     pub(crate) signed: &'a str,
-    /// What it says of its signature.
+    /// Its header, which names its key and algorithm.
     pub(crate) header: Value,
-    /// What it says.
+    /// Its claims.
     pub(crate) claims: Value,
     /// Its signature.
     pub(crate) signature: Vec<u8>,
@@ -80,7 +80,7 @@ impl<'a> TokenParts<'a> {
 enum Material {
     Rsa(RsaPublicKeyComponents<Vec<u8>>),
     Curve(&'static EcdsaVerificationAlgorithm, Vec<u8>),
-    /// Of a kind that is not known here.
+    /// A key of a kind that is not known here.
     Other,
 }
 
@@ -126,7 +126,7 @@ impl Key {
     }
 }
 
-/// What the API server says of its keys.
+/// The keys of the API server, with its name and its clock.
 struct Keys {
     issuer: String,
     keys: Vec<Key>,
@@ -136,7 +136,7 @@ struct Keys {
 }
 
 impl Keys {
-    /// Whether one of them has signed a token; none where the token names a key that is not here.
+    /// Checks a token against these keys; `None` if the token names a key that is not here.
     fn signed(&self, token: &TokenParts<'_>) -> Option<Signed> {
         let id = token.header.get("kid").and_then(Value::as_str).unwrap_or_default();
         let mut named = self.keys.iter().filter(|key| id.is_empty() || key.id == id).peekable();
@@ -185,7 +185,7 @@ impl Issuer {
         self.keys().await.map_or(0, |keys| keys.ahead)
     }
 
-    /// Whether the issuer has signed a token. A key that is not known has the keys read again, if they were not just now.
+    /// Checks that the issuer has signed a token. For an unknown key it reads the keys again, unless it just did.
     pub(crate) async fn has_signed(&self, token: &TokenParts<'_>) -> Signed {
         let Some(keys) = self.keys().await else { return Signed::Unknown };
         if let Some(signed) = keys.signed(token) {

@@ -87,7 +87,7 @@ pub struct RestOptions {
     pub cluster: String,
     /// The namespaces whose pods make no node busy.
     pub system: &'static [&'static str],
-    /// What the host that leads serves.
+    /// The services of the host that leads.
     pub host: HostOf,
     /// The files that jobs leave.
     pub artefacts: Option<Artefacts>,
@@ -105,7 +105,7 @@ pub struct RestOptions {
     pub write_rate: NonZeroU32,
     /// For how long the address of a file is good.
     pub url_ttl: Duration,
-    /// How many jobs callers keep who have no rights in the whole cluster.
+    /// The bounds of the jobs that callers without rights in the whole cluster keep.
     pub quotas: QuotaBounds,
     /// The longest time to live of these, in seconds.
     pub max_ttl: i64,
@@ -176,7 +176,7 @@ impl Rest {
         }))
     }
 
-    /// What it counted since the process began.
+    /// Returns its counts since the process began.
     pub fn counts(&self) -> RestCounts {
         let Parts { unentitled, connections, .. } = self.parts();
         RestCounts { unentitled: unentitled.all(), closed_connections: connections.closed() }

@@ -1,7 +1,7 @@
-//! Whose address a request comes from, and by which scheme, behind proxies that an admin trusts. Source: docs/opsjob-rest.md 1.
+//! The client's address and scheme of a request that comes through proxies that an admin trusts. Source: docs/opsjob-rest.md 1.
 //!
-//! Anybody can write headers. So those count alone that come from an address of a trusted proxy, and of a list of addresses the last one
-//! that is none of them: what stands before it was written by whoever is there.
+//! Anybody can write headers. So only headers from the address of a trusted proxy count. The client is the last address of a list that is
+//! no trusted proxy: anybody may have written the addresses before it.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -15,7 +15,7 @@ const MOST: usize = 64;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Proxies(Vec<IpNet>);
 
-/// How a request reached the first of the proxies.
+/// The client's address and scheme, as the first of the proxies saw them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Reached {
     /// The address of the client, as far as that is known.
@@ -24,7 +24,7 @@ pub(crate) struct Reached {
     pub(crate) is_secure: bool,
 }
 
-/// What headers of one kind say.
+/// The client and scheme that headers of one kind name.
 #[derive(PartialEq, Eq)]
 struct Told {
     client: Option<String>,
@@ -47,7 +47,7 @@ impl Proxies {
         self.0.iter().any(|range| range.contains(&address))
     }
 
-    /// How a request of this peer reached the proxies.
+    /// Returns how a request of this peer reached the proxies.
     pub(crate) fn reached(&self, peer: SocketAddr, headers: &HeaderMap) -> Reached {
         let direct = Told { client: None, is_secure: false };
         let told = match [self.by_forwarded(headers), self.by_x_forwarded(headers)] {

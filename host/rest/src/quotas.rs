@@ -23,13 +23,13 @@ use crate::Parts;
 use crate::caller::Caller;
 use crate::errors::{of_history, of_request};
 
-/// How long a request waits for jobs to go that have ended, and how often it looks.
+/// The longest wait of a request until jobs that have ended are gone, and the time between two looks.
 const GO_WITHIN: Duration = Duration::from_secs(5);
 const LOOKS_EACH: Duration = Duration::from_millis(50);
 /// Seconds after which a request may be sent again for which others still go.
 const AGAIN: u64 = 2;
 
-/// What is let in and not in the cache yet.
+/// The jobs that are let in and not in the cache yet, with the bounds that count for them.
 pub(crate) struct Quotas {
     bounds: QuotaBounds,
     max_ttl: i64,
@@ -90,7 +90,7 @@ impl Quotas {
         Self { bounds, max_ttl, pending: Mutex::default(), rows: Mutex::default(), began: Instant::now() }
     }
 
-    /// What is used, with what is under way.
+    /// Returns the amounts in use, with the jobs that are under way.
     fn usage(&self, cache: &OpsCache, user_name: &str, pending: &HashMap<String, StoredAmount>) -> Usage {
         let own = QuotaKey::of(user_name);
         let mut usage = Usage::default();
@@ -143,7 +143,7 @@ impl Quotas {
 }
 
 impl Parts {
-    /// What a caller is bound by.
+    /// Returns the bounds of a caller.
     pub(crate) async fn bounds_of(&self, caller: &Caller) -> Result<CallerBounds, OpsRefusal> {
         Ok(match self.rights.is_cluster_wide(caller).await? {
             true => CallerBounds::None,
@@ -151,14 +151,14 @@ impl Parts {
         })
     }
 
-    /// True where the row of a request has room for so many bytes of its body. Where there is none, the row has a digest.
+    /// Returns true if the row of a request has room for so many bytes of its body. Otherwise the row has a digest.
     pub(crate) async fn keeps_body(&self, caller: &Caller, bytes: usize) -> Result<bool, OpsRefusal> {
         let Quotas { rows, began, .. } = &self.quotas;
         let is_counted = self.history.is_some() && !self.rights.is_cluster_wide(caller).await?;
         Ok(!is_counted || rows.lock().takes(&QuotaKey::of(&caller.name), bytes as u64, began.elapsed()))
     }
 
-    /// Room for a job of this size. Where there is none, the oldest jobs of the same key go that have ended and whose rows are stored.
+    /// Takes room for a job of this size. If there is none, the oldest jobs of the same key go that have ended and whose rows are stored.
     pub(crate) async fn room_of(&self, caller: &Caller, bytes: u64) -> Result<RoomOfJob<'_>, OpsRefusal> {
         let take = || self.quotas.take(self.ops.cache(), &caller.name, bytes);
         let over = match take() {

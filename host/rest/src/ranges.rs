@@ -42,7 +42,7 @@ pub(crate) fn wanted(header: &str, size: u64) -> Wanted {
     }
 }
 
-/// How many bytes a range has.
+/// Returns the number of bytes of a range.
 pub(crate) fn length(range: &RangeInclusive<u64>) -> u64 {
     range.end().saturating_sub(*range.start()).saturating_add(1)
 }

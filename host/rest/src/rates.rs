@@ -18,16 +18,16 @@ use crate::caller::Caller;
 
 /// Names, and namespaces, of whom is remembered how often they asked.
 const REMEMBERED: u64 = 10_000;
-/// How many times what one user may do a namespace may, and all together.
+/// The multiples of one user's rate that a namespace has, and all callers together.
 const OF_NAMESPACE: u32 = 2;
 const OF_ALL: u32 = 16;
-/// What a namespace asks for a second, and at once, while it counts as one that asks seldom.
+/// The rate, and the burst, up to which a namespace counts as one that asks seldom.
 const SELDOM: Quota = Quota::per_second(NonZeroU32::MIN).allow_burst(NonZeroU32::new(10).expect("above 0"));
 /// Requests of a caller that are refused at once and have a row each; then one a minute has.
 const REFUSALS: NonZeroU32 = NonZeroU32::new(100).expect("above 0");
 
-/// One limit for each key. Of keys beyond those that are remembered the least used are forgotten, and begin anew: the memory is bounded,
-/// and what bounds them then is the limit of all.
+/// One limit for each key. Beyond [`REMEMBERED`] keys, the least used ones are forgotten and begin anew: memory is bounded, and then the
+/// limit of all bounds them.
 pub(crate) struct KeyedLimits {
     quota: Quota,
     of_keys: Cache<String, Arc<DefaultDirectRateLimiter>>,
@@ -50,7 +50,7 @@ fn check(limit: &DefaultDirectRateLimiter) -> Result<(), Duration> {
     limit.check().map_err(|until| until.wait_time_from(DefaultClock::default().now()))
 }
 
-/// How much of something may be had.
+/// The quotas of a rate.
 pub(crate) struct RateQuotas {
     pub(crate) of_name: Quota,
     pub(crate) of_key: Quota,
@@ -72,7 +72,7 @@ impl RateQuotas {
     }
 }
 
-/// Who had too much, and for how long he should wait.
+/// The limit that a request exceeds, and the time to wait.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum TooOften {
     Name(Duration),
@@ -90,7 +90,7 @@ pub(crate) struct Rate {
 }
 
 impl Rate {
-    /// Of these quotas; `of_all` counts twice, once for those who ask seldom.
+    /// Makes a rate of these quotas; `of_all` counts twice, once for those who ask seldom.
     pub(crate) fn of(quotas: &RateQuotas) -> Self {
         Self {
             of_names: KeyedLimits::of(quotas.of_name),
@@ -101,7 +101,7 @@ impl Rate {
         }
     }
 
-    /// Counts one. What one limit refuses counts in none after it.
+    /// Counts one request. A request that one limit refuses counts in no limit after it.
     pub(crate) async fn take(&self, name: &str, key: &QuotaKey) -> Result<(), TooOften> {
         self.of_names.check(name).await.map_err(TooOften::Name)?;
         let text = key.text();
@@ -179,7 +179,7 @@ pub(crate) fn whole_seconds(wait: Duration) -> u64 {
 mod tests {
     use super::*;
 
-    /// Of which nothing comes back while a test runs.
+    /// Returns a quota that gives nothing back while a test runs.
     fn an_hour(many: u32) -> Quota {
         Quota::per_hour(NonZeroU32::MIN).allow_burst(NonZeroU32::new(many).unwrap())
     }
@@ -193,7 +193,7 @@ mod tests {
         format!("system:serviceaccount:{namespace}:a{name}")
     }
 
-    /// How many of these requests of one account each are answered.
+    /// Returns how many of these requests, of one account each, are answered.
     async fn answered(rate: &Rate, namespace: &str, accounts: std::ops::Range<usize>) -> usize {
         let mut answered = 0;
         for name in accounts {

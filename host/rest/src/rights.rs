@@ -60,7 +60,7 @@ impl Rights {
         Ok(false)
     }
 
-    /// Whether a caller may make OpsJobs of some type in the whole cluster. Others are bound more narrowly.
+    /// Returns true if a caller may make OpsJobs of some type in the whole cluster. Other callers have narrower bounds.
     pub(crate) async fn is_cluster_wide(&self, caller: &Caller) -> Result<bool, OpsRefusal> {
         Ok(self.has(caller, &Access::to_ops_jobs("create", "")).await?
             && self.has_any(caller, &of_types("create")).await?)
@@ -75,7 +75,7 @@ impl Rights {
         try_join_all(asked).await
     }
 
-    /// Whether a caller may do this to jobs of any type in the whole cluster.
+    /// Returns true if a caller may do this to jobs of some type in the whole cluster.
     pub(crate) async fn has_some(&self, caller: &Caller, verb: &'static str) -> Result<bool, OpsRefusal> {
         Ok(self.has(caller, &Access::to_ops_jobs(verb, "")).await? || self.has_any(caller, &of_types(verb)).await?)
     }

@@ -43,7 +43,7 @@ const LAST_ANSWERS: Duration = Duration::from_secs(30);
 const BACKLOG: i32 = 4_096;
 /// How often the files of TLS are looked at.
 const LOOK_AGAIN: Duration = Duration::from_secs(10);
-/// What the page of the documentation may load and do, and what everything else may. The page writes styles into its own elements.
+/// The content security policies of the page of the documentation, and of everything else. The page writes styles into its own elements.
 const OF_PAGE: &str = "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; \
     font-src 'self' data:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 const OF_REST: &str = "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; sandbox";
@@ -246,7 +246,7 @@ fn router(rest: Rest, ready: Readiness, scheme: &'static str) -> Router {
         .layer(cross_origin)
 }
 
-/// Whether the process is ready: to a stranger the code alone. What a part waits for may say which rights it lacks.
+/// Answers whether the process is ready. A stranger gets the code alone, because the words may say which rights a part lacks.
 async fn readiness(ready: (StatusCode, String), rest: &Rest, headers: &HeaderMap) -> (StatusCode, String) {
     let (code, parts) = ready;
     let is_stranger = match headers.contains_key(header::AUTHORIZATION) {
@@ -257,7 +257,7 @@ async fn readiness(ready: (StatusCode, String), rest: &Rest, headers: &HeaderMap
     (code, if is_stranger { words.to_owned() } else { parts })
 }
 
-/// What all requests need.
+/// The state that all requests need.
 #[derive(Clone)]
 struct Whole {
     rest: Rest,
@@ -391,7 +391,7 @@ async fn known(State(rest): State<Rest>, mut request: Request<Body>, next: Next)
     response.into_response()
 }
 
-/// What the line of a request has that its answer does not know.
+/// The parts of a request's line that its answer does not know.
 struct Line {
     id: String,
     address: String,

@@ -101,7 +101,7 @@ impl Signatures {
 pub async fn make_first_key(client: &Client, namespace: &str) -> Result<(), OpsRefusal> {
     let api: Api<Secret> = Api::namespaced(client.clone(), namespace);
     let stored = api.get_opt(SECRET).await.map_err(|error| of_request(&error, "read the key of addresses"))?;
-    // What an admin wrote is not replaced.
+    // A key that an admin wrote is not replaced.
     let Some(stored) = stored.filter(|stored| stored.data.as_ref().is_none_or(BTreeMap::is_empty)) else {
         return Ok(());
     };

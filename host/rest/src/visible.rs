@@ -79,7 +79,7 @@ impl Parts {
     ) -> Result<Visible, OpsRefusal> {
         let visible = self.changeable(caller, &noted.job, verb).await;
         noted.is_entitled = match &visible {
-            // Whoever is told that he may not do it may see it.
+            // A caller who is told that he may not do it may see it.
             Ok(_) | Err(OpsRefusal { code: Code::Forbidden, .. }) => true,
             Err(OpsRefusal { code: Code::NotFound, .. }) => self.rights.has_some(caller, "get").await.unwrap_or(false),
             Err(_) => false,
