@@ -1,6 +1,6 @@
 //! The tokens of service accounts in their written form: JSON web tokens, signed by a key that the cluster makes at its start.
-//! Anybody can check a signature by the public half of the key, which discovery serves. What such a token says is believed as long as
-//! what it speaks of is there: `token_review` looks.
+//! Anybody can check a signature by the public half of the key, which discovery serves. `token_review` checks that the objects that a token
+//! names are there.
 
 use base64::engine::general_purpose::{GeneralPurpose, NO_PAD, URL_SAFE_NO_PAD};
 use base64::{Engine as _, alphabet};
@@ -87,7 +87,7 @@ impl TokenKey {
     }
 }
 
-/// What anybody may know of who makes the tokens: the document at `/.well-known/openid-configuration`.
+/// Returns the public document about the issuer of the tokens, at `/.well-known/openid-configuration`.
 pub(crate) fn configuration() -> Value {
     json!({
         "issuer": ISSUER, "jwks_uri": format!("{ISSUER}/openid/v1/jwks"), "response_types_supported": ["id_token"],
