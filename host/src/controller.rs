@@ -39,7 +39,7 @@ pub struct Controller {
     home: Option<HostHome>,
 }
 
-/// Where a host keeps what is its own.
+/// The client and the namespace with which a host keeps its own objects.
 #[derive(Clone)]
 pub struct HostHome {
     /// A client of the API server.

@@ -83,7 +83,7 @@ struct Held {
     unread: BTreeMap<String, String>,
     /// What each row has: the revision of the job, and whether it was deleted.
     rows: HashMap<String, (i64, bool)>,
-    /// Whether the digest of its spec takes the place of the spec, by UID of jobs that count.
+    /// True if the digest of a job's spec takes the place of the spec, by UID of jobs that count.
     digested: HashMap<String, bool>,
     /// How many are written at once: fewer after a failure, so that one that is refused stands alone in the end.
     at_once: usize,

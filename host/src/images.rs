@@ -28,7 +28,7 @@ use crate::places::WorkPlaces;
 /// Images that are copied at once, in all and of one owner. The last place is for an owner that has none.
 const AT_ONCE: usize = 4;
 const OF_OWNER: usize = 2;
-/// What an export waits for whose turn has not come.
+/// The message of an export that waits for its turn.
 const TURN: &str = "for its turn: four images are copied at once, and two of one owner";
 /// How often a copy is tried that a registry ends, and the wait before the second time, which doubles. Each try goes on where the one
 /// before has ended.
@@ -164,7 +164,7 @@ impl Images {
         HostTaskState::Failed("PushFailed: it was tried too often".to_owned())
     }
 
-    /// What is copied: of an OpsJob, what its status says, and else what the plugin names, by no Secret.
+    /// Returns the copy to make: for an OpsJob as its status says, otherwise as the plugin names it, without Secrets.
     async fn order(&self, task: &HostTask) -> Result<ExportOrder, ExportFailed> {
         let request = TaskRequest { name: "a".to_owned(), kind: task.kind.clone(), arguments: task.arguments.clone() };
         let order = match request.task() {
@@ -251,7 +251,7 @@ impl Images {
     }
 }
 
-/// What the API server has not shown.
+/// Makes the failure of an export from a failed read of the API server.
 fn unread(failed: ReadFailed) -> ExportFailed {
     match failed.is_refused {
         true => ExportFailed::Unauthorized(failed.message),

@@ -23,10 +23,10 @@ use tokio::time::{Duration, sleep};
 
 use crate::places::WorkPlaces;
 
-/// Of the logs that are read at once, as many as the store takes, those of one owner are at most one of so many: kubelets that do not
-/// answer hold up their own alone.
+/// The part of all concurrent log reads that one owner gets at most: one of so many. So kubelets that do not answer delay only their own
+/// owner.
 const OF_OWNER: usize = 3;
-/// What a pod waits for whose turn has not come.
+/// The message of a pod that waits for its turn.
 const TURN: &str = "for its turn: few logs are read at once, and of one owner a third of them";
 /// Files that are put together at once, each of another owner: the next one waits.
 const FILES_AT_ONCE: usize = 2;
@@ -60,7 +60,7 @@ struct State {
     tasks: HashMap<String, AbortHandle>,
     /// What is left for each job, by the UID of its OperationJob.
     rooms: HashMap<String, Arc<LogRoom>>,
-    /// What is left for all jobs of an owner, as long as there are some.
+    /// The room that is left for all jobs of an owner, as long as there are some.
     owners: HashMap<QuotaKey, Weak<OwnerLogs>>,
     /// The OperationJobs for which a host before has collected something.
     before: HashSet<String>,
@@ -87,7 +87,7 @@ pub(crate) enum FileFailed {
 pub(crate) struct LogFileOf<'a> {
     /// The UID of its OperationJob.
     pub(crate) child: &'a str,
-    /// Whose places it takes.
+    /// The owner whose slots it takes.
     pub(crate) owner: QuotaKey,
     /// Its name.
     pub(crate) job: &'a str,
@@ -265,7 +265,7 @@ impl Logs {
         Ok(json!({"bytes": bytes, "maybeRotated": rotated, "truncated": room.was_short()}).to_string())
     }
 
-    /// What is left for a job, within what is left for its owner: what a host before has collected counts too.
+    /// Returns the room that is left for a job, within the room of its owner. Parts that a host before has collected count too.
     async fn room_of(&self, job: &str, owner: &QuotaKey) -> Result<Arc<LogRoom>, CollectFailed> {
         if let Some(room) = self.state.lock().rooms.get(job) {
             return Ok(room.clone());

@@ -19,7 +19,7 @@ struct Shared {
     changed: Notify,
 }
 
-/// Who works, and who waits.
+/// The owners that work, and those that wait.
 struct Places {
     most: usize,
     of_one: usize,
@@ -33,7 +33,7 @@ impl Places {
     fn may_begin(&self, owner: &QuotaKey) -> bool {
         let all: usize = self.taken.values().sum();
         let own = self.taken.get(owner).copied().unwrap_or(0);
-        // Where there is one place alone, it is everybody's.
+        // A single slot is open to every owner.
         let is_last = self.most > 1 && all.saturating_add(1) == self.most;
         all < self.most && own < self.of_one && (own == 0 || !is_last)
     }
@@ -109,11 +109,11 @@ impl WorkPlaces {
         loop {
             let changed = self.0.changed.notified();
             tokio::pin!(changed);
-            // What changes from now on is not missed.
+            // From here on, no change is missed.
             changed.as_mut().enable();
             if self.0.places.lock().take(ticket) {
                 place.is_taken = true;
-                // Whoever is behind may begin, too.
+                // The next owner in the queue may begin, too.
                 self.0.changed.notify_waiters();
                 return place;
             }

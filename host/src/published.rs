@@ -1,4 +1,4 @@
-//! What the leader publishes of itself, and how a server reads it.
+//! Publishes the services and settings of the leader, and reads them in a server.
 //!
 //! The leader writes one ConfigMap: at most once a second when something changes, and at least every 30 s. A server reads it every two
 //! seconds, and relies on it as long as the host renews it and has the same settings.
@@ -32,7 +32,7 @@ use crate::round_trouble::RoundTrouble;
 const AT_MOST_EVERY: Duration = Duration::from_secs(1);
 /// The time after which a write that failed is tried again.
 const AGAIN: Duration = Duration::from_secs(5);
-/// How often a server reads.
+/// The time between two reads of a server.
 const READ_EVERY: Duration = Duration::from_secs(2);
 
 /// The settings of a process with this id of its cluster, history and files.
@@ -51,7 +51,7 @@ pub(crate) fn shared_settings(
     settings.digests()
 }
 
-/// What a process with these plugins serves at this place, but for the renewal.
+/// Returns what a process with these plugins serves at this place, without the renewal.
 pub(crate) fn published(plugins: &Plugins, place: &HostPlace) -> Published {
     let of_type = |kind: OpsType| {
         let word = kind.word();
@@ -75,7 +75,7 @@ pub(crate) fn published(plugins: &Plugins, place: &HostPlace) -> Published {
     }
 }
 
-/// What a process that is host and server at once serves.
+/// Returns the services of a process that is host and server at once.
 pub(crate) fn of_this_process(plugins: Plugins, place: HostPlace) -> HostOf {
     Box::new(move || Ok(Arc::new(published(&plugins, &place))))
 }
@@ -125,7 +125,7 @@ impl Publisher {
                 }
                 _ => AGAIN,
             };
-            // Whichever is first.
+            // The wait ends at a change or at the next renewal, whichever is first.
             if let Ok(Err(_closed)) = timeout(rest, changes.changed()).await {
                 return;
             }
@@ -160,7 +160,7 @@ impl Publisher {
     }
 }
 
-/// What a server knows of the host. Clones share it.
+/// A server's view of the host. Clones share it.
 #[derive(Clone)]
 pub(crate) struct HostWatch(Arc<WatchParts>);
 
@@ -170,7 +170,7 @@ struct WatchParts {
     read: Mutex<LastRead>,
 }
 
-/// What a server has read.
+/// The last read of a server.
 struct LastRead {
     renewals: Renewals,
     last: Result<Arc<Published>, Unpublished>,
@@ -183,7 +183,7 @@ impl HostWatch {
         Self(Arc::new(WatchParts { settings, began: Instant::now(), read }))
     }
 
-    /// What the host serves, if that can be relied on.
+    /// Returns the services of the host, if the server can rely on them.
     pub(crate) fn now(&self) -> Result<Arc<Published>, Unpublished> {
         let held = self.0.read.lock();
         let read = held.last.clone()?;
@@ -211,7 +211,7 @@ impl HostWatch {
         let (forward, second) = (self.0.began.elapsed(), ops.cluster().clock().now().as_second());
         let mut held = self.0.read.lock();
         match stored {
-            // What was read before counts until it is old.
+            // The last text counts until it is old.
             Err(failed) => {
                 if held.last.is_err() || !held.renewals.are_fresh(forward) {
                     held.last = Err(Unpublished::Unread(failed.message));

@@ -134,7 +134,7 @@ pub(crate) fn serve(
     })
 }
 
-/// Whether the process is ready.
+/// Returns the function that says whether the process is ready.
 fn readiness(health: Arc<Health>) -> Readiness {
     Arc::new(move || health.readiness())
 }

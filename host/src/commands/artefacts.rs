@@ -36,7 +36,7 @@ pub(crate) struct ArtefactArgs {
     files_share: Option<FilesShare>,
 }
 
-/// Where the files are.
+/// The place of the files.
 enum ArtefactPlace {
     Folder(PathBuf),
     Bucket(Box<S3Place>),

@@ -36,7 +36,7 @@ const ACCOUNT: &str = "      serviceAccountName: ";
 /// The labels of a pod of the host, and those where it has the server as well.
 const POD_LABELS: &str = "      labels: {app.kubernetes.io/name: oarlock}\n";
 const SERVING_LABELS: &str = "      labels: {app.kubernetes.io/name: oarlock, oarlock.dev/serves: rest}\n";
-/// Where a pod finds the token of its account.
+/// The path at which a pod finds the token of its account.
 const TOKEN: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 /// After which line the group of the volumes is added.
 const NON_ROOT: &str = "        runAsNonRoot: true\n";

@@ -225,7 +225,7 @@ impl GrantedAccess {
             for (resource, verb) in needed(rule, &kind.plural) {
                 into.entry((kind.group.clone(), resource)).or_default().insert(verb);
             }
-            // Where several budgets select a pod, the API server names none of them: the host looks which they are.
+            // If several budgets select a pod, the API server names none of them, so the host lists them.
             if matches!(rule.verb, Verb::Evict | Verb::Drain) {
                 into.entry(("policy".to_owned(), "poddisruptionbudgets".to_owned())).or_default().insert("list");
             }
