@@ -30,7 +30,7 @@ impl Action for Exportimage {
         if target.task(TASK).is_some() {
             return Ok(Proposal::new());
         }
-        // Of a commit, the parameters are what the task is told, but for the mode.
+        // The parameters of a commit, without the mode, are the arguments of the task.
         let mut asked = job.parameter::<BTreeMap<String, Value>>("")?.unwrap_or_default();
         let (kind, arguments) = match asked.remove("mode") {
             None => ("copy-image", json!({})),

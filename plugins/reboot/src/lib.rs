@@ -1,8 +1,8 @@
 //! reboot: takes a node and yields the same node, started anew once.
 //!
-//! A node is cordoned and drained where the job asks for that. Then its boot id is stored and the reboot asked for, with a task
-//! that does nothing on a node with another boot id: the host makes what is stored durable before it does what is asked, so the
-//! node reboots once, however often that is. Where the job asks for that, no pod is evicted while a pod is there that asks not to be
+//! The plugin cordons and drains the node if the job asks for that. Then it stores the boot id and asks for the reboot, with a task that
+//! does nothing on a node with another boot id. The host makes what is stored durable before it does what is asked. So the node reboots
+//! once, however often the plugin asks. If the job asks for that, the plugin evicts no pod while a pod is there that asks not to be
 //! disrupted, or a pod of a Job. May not take a node for rebooted before it is Ready with another boot id.
 
 use core::time::Duration;
@@ -37,7 +37,7 @@ const PODS: &str = "pods";
 /// The annotations by which pods ask not to be disrupted, as autoscalers read them, each with its value.
 const KEPT: [(&str, &str); 2] =
     [("karpenter.sh/do-not-disrupt", "true"), ("cluster-autoscaler.kubernetes.io/safe-to-evict", "false")];
-/// What a kubelet puts on the pods that it makes of files on its node.
+/// The annotation of pods that a kubelet makes of files on its node.
 const MIRROR: &str = "kubernetes.io/config.mirror";
 /// The longest time between two looks at the pods for which a drain waits.
 const LOOK: Duration = Duration::from_secs(5);
@@ -253,7 +253,7 @@ impl Case<'_> {
         })
     }
 
-    /// What is seen of a node that is to come back, unless that was said.
+    /// Proposes to tell what the plugin sees of a node that is to come back, unless the target says so already.
     fn awaited(&self, rebooted: bool) -> Proposal {
         let awaited = match rebooted {
             true => format!("node {} has rebooted and is not Ready", self.node.name()),
