@@ -130,7 +130,7 @@ impl Rig {
         }
         if self.with_ops {
             let artefacts = self.files.as_deref().map(Artefacts::in_folder).transpose().map_err(anyhow::Error::msg)?;
-            // How full the disk of this machine is decides nothing here.
+            // The free space on the disk of this machine decides nothing here.
             let artefacts =
                 artefacts.map(|files| files.on_volume(|| Ok(VolumeSpace { total: 1 << 40, free: 1 << 40 })));
             let place = HostPlace { artefacts, exports: self.exports.clone(), ..HostPlace::default() };

@@ -158,7 +158,7 @@ pub async fn a_pod_whose_logs_cannot_be_read_is_named_and_costs_only_its_own(rig
     end_well(rig, &of_jobs).await
 }
 
-/// A kubelet that answers 200 and words in place of a log: the run is tried again, and then its pod is missing. What else was read is kept.
+/// A kubelet answers 200 and words in place of a log: the run is tried again, and then its pod is missing. The other logs are kept.
 pub async fn words_of_a_kubelet_in_place_of_a_log_are_told_and_are_no_lines(rig: &mut Rig) -> anyhow::Result<()> {
     const WORDS: &str = "unable to retrieve container logs for containerd://x";
     let a = node(rig, "a", true).await?;

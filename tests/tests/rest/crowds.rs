@@ -30,7 +30,7 @@ async fn connection(served: &Served, number: u32) -> anyhow::Result<TcpStream> {
 /// Sends bytes as they are, and yields all that comes until the connection ends.
 async fn raw(served: &Served, bytes: &[u8]) -> anyhow::Result<String> {
     let mut stream = TcpStream::connect(served.address()).await?;
-    // Whoever is sent away before he has said all is told why all the same.
+    // A client that is sent away before it has sent everything is still told why.
     let _sent = stream.write_all(bytes).await;
     let mut answer = Vec::new();
     let read = tokio::time::timeout(PATIENCE, stream.read_to_end(&mut answer)).await;
@@ -93,7 +93,7 @@ async fn a_body_of_a_million_numbers_costs_no_more_than_its_bytes() -> anyhow::R
         println!("the process had {} MB, and {grown} MB more at the most", before / 1_024);
         ensure!(grown < 64, "{grown} MB more than {before} kB");
     }
-    // Who may make jobs in the whole cluster is told at once that these are too many.
+    // A caller who may make jobs in the whole cluster is told at once that these are too many.
     let admin = served.token("admin").await?;
     let answer =
         served.send(Some(&admin), Method::POST, JOBS, Sent { body: numbers.into_bytes(), headers: &[] }).await?;

@@ -1,5 +1,5 @@
-//! What a client of that API sends which was written elsewhere: its pages, its MCP tools, its Go types and a script. Each row of the table
-//! is one request of it, with the answer that it can work with.
+//! Requests of a client of that API that was written elsewhere: its pages, its MCP tools, its Go types and a script. Each row of the table
+//! is one of its requests, with the answer that it can work with.
 
 use anyhow::{Context as _, ensure};
 use http::Method;
@@ -12,12 +12,12 @@ const PAGE: &str = "https://console.example";
 
 /// A request to make a job, and what comes of it.
 struct Post {
-    /// What sends it.
+    /// The part of the client that sends it.
     by: &'static str,
     query: &'static str,
     body: String,
     status: u16,
-    /// What the message of a refusal has, or the names of targets.
+    /// A part of the message of a refusal, or the names of targets.
     has: &'static str,
 }
 
@@ -109,7 +109,7 @@ fn posts() -> Vec<Post> {
         ),
         refused("the page for downloads", &reboot(&json!({"type": "download"})), 400, "type: one of addon"),
         refused("the page for evaluations", &reboot(&json!({"type": "evaluation"})), 400, "type: one of addon"),
-        // What people wrote by hand.
+        // Bodies that people wrote by hand.
         refused(
             "a person",
             &json!({"name": "log", "type": "dumplog", "inputs": [{"name": "workload", "value": "default/cronjob/nightly"}]}),

@@ -251,14 +251,14 @@ async fn jobs_that_are_gone_stay_known_in_postgresql_while_it_comes_and_goes() -
     // Who asked for what, refused or not, with the end of each.
     let asked = "SELECT verb, status, count(*) FROM audit WHERE user_name LIKE '%:admin' AND job_id <> '' GROUP BY 1, 2 ORDER BY 1, 2";
     server.until(asked, "DELETE|200|3\nPOST|200|5\nstop|200|1")?;
-    // Who has no right at all leaves no row.
+    // A caller without any right leaves no row.
     server.until("SELECT count(*) FROM audit WHERE user_name LIKE '%:nobody'", "0")?;
 
     // While it is down, what lives is seen, stopped and deleted; nothing is made.
     let admin = served.token("admin").await?;
     let sleeps = json!({"name": "sleeps", "type": "preflight", "inputs": [{"name": "node", "value": "node-0"}], "image": "busybox",
         "entryPoint": "IyBzaW06IHNsZWVwIDYwCnNsZWVwIDYwMA=="});
-    // Whoever has some right, and is refused again and again, fills no database either.
+    // A caller with some right who is refused again and again fills no database either.
     let some = served.token("some").await?;
     let rules =
         json!([{"apiGroups": ["oarlock.dev"], "resources": ["opsjobs", "opsjobs/reboot"], "verbs": ["create"]}]);

@@ -1,4 +1,4 @@
-//! What callers may keep who have rights in one namespace alone: accounts of one namespace share its quota.
+//! The quotas of callers with rights in one namespace alone: all accounts of a namespace share its quota.
 
 use anyhow::{Context as _, ensure};
 use http::Method;
@@ -104,7 +104,7 @@ async fn accounts_of_one_namespace_share_its_quota_and_those_of_another_go_on() 
     let three = served.token("three").await?;
     let over = rehearse(&served, &three, &reboot(0)).await?;
     ensure!(over.status == 429 && over.refusal().2.starts_with("namespace people has 200 of 200"), "{over:?}");
-    // Whoever has rights in the whole cluster goes on, also an account of that namespace.
+    // A caller with rights in the whole cluster goes on, also an account of that namespace.
     let admin = served.token("admin").await?;
     let made = served.ask(Some(&admin), Method::POST, JOBS, Some(&reboot(-1))).await?;
     ensure!(made.status == 200, "{made:?}");

@@ -222,7 +222,7 @@ impl Served {
         command.arg("--kubeconfig").arg(plane.kubeconfig(Account::Host)?);
         let mut beside = server(&plane.kubeconfig(Account::Server)?, &of(is_of_host))?;
         for process in [&mut command, &mut beside] {
-            // Of a bucket that a test has.
+            // The credentials of a test's bucket.
             process.env("AWS_ACCESS_KEY_ID", KEY).env("AWS_SECRET_ACCESS_KEY", SECRET);
             process.args(["--cluster-id", "local"]);
             if !more.iter().any(|argument| argument.starts_with("--artefacts")) {
@@ -322,7 +322,7 @@ impl Served {
         std::fs::write(self.folder.join("grants.yaml"), format!("{kept}\n---\n{more}")).map_err(Into::into)
     }
 
-    /// Where the process that answers writes what it does.
+    /// Returns the path of the log of the process that answers.
     pub(crate) fn log(&self) -> PathBuf {
         let of_server = self.folder.join("server.log");
         if of_server.exists() { of_server } else { self.folder.join("host.log") }

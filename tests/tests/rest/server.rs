@@ -19,7 +19,7 @@ fn reboot() -> Value {
     json!({"name": "a", "type": "reboot", "inputs": [{"name": "node", "value": "node-0"}], "ttlSecondsAfterFinished": 3600})
 }
 
-/// What the host has published.
+/// Reads the text that the host has published.
 async fn published(served: &Served) -> anyhow::Result<Value> {
     let maps: Api<ConfigMap> = Api::namespaced(served.admin.clone(), "oarlock-system");
     let mut text = None;
@@ -51,7 +51,7 @@ async fn until_said(served: &Served, token: &str, status: u16, words: &str) -> a
     until.with_context(|| format!("{status} {words}: {last:?}"))
 }
 
-/// What needs no host.
+/// Checks the reads that need no host.
 async fn reads(served: &Served, token: &str, id: &str) -> anyhow::Result<()> {
     let listed = served.ask(Some(token), Method::GET, JOBS, None).await?;
     ensure!(listed.status == 200 && listed.text("/items/0/jobId") == id, "{listed:?}");

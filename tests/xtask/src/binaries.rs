@@ -46,7 +46,7 @@ pub(crate) fn build_wasm_only() -> anyhow::Result<Binary> {
 }
 
 fn built(mut command: Command) -> anyhow::Result<Vec<Binary>> {
-    // What cargo says is longer than a pipe holds, so it goes to a file.
+    // The output of cargo is longer than a pipe holds, so it goes to a file.
     let folder = target_folder().join("test-logs");
     std::fs::create_dir_all(&folder).context("cannot create the folder of logs")?;
     let told = folder.join("cargo.json");
