@@ -28,7 +28,7 @@ pub fn document() -> utoipa::openapi::OpenApi {
     paths(
         handlers::create, handlers::list, handlers::get, handlers::stop, handlers::delete, handlers::artifact, healthz, readyz,
     ),
-    components(schemas(ErrorBody, FieldValidationWord, DryRunWord, RequestKey, PhaseWord, JobType, SortWord, OrderWord)),
+    components(schemas(ErrorBody, FieldValidationWord, DryRunWord, RequestKey, PhaseWord, JobType, OrderWord)),
     modifiers(&Login),
     security(("token" = [])),
 )]
@@ -98,29 +98,6 @@ pub(crate) enum JobType {
     Dumplog,
     Reboot,
     Exportimage,
-}
-
-/// What a list is sorted by.
-#[derive(ToSchema)]
-#[schema(rename_all = "camelCase")]
-#[expect(dead_code, reason = "it describes a text")]
-pub(crate) enum SortWord {
-    JobId,
-    JobName,
-    ClusterId,
-    WorkspaceId,
-    UserId,
-    UserName,
-    Type,
-    Phase,
-    CreationTime,
-    StartTime,
-    EndTime,
-    DeletionTime,
-    TimeoutSecond,
-    Cluster,
-    Workspace,
-    Timeout,
 }
 
 /// In which order.
@@ -246,8 +223,9 @@ pub(crate) struct ListParameters {
     /// Most jobs of the answer; 100 when 0 or absent.
     #[param(minimum = 0, maximum = 10000)]
     limit: Option<i64>,
-    /// A field of an item, in any case; creationTime when absent or another word.
-    sort_by: Option<SortWord>,
+    /// The field to sort by, in any case: jobId, jobName, clusterId, workspaceId, userId, userName, type, phase, creationTime,
+    /// startTime, endTime, deletionTime or timeoutSecond. creationTime when absent or another word.
+    sort_by: Option<String>,
     /// desc when absent.
     order: Option<OrderWord>,
     /// The earliest creation, in RFC 3339; 720 hours before `until` when absent.
@@ -265,8 +243,8 @@ pub(crate) struct ListParameters {
     #[param(max_length = 512)]
     job_name: Option<String>,
     phase: Option<PhaseWord>,
-    /// No job is of another word.
-    r#type: Option<JobType>,
+    /// addon, preflight, dumplog, reboot or exportimage. The list is empty for another word.
+    r#type: Option<String>,
     /// true: jobs that somebody deleted are in the list, too.
     deleted: Option<bool>,
 }
