@@ -3,7 +3,8 @@
 use oarlock_contract::task::LONGEST_SECONDS;
 use serde_json::Value;
 
-use crate::job::state::{cut, keep_cause};
+use crate::job::bound::shown_cause;
+use crate::job::state::cut;
 
 /// The label of a pod that does a task: the name of the task.
 pub const TASK: &str = "oarlock.dev/task";
@@ -136,7 +137,7 @@ impl TaskPod {
             node,
             is_mirror: is_mirror(document),
             ended,
-            why: keep_cause(&why.unwrap_or_default(), MOST_WHY),
+            why: shown_cause(&why.unwrap_or_default(), MOST_WHY),
             hindrance,
         })
     }

@@ -14,6 +14,7 @@ pub use oarlock_contract::extras;
 use oarlock_contract::manifest::TargetKind;
 use oarlock_contract::object_key::ObjectKey;
 
+use crate::job::bound::shown_cause;
 use crate::job::dry_run::began_as_dry_run;
 use crate::job::ranges;
 use crate::job::selected::{nameless, selected};
@@ -378,13 +379,13 @@ pub fn ended(state: &TargetState, progress: Progress, now: Timestamp, error: Opt
     next.progress = progress;
     next.attempt = next.attempt.max(1);
     next.next_attempt = None;
-    next.error = error.map(|error| TargetError { message: keep_cause(&error.message, 256), ..error });
+    next.error = error.map(|error| TargetError { message: shown_cause(&error.message, 256), ..error });
     next
 }
 
 /// `state` after a failed attempt, in the wait for the next one.
 pub fn waiting_for_attempt(state: &TargetState, until: Timestamp, error: TargetError) -> TargetState {
-    let error = TargetError { message: keep_cause(&error.message, 256), ..error };
+    let error = TargetError { message: shown_cause(&error.message, 256), ..error };
     TargetState { next_attempt: Some(until), error: Some(error), attempt: state.attempt.max(1), ..state.clone() }
 }
 
@@ -425,19 +426,6 @@ pub fn cut(text: &str, length: usize) -> String {
         }
         _ => text.to_owned(),
     }
-}
-
-/// Returns at most `length` characters of an error's text. A longer text loses its middle, because its cause stands last.
-pub fn keep_cause(text: &str, length: usize) -> String {
-    let count = text.chars().count();
-    if count <= length {
-        return text.to_owned();
-    }
-    let head = length / 3;
-    let tail = length.saturating_sub(head).saturating_sub(1);
-    let place = |number: usize| text.char_indices().nth(number).map_or(text.len(), |(at, _)| at);
-    let (begin, end) = (text.get(..place(head)), text.get(place(count.saturating_sub(tail))..));
-    format!("{}…{}", begin.unwrap_or_default(), end.unwrap_or_default())
 }
 
 /// Indexes of the targets for which `which` holds.

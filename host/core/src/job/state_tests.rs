@@ -162,12 +162,3 @@ fn a_target_says_what_its_plugin_or_a_task_of_it_waits_for_and_since_when() {
     assert_eq!(said(&[("Task/step-0", task("Running", ""))]), None);
     assert_eq!(said(&[("Task/step-0", task("Failed", "image: x"))]), None, "one that has ended waits for nothing");
 }
-
-#[test]
-fn of_a_message_that_is_too_long_the_cause_is_cut_last() {
-    let long = format!("GET {} is answered with 403 Forbidden: DENIED: no", "é".repeat(300));
-    let kept = keep_cause(&long, 60);
-    assert_eq!(kept.chars().count(), 60);
-    assert!(kept.starts_with("GET é") && kept.ends_with("403 Forbidden: DENIED: no"), "{kept}");
-    assert_eq!(keep_cause("short", 60), "short");
-}

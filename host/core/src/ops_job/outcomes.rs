@@ -10,7 +10,8 @@ use serde::Deserialize as _;
 use serde_json::{Value, json};
 
 use crate::child::fields::{flag, list, text};
-use crate::job::state::{cut, keep_cause};
+use crate::job::bound::shown_cause;
+use crate::job::state::cut;
 use crate::job::task::{StoredTask, tail};
 use crate::ops_job::spec::OpsType;
 use crate::ops_job::view::{OpsJobView, TargetCounts};
@@ -136,7 +137,7 @@ impl TargetOutcome {
             succeeded: detail.progress.as_deref() == Some("Succeeded"),
             in_work,
             reason,
-            message: keep_cause(&message, MESSAGE),
+            message: shown_cause(&message, MESSAGE),
             steps: StepOutcome::all(&extra),
             collected: Collected::read(&extra),
             copied: ExportedTo::read(&extra),
@@ -231,7 +232,7 @@ impl JobFile<'_> {
                 std::iter::once(output(name, reference)).chain(counts).collect()
             }
             Self::Stored(file) => vec![output(name, &*file.reference)],
-            Self::Lost(why) => vec![output(name, keep_cause(&format!("it could not be stored: {why}"), MESSAGE))],
+            Self::Lost(why) => vec![output(name, shown_cause(&format!("it could not be stored: {why}"), MESSAGE))],
         }
     }
 }

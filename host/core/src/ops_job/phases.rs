@@ -7,7 +7,7 @@ use oarlock_api::Condition;
 use serde_json::{Map, Value, json};
 
 use crate::child::fields::{list, number, object, text};
-use crate::job::state::keep_cause;
+use crate::job::bound::shown_cause;
 use crate::job::time::{read_time, write_time};
 
 /// Most characters of the message of a condition.
@@ -157,7 +157,7 @@ impl OpsStatus {
     /// Sets a condition. Its time is that of its last change of status.
     pub fn say(&mut self, kind: &str, holds: bool, why: &Why, now: Timestamp) {
         let status = if holds { "True" } else { "False" };
-        let message = keep_cause(&why.message, MESSAGE_CHARS);
+        let message = shown_cause(&why.message, MESSAGE_CHARS);
         let before = self.conditions.iter_mut().find(|condition| condition.kind == kind);
         match before {
             Some(before) => {

@@ -8,7 +8,7 @@ use std::collections::{BTreeSet, HashMap};
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
-use crate::job::state::keep_cause;
+use crate::job::bound::shown_cause;
 use crate::job::time::{after_seconds, earliest, read_time};
 use crate::ops_job::addon::{AddonStep, StepsRefused};
 use crate::ops_job::child::child_of;
@@ -264,7 +264,7 @@ pub fn with_refusal(status: &OpsStatus, attempt: Attempt<'_>, message: &str, now
     if let Some(condition) = condition {
         told.say(condition, false, &Why::new("Refused", message), now);
     }
-    told.rest.insert("waitingFor".to_owned(), json!([keep_cause(&format!("failed to {what}: {message}"), 256)]));
+    told.rest.insert("waitingFor".to_owned(), json!([shown_cause(&format!("failed to {what}: {message}"), 256)]));
     told
 }
 
@@ -473,7 +473,7 @@ impl<'a> Pass<'a> {
             return true;
         };
         self.status.say(FILES, false, &Why::new("VolumeFull", why), self.observed.now);
-        self.status.rest.insert("waitingFor".to_owned(), json!([keep_cause(why, 256)]));
+        self.status.rest.insert("waitingFor".to_owned(), json!([shown_cause(why, 256)]));
         self.wake_at(after_seconds(self.observed.now, FILE_AGAIN));
         false
     }
@@ -620,7 +620,7 @@ impl<'a> Pass<'a> {
                 return;
             }
             JobFile::Underway(how) if leaves_file => {
-                self.status.rest.insert("waitingFor".to_owned(), json!([keep_cause(how, 256)]));
+                self.status.rest.insert("waitingFor".to_owned(), json!([shown_cause(how, 256)]));
                 self.wake_at(after_seconds(self.observed.now, FILE_AGAIN));
                 return;
             }

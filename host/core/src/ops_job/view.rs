@@ -6,8 +6,9 @@ use serde_json::{Value, json};
 use crate::child::fields::{flag, list, number, text};
 use crate::child::progress::block;
 use crate::cluster::own::OPS_NAMESPACE;
+use crate::job::bound::shown_cause;
 use crate::job::key::JobKey;
-use crate::job::state::{cut, keep_cause, waits_of};
+use crate::job::state::{cut, waits_of};
 use crate::job::time::read_time;
 use crate::ops_job::child::{API_VERSION, OPS_KIND};
 use crate::ops_job::holders::{HeldPlace, Holders};
@@ -184,7 +185,7 @@ fn obstacle(detail: &Value) -> Option<String> {
         waits_of(&texts.collect()).map(|(_, sentence)| sentence)
     };
     let message = text(detail, "/error/message").map(str::to_owned).or_else(waits)?;
-    Some(keep_cause(&format!("{}: {message}", text(detail, "/name")?), MOST_OBSTACLE))
+    Some(shown_cause(&format!("{}: {message}", text(detail, "/name")?), MOST_OBSTACLE))
 }
 
 /// The condition that says whether a plugin serves the action.

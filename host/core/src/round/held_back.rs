@@ -4,8 +4,9 @@
 //! of which some target goes on is not held back. Source: docs/operationjob.md 2.1, 2.6.
 
 use crate::cluster::writes::{budget_of, budgets_of};
+use crate::job::bound::shown_cause;
 use crate::job::progress::{Counts, targets};
-use crate::job::state::{Progress, SHARD, TargetState, extras, keep_cause};
+use crate::job::state::{Progress, SHARD, TargetState, extras};
 use crate::job::time::write_time;
 use crate::plugin::lookup::PluginLookup;
 use crate::round::context::Round;
@@ -191,22 +192,22 @@ fn obstacle(target: &TargetState, name: &str) -> Option<HeldBack> {
                 None if budgets_of(&error.message).is_some() => {
                     let budgets = budgets_of(&error.message).unwrap_or_default();
                     let sentence = format!("disruption budgets {budgets} select {name}, and an eviction takes one");
-                    HeldBack::new("Budget", keep_cause(&sentence, 200))
+                    HeldBack::new("Budget", shown_cause(&sentence, 200))
                 }
                 None if error.message.starts_with("admission webhook ") => HeldBack::new(
                     "Webhook",
-                    format!("{name} may not be evicted now: {}", keep_cause(&error.message, 200)),
+                    format!("{name} may not be evicted now: {}", shown_cause(&error.message, 200)),
                 ),
                 None => {
                     HeldBack::new("Budget", format!("a disruption budget allows no eviction now: {}", error.message))
                 }
             },
             "NamespaceNotAllowed" => HeldBack::new("Grant", error.message.clone()),
-            reason => HeldBack::new(reason, format!("{reason} of {name}: {}", keep_cause(&error.message, 120))),
+            reason => HeldBack::new(reason, format!("{reason} of {name}: {}", shown_cause(&error.message, 120))),
         });
     }
     if let Some((word, sentence)) = target.waits_for() {
-        return Some(HeldBack::new(word, format!("{name} waits: {}", keep_cause(&sentence, 200))));
+        return Some(HeldBack::new(word, format!("{name} waits: {}", shown_cause(&sentence, 200))));
     }
     target.extra.get(IS_REPLACEMENT_OF).map(|origin| {
         let sentence = format!("{name} is itself the new pod of {origin}, whose replacement has to end first");

@@ -13,7 +13,8 @@ use crate::cluster::live_reads::LiveRead;
 use crate::cluster::object::ObjectKey;
 use crate::cluster::own::OPS_NAMESPACE;
 use crate::cluster::writes::Write;
-use crate::job::state::{Progress, TargetState, keep_cause};
+use crate::job::bound::shown_cause;
+use crate::job::state::{Progress, TargetState};
 use crate::job::time::after;
 use crate::plugin::authorize::{Authority, authorize};
 use crate::plugin::proposal::{CallFailure, PluginEvent, Proposal, Report, State};
@@ -107,7 +108,7 @@ impl PlannedCall<'_> {
         let refused = reads.iter().find_map(|read| self.target.round.live.failed.get(read));
         match refused.filter(|failure| failure.refused) {
             Some(failure) => {
-                let message = keep_cause(&failure.message, 256);
+                let message = shown_cause(&failure.message, 256);
                 self.troubled(TargetError { reason: "GetObjectFailed".into(), message }, known)
             }
             None => unchanged(self.planned),
@@ -206,7 +207,7 @@ impl PlannedCall<'_> {
         known.call_tries = known.call_tries.saturating_add(1);
         known.check(after(self.target.round.now, wait));
         known.retry_at = known.check_at;
-        let message = keep_cause(&failure.message, 256);
+        let message = shown_cause(&failure.message, 256);
         self.troubled(TargetError { reason: failure.reason, message }, known)
     }
 

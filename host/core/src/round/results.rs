@@ -8,8 +8,9 @@ use oarlock_api::TargetError;
 
 use crate::cluster::object::ObjectKey;
 use crate::cluster::writes::{EntryResult, EventNote, Priority, Stopped, Write};
+use crate::job::bound::shown_cause;
 use crate::job::key::JobRef;
-use crate::job::state::{Progress, TargetState, keep_cause};
+use crate::job::state::{Progress, TargetState};
 use crate::job::time::{after, before};
 use crate::plugin::proposal::PluginEvent;
 use crate::round::decided::Decided;
@@ -331,7 +332,7 @@ fn backed_off(tries: &mut u32) -> SignedDuration {
 /// never changed.
 fn show(index: u32, trouble: Trouble, memory: &mut JobMemory) {
     let Some((reason, message)) = trouble else { return };
-    let error = TargetError { reason: reason.to_owned(), message: keep_cause(&message, 256) };
+    let error = TargetError { reason: reason.to_owned(), message: shown_cause(&message, 256) };
     let lasts = memory.target(index).trouble_lasts(&error);
     let Some(mut state) = memory.latest(index).cloned().filter(|_| lasts) else { return };
     if state.attempt_over() || state.error.as_ref() == Some(&error) {

@@ -14,11 +14,11 @@ use oarlock_api::{
 use serde_json::{Map, Value, json};
 
 use crate::cluster::writes::ShardWrite;
-use crate::job::bound::fitting;
+use crate::job::bound::{fitting, shown_cause};
 use crate::job::key::JobRef;
 use crate::job::progress::{Counts, ProgressSets};
 use crate::job::ranges;
-use crate::job::state::{SHARD, keep_cause};
+use crate::job::state::SHARD;
 use crate::job::time::write_time;
 use crate::round::memory::JobMemory;
 use crate::round::shards::{indexes_of, labelled, shard_labels, shard_name};
@@ -106,7 +106,7 @@ fn shard_fields(memory: &JobMemory, status: &mut OperationJobStatus) {
 fn failures(memory: &JobMemory) -> Vec<Failure> {
     let entry = |index: &u32| {
         let error = memory.latest(*index)?.error.clone().unwrap_or_default();
-        let message = keep_cause(&error.message, 120);
+        let message = shown_cause(&error.message, 120);
         let name = memory.state.name(*index).to_owned();
         Some(Failure { index: i32::try_from(*index).unwrap_or(i32::MAX), name, reason: error.reason, message })
     };

@@ -11,7 +11,7 @@ use sha2::{Digest, Sha256};
 
 use crate::cluster::object::Object;
 use crate::cluster::task_pod::{Hindrance, TASK_KIND, TaskPod};
-use crate::job::state::keep_cause;
+use crate::job::bound::shown_cause;
 use crate::job::task::{CUT, NodeResult, StoredTask, TaskProgress, of_check};
 use crate::job::time::after;
 use crate::plugin::task::{CHECK_POD, RUN_ON_NODE};
@@ -54,7 +54,7 @@ pub(super) fn progressed(task: &StoredTask, pod: &Object, seen: &TaskPod) -> Sto
     let output = output(pod, seen).unwrap_or_default();
     let digest = || Sha256::digest(output.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     let sha256 = result.and_then(|result| result.sha256).or_else(|| (!output.is_empty()).then(digest));
-    let message = keep_cause(&message.unwrap_or_default(), MESSAGE_CHARS);
+    let message = shown_cause(&message.unwrap_or_default(), MESSAGE_CHARS);
     let output = if is(pod, CHECK_POD) { of_check(output, exit_code == Some(0)) } else { output };
     StoredTask { state, exit_code, sha256, output, message, ..task }
 }
@@ -74,12 +74,12 @@ fn end_of_pod(pod: &Object, seen: &TaskPod) -> String {
         "" => &seen.phase,
         why => why,
     };
-    keep_cause(&format!("{word}: {why}"), MESSAGE_CHARS)
+    shown_cause(&format!("{word}: {why}"), MESSAGE_CHARS)
 }
 
 /// Returns what a task of the host that has begun waits for: its turn, or its next try.
 fn awaited(seen: &TaskPod) -> String {
-    if seen.hindrance == Hindrance::Turn { keep_cause(&seen.why, MESSAGE_CHARS) } else { String::new() }
+    if seen.hindrance == Hindrance::Turn { shown_cause(&seen.why, MESSAGE_CHARS) } else { String::new() }
 }
 
 /// Returns what a pod that has not started waits for. The words of a cause change with each try, so the first ones stay.
@@ -88,7 +88,7 @@ fn waits_for(task: &StoredTask, seen: &TaskPod) -> String {
     if word.is_empty() || task.waits.starts_with(word) {
         return task.waits.clone();
     }
-    keep_cause(&format!("{word}{}", seen.why), MESSAGE_CHARS)
+    shown_cause(&format!("{word}{}", seen.why), MESSAGE_CHARS)
 }
 
 /// The message of a task whose pod was over before its container began: its own time was shorter than that for a start.
@@ -96,7 +96,7 @@ fn never_begun(task: &StoredTask, seen: &TaskPod) -> Option<String> {
     let has_begun = seen.ended.as_ref().is_some_and(|end| end.reason != "ContainerStatusUnknown");
     let is_meant = seen.hindrance == Hindrance::Deadline && !has_begun;
     let (word, why) = task.waits.split_once(": ").filter(|_| is_meant)?;
-    Some(keep_cause(&format!("{word}: not started within {} s: {why}", seen.deadline_seconds), MESSAGE_CHARS))
+    Some(shown_cause(&format!("{word}: not started within {} s: {why}", seen.deadline_seconds), MESSAGE_CHARS))
 }
 
 /// The first word of a message where it is known what keeps a pod from starting.
@@ -112,7 +112,7 @@ fn word(seen: &TaskPod) -> &'static str {
 pub(super) fn not_started(seen: &TaskPod) -> String {
     let word = word(seen);
     let why = if seen.why.is_empty() { String::new() } else { format!(": {}", seen.why) };
-    keep_cause(&format!("{word}not started within {} s{why}", STARTS_WITHIN.as_secs()), MESSAGE_CHARS)
+    shown_cause(&format!("{word}not started within {} s{why}", STARTS_WITHIN.as_secs()), MESSAGE_CHARS)
 }
 
 /// A task whose pod is gone without a result.
@@ -140,7 +140,7 @@ pub(super) fn given_up(task: StoredTask, pod: &Object) -> StoredTask {
         "" => "timed out: its kubelet does not end its pod".to_owned(),
         not_started => format!("lost: {not_started}, and its kubelet does not end it"),
     };
-    StoredTask { state: TaskProgress::Failed, message: keep_cause(&message, MESSAGE_CHARS), ..task }
+    StoredTask { state: TaskProgress::Failed, message: shown_cause(&message, MESSAGE_CHARS), ..task }
 }
 
 /// True of the pod of a task of this kind.

@@ -4,7 +4,8 @@
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use oarlock_api::TargetError;
 
-use crate::job::state::{TargetState, keep_cause};
+use crate::job::bound::shown_cause;
+use crate::job::state::TargetState;
 use crate::job::time::after;
 use crate::round::context::Target;
 use crate::round::pace::too_late_for;
@@ -46,7 +47,7 @@ impl Target<'_> {
             return need;
         };
         let Some(failure) = wanted.iter().find_map(|read| self.round.live.failed.get(read)) else { return need };
-        let trouble = TargetError { reason: UNREAD.to_owned(), message: keep_cause(&failure.message, 256) };
+        let trouble = TargetError { reason: UNREAD.to_owned(), message: shown_cause(&failure.message, 256) };
         let lasts = known.trouble_lasts(&trouble);
         // Each failure may have another message: one of them is enough.
         let shown = self.stored.error.as_ref().is_some_and(|error| error.reason == UNREAD);
