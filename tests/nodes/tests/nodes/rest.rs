@@ -308,7 +308,7 @@ pub(crate) fn a_host_with_its_history_on_a_volume_is_drained_by_its_own_job_and_
 
     let (known, listed) = as_ops_bot(scene, |client| {
         let known = client.until("own-node", &["Succeeded"])?;
-        Ok((known, client.done("GET", "?jobName=own-node&type=reboot", None)?))
+        Ok((known, client.done("GET", "?jobName=own-node&type=reboot&deleted=true", None)?))
     })?;
     ensure!(!text_at(&known, "/deletionTime").is_empty(), "{known:#}");
     ensure!(listed.get("totalCount") == Some(&json!(1)), "{listed:#}");
