@@ -27,7 +27,7 @@ pub(crate) struct ArtefactArgs {
     /// Region of that store [default: us-east-1]
     #[arg(long, value_name = "NAME", env = "OARLOCK_ARTEFACTS_REGION", value_parser = NonEmptyStringValueParser::new())]
     artefacts_region: Option<String>,
-    /// Certificates of the authorities that may sign that of the store, in PEM, in place of those of the system
+    /// Certificates of the authorities that may sign that of the store, in PEM, beside those of the system
     #[arg(long, value_name = "FILE", requires = "artefacts")]
     artefacts_ca: Option<PathBuf>,
     /// Most that the files of one namespace, or of one user who is no account, take: a part of their volume such as 25%, or a size such as

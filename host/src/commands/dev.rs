@@ -55,7 +55,7 @@ pub(crate) struct DevArgs {
     /// Directory of the plugin files
     #[arg(long, value_name = "DIR", default_value = "plugins")]
     plugins: PathBuf,
-    /// Grants of the plugins [default: grants.yaml beside the plugin directory, written once with those of the shipped plugins]
+    /// Grants of the plugins [default: grants.yaml beside the plugin directory, written once with the grant of Replace]
     #[arg(long, value_name = "FILE")]
     grants: Option<PathBuf>,
     /// Grant every plugin all that it asks for; a grants file still gives limits and configuration
