@@ -184,7 +184,7 @@ impl Recorder {
             changed: Notify::new(),
             terms: AtomicU64::new(0),
             began: Instant::now(),
-            meter: Mutex::default(),
+            meter: Mutex::new(RowMeter::of_bytes()),
         }))
     }
 

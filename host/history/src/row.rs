@@ -12,6 +12,8 @@ use serde_json::{Map, Value, json};
 
 /// The annotation that says of a job which was made under a key what its request was.
 pub const REQUEST: &str = "oarlock.dev/request";
+/// Most bytes of a field of the status that the row of a digested spec keeps.
+const SMALL_FIELD: usize = 1_024;
 /// Sorts as the latest.
 pub(crate) const NEVER: i64 = i64::MAX;
 
@@ -121,7 +123,7 @@ impl JobSnapshot {
         self.revision > revision || self.revision == revision && self.row.deleted.is_some() && !was_deleted
     }
 
-    /// With the digest and the length of its spec in place of that, but for what lists say.
+    /// Keeps of the spec what lists say, its length and its digest, and of the status the fields that are small.
     #[must_use]
     pub fn digested(mut self) -> Self {
         let text = self.spec.to_string();
@@ -129,6 +131,9 @@ impl JobSnapshot {
         let kept = ["type", "jobName", "requester", "workspace", "timeoutSecond", "ttlSecondsAfterFinished"];
         let kept = kept.into_iter().filter_map(|field| Some((field.to_owned(), self.spec.get(field)?.clone())));
         self.spec = kept.chain([("digest".to_owned(), digest)]).collect::<Map<String, Value>>().into();
+        if let Some(status) = self.status.as_object_mut() {
+            status.retain(|_, value| value.to_string().len() <= SMALL_FIELD);
+        }
         self
     }
 
@@ -197,8 +202,10 @@ mod tests {
         let document = json!({"metadata": {"name": "j", "uid": "u"}, "spec": {"type": "reboot", "jobName": "J",
             "requester": {"id": "i", "name": "alice"}, "inputs": [{"name": "label", "value": "x".repeat(4_096)}]}});
         let whole = JobSnapshot::of(&document, Defaults::default()).unwrap();
+        let mut whole = whole;
+        whole.status = json!({"phase": "Failed", "outputs": [{"name": "n", "value": "v".repeat(2_000)}]});
         let digested = whole.clone().digested();
-        assert_eq!(digested.row, whole.row);
+        assert_eq!((&digested.row, digested.status.clone()), (&whole.row, json!({"phase": "Failed"})));
         let text = digested.spec.to_string();
         assert!(text.len() < 300 && text.contains("sha256:") && text.contains("alice"), "{text}");
     }

@@ -1,6 +1,7 @@
 //! One line of the log, and one row of the history, for each request that would change something. Source: docs/opsjob-rest.md 8.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use http::StatusCode;
 use k8s_openapi::jiff::Timestamp;
@@ -27,12 +28,38 @@ pub(crate) struct Asked {
     pub(crate) caller: Arc<Caller>,
     pub(crate) address: String,
     pub(crate) verb: String,
+    /// True once its row was sent, which is before it has an answer. A handler that is given up leaves that here.
+    pub(crate) has_row: Arc<AtomicBool>,
+}
+
+/// A row that is there before the job that it asks for.
+pub(crate) struct FirstRow {
+    row: AuditRow,
+    is_sent: Arc<AtomicBool>,
+}
+
+impl FirstRow {
+    /// Returns the row to be sent, and notes that it is.
+    pub(crate) fn send(&self) -> AuditRow {
+        self.is_sent.store(true, Ordering::Release);
+        self.row.clone()
+    }
 }
 
 impl Asked {
+    /// Returns true if its row was sent before it had an answer.
+    pub(crate) fn has_row(&self) -> bool {
+        self.has_row.load(Ordering::Acquire)
+    }
+
+    /// Returns the row that is there before the job.
+    pub(crate) fn first_row(&self, noted: &Noted) -> FirstRow {
+        FirstRow { row: self.row(noted), is_sent: self.has_row.clone() }
+    }
+
     /// Its row while it has no answer.
-    pub(crate) fn row(&self, noted: &Noted) -> AuditRow {
-        let Self { id, time, request_id, caller, address, verb } = self.clone();
+    fn row(&self, noted: &Noted) -> AuditRow {
+        let Self { id, time, request_id, caller, address, verb, .. } = self.clone();
         let Noted { job, kind, body, .. } = noted.clone();
         // A path names what it likes.
         let job = cut(&job, MOST_NAME);
@@ -44,7 +71,7 @@ impl Asked {
     /// Its row with its answer. One that was refused before leaves no body.
     pub(crate) fn answered(&self, noted: &Noted, status: StatusCode, code: &str) -> AuditRow {
         let mut row = self.row(noted);
-        if !status.is_success() && !noted.has_row {
+        if !status.is_success() && !self.has_row() {
             row.body.clear();
         }
         AuditRow { status: status.as_u16(), code: code.to_owned(), ..row }
@@ -57,8 +84,8 @@ pub(crate) struct Noted {
     pub(crate) job: String,
     pub(crate) kind: String,
     pub(crate) body: String,
-    /// Its row was sent before it had an answer.
-    pub(crate) has_row: bool,
+    /// True if the request changed something beside the job that it made.
+    pub(crate) has_changed: bool,
     /// True if the caller has some right on OpsJobs. A request of another caller is counted, and leaves no row.
     pub(crate) is_entitled: bool,
 }

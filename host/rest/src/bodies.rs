@@ -3,28 +3,25 @@
 //! Each byte has its place before it is kept, so bodies take the room whatever their clients announce. No namespace has more than a
 //! quarter of it, a part is for callers with rights in the whole cluster alone, and who sends too slowly is sent away.
 
-use std::collections::HashMap;
-use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
 use http_body_util::BodyExt as _;
-use oarlock_core::ops_job::refusal::{Code, OpsRefusal};
-use oarlock_core::shared::quota_key::QuotaKey;
-use parking_lot::Mutex;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::{Instant, timeout, timeout_at};
+use oarlock_core::ops_job::refusal::OpsRefusal;
+use tokio::time::{Instant, timeout_at};
+
+use crate::connections::Waiting;
+use crate::room::{Places, Room, Sharer};
+use crate::turns::Turns;
 
 /// Bytes of all bodies together.
 const ROOM: usize = 16 * 1024 * 1024;
-/// Those of callers without rights in the whole cluster.
-const OF_OTHERS: usize = ROOM / 4 * 3;
-/// Those of one namespace, or of one user who is in none.
-const OF_ONE: usize = ROOM / 4;
-/// Longest time that a body waits for its place.
+/// Bodies of one key that are read at once, and the longest time that another one waits for them.
+const AT_ONCE: usize = 16;
 const WAITS: Duration = Duration::from_secs(2);
-/// Longest time that a body may take.
+/// Longest time that a body may take: of a caller with rights in the whole cluster, and of others, whose bodies are small.
 const WHOLE_WITHIN: Duration = Duration::from_secs(20);
+const SMALL_WITHIN: Duration = Duration::from_secs(8);
 /// Bytes a second that a client sends at least, and the time before that counts.
 const PACE: u64 = 8 * 1024;
 const PACE_AFTER: Duration = Duration::from_secs(5);
@@ -33,18 +30,17 @@ const NOT_KEPT: usize = 2 * 1024 * 1024;
 
 /// The room of all bodies.
 pub(crate) struct Bodies {
-    all: Arc<Semaphore>,
-    of_others: Arc<Semaphore>,
-    of_keys: Mutex<HashMap<QuotaKey, Arc<Semaphore>>>,
+    room: Room,
+    turns: Turns,
 }
 
 /// The sender of a body.
 pub(crate) struct Sender {
-    pub(crate) key: QuotaKey,
-    /// He has rights in the whole cluster.
-    pub(crate) is_wide: bool,
-    /// Most bytes of his body.
+    pub(crate) sharer: Sharer,
+    /// Most bytes of the body.
     pub(crate) most: usize,
+    /// The connection, which may make place for another one while it waits for the body.
+    pub(crate) connection: Option<Waiting>,
 }
 
 /// A body that was taken in. It has its place until it is dropped.
@@ -52,7 +48,7 @@ pub(crate) struct Taken {
     pub(crate) bytes: Vec<u8>,
     /// It ended within its bound.
     pub(crate) is_whole: bool,
-    places: Places,
+    _places: Places,
 }
 
 #[cfg(test)]
@@ -62,13 +58,9 @@ impl std::fmt::Debug for Taken {
     }
 }
 
-/// The places of one body in each room that it counts in.
-type Places = Vec<OwnedSemaphorePermit>;
-
 impl Default for Bodies {
     fn default() -> Self {
-        let (all, of_others) = (Arc::new(Semaphore::new(ROOM)), Arc::new(Semaphore::new(OF_OTHERS)));
-        Self { all, of_others, of_keys: Mutex::default() }
+        Self { room: Room::of(ROOM), turns: Turns::of(AT_ONCE, WAITS, "bodies") }
     }
 }
 
@@ -78,71 +70,41 @@ impl Bodies {
     /// # Errors
     /// The body has no place, comes too slowly, or ends before it is whole.
     pub(crate) async fn take(&self, mut body: Body, sender: &Sender) -> Result<Taken, OpsRefusal> {
-        let rooms = self.rooms(sender);
-        let mut taken = Taken { bytes: Vec::new(), is_whole: true, places: Vec::new() };
-        let (mut pace, mut received) = (Pace::from_now(), 0_usize);
-        while let Some(bytes) = pace.next(&mut body, received).await? {
-            received = received.saturating_add(bytes.len());
-            let left = sender.most.saturating_sub(taken.bytes.len());
-            let kept = bytes.get(..left).unwrap_or(&bytes);
-            taken.is_whole &= kept.len() == bytes.len();
+        let _turn = self.turns.take(&sender.sharer.key).await?;
+        let shares = self.room.shares(&sender.sharer, "bodies that are being read");
+        let (mut bytes, mut places, mut is_whole) = (Vec::new(), Places::default(), true);
+        let (mut pace, mut received) = (Pace::of(sender), 0_usize);
+        while let Some(more) = pace.next(&mut body, received).await? {
+            received = received.saturating_add(more.len());
+            let left = sender.most.saturating_sub(bytes.len());
+            let kept = more.get(..left).unwrap_or(&more);
+            is_whole &= kept.len() == more.len();
             if !kept.is_empty() {
                 let began = Instant::now();
-                take_places(&rooms, kept.len(), &mut taken.places, sender).await?;
+                shares.take(kept.len(), &mut places).await?;
                 pace.pause(began.elapsed());
-                taken.bytes.extend_from_slice(kept);
+                bytes.extend_from_slice(kept);
             }
             if received > sender.most.saturating_add(NOT_KEPT) {
                 break;
             }
         }
-        Ok(taken)
+        Ok(Taken { bytes, is_whole, _places: places })
     }
-
-    /// The rooms that a body counts in. Its own come first: who has no place there keeps none elsewhere.
-    fn rooms(&self, sender: &Sender) -> Vec<Arc<Semaphore>> {
-        let mut of_keys = self.of_keys.lock();
-        // Those whom nobody has or waits for.
-        of_keys.retain(|_, room| Arc::strong_count(room) > 1 || room.available_permits() < OF_ONE);
-        let own = of_keys.entry(sender.key.clone()).or_insert_with(|| Arc::new(Semaphore::new(OF_ONE))).clone();
-        let of_others = (!sender.is_wide).then(|| self.of_others.clone());
-        std::iter::once(own).chain(of_others).chain([self.all.clone()]).collect()
-    }
-}
-
-async fn take_places(
-    rooms: &[Arc<Semaphore>],
-    bytes: usize,
-    places: &mut Places,
-    sender: &Sender,
-) -> Result<(), OpsRefusal> {
-    let many = u32::try_from(bytes).unwrap_or(u32::MAX);
-    for (index, room) in rooms.iter().enumerate() {
-        let got = timeout(WAITS, room.clone().acquire_many_owned(many)).await;
-        let Ok(Ok(more)) = got else {
-            let (code, whose) = match index {
-                0 => (Code::TooMany, format!("of {}", sender.key)),
-                _ => (Code::Unreachable, "of others".to_owned()),
-            };
-            let words = format!("bodies {whose} that are being read have all the room there is: try again");
-            return Err(OpsRefusal::new(code, words).after(1));
-        };
-        match places.get_mut(index) {
-            Some(held) => held.merge(more),
-            None => places.push(more),
-        }
-    }
-    Ok(())
 }
 
 /// Until when a client has to have sent how much.
-struct Pace {
+struct Pace<'a> {
     began: Instant,
+    within: Duration,
+    connection: Option<&'a Waiting>,
 }
 
-impl Pace {
-    fn from_now() -> Self {
-        Self { began: Instant::now() }
+impl<'a> Pace<'a> {
+    /// Begins now.
+    fn of(sender: &'a Sender) -> Self {
+        let within = if sender.sharer.is_wide { WHOLE_WITHIN } else { SMALL_WITHIN };
+        Self { began: Instant::now(), within, connection: sender.connection.as_ref() }
     }
 
     /// The client waited for this long for its place.
@@ -153,12 +115,13 @@ impl Pace {
     /// The next bytes; none at the end.
     async fn next(&self, body: &mut Body, received: usize) -> Result<Option<Bytes>, OpsRefusal> {
         let sent = Duration::from_millis((received as u64).saturating_mul(1_000) / PACE);
-        let deadline = self.began + PACE_AFTER.saturating_add(sent).min(WHOLE_WITHIN);
+        let deadline = self.began + PACE_AFTER.saturating_add(sent).min(self.within);
+        let _waits = self.connection.map(Waiting::begin);
         loop {
             let frame = match timeout_at(deadline, body.frame()).await {
                 Ok(frame) => frame,
                 Err(_) => {
-                    let (whole, after) = (WHOLE_WITHIN.as_secs(), PACE_AFTER.as_secs());
+                    let (whole, after) = (self.within.as_secs(), PACE_AFTER.as_secs());
                     let words = format!(
                         "the body was not there within {whole} s, or came at less than {PACE} bytes a second after {after} s"
                     );
@@ -183,11 +146,14 @@ mod tests {
     use std::convert::Infallible;
 
     use futures::{StreamExt as _, stream};
+    use oarlock_core::ops_job::refusal::Code;
+    use oarlock_core::shared::quota_key::QuotaKey;
 
     use super::*;
 
     fn sender(account: &str, is_wide: bool) -> Sender {
-        Sender { key: QuotaKey::of(account), is_wide, most: if is_wide { 2 << 20 } else { 64 << 10 } }
+        let sharer = Sharer { key: QuotaKey::of(account), is_wide };
+        Sender { sharer, most: if is_wide { 2 << 20 } else { 64 << 10 }, connection: None }
     }
 
     fn body(chunks: Vec<usize>) -> Body {
@@ -216,9 +182,9 @@ mod tests {
         for chunks in [vec![64 * 1024 + 1], vec![64 * 1024, 1], vec![100 * 1024; 100], vec![1024 * 1024; 1024]] {
             let taken = bodies.take(body(chunks), &sender("alice", false)).await.unwrap();
             assert!(!taken.is_whole && taken.bytes.len() == 64 * 1024);
-            assert_eq!(bodies.all.available_permits(), ROOM - 64 * 1024);
+            assert_eq!(bodies.room.free(), ROOM - 64 * 1024);
         }
-        assert_eq!(bodies.all.available_permits(), ROOM, "what is dropped gives its place back");
+        assert_eq!(bodies.room.free(), ROOM, "what is dropped gives its place back");
         let whole = bodies.take(body(vec![64 * 1024]), &sender("alice", false)).await.unwrap();
         assert!(whole.is_whole);
     }
@@ -251,9 +217,9 @@ mod tests {
         assert_eq!(refused.code, Code::Unreachable, "{}", refused.message);
         assert!(bodies.take(body(vec![2 << 20]), &sender("admin", true)).await.is_ok());
         drop(held);
-        assert_eq!(bodies.all.available_permits(), ROOM);
+        assert_eq!(bodies.room.free(), ROOM);
         let _one = bodies.take(body(vec![1]), &sender("carol", false)).await.unwrap();
-        assert_eq!(bodies.of_keys.lock().len(), 1, "who sends no more is forgotten");
+        assert_eq!(bodies.room.keys(), 1, "who sends no more is forgotten");
     }
 
     #[tokio::test(start_paused = true)]
@@ -265,7 +231,7 @@ mod tests {
                 let refused = bodies.take(unfinished(bytes), &sender("alice", is_wide)).await.unwrap_err();
                 assert_eq!(refused.code, Code::BadRequest);
                 assert!(began.elapsed() < PACE_AFTER + Duration::from_secs(1), "{bytes}");
-                assert_eq!(bodies.all.available_permits(), ROOM);
+                assert_eq!(bodies.room.free(), ROOM);
             }
             let slow = stream::iter(0..64).then(|_| async {
                 tokio::time::sleep(Duration::from_millis(400)).await;
@@ -280,6 +246,19 @@ mod tests {
             let taken = Bodies::default().take(Body::from_stream(steady), &sender("alice", is_wide)).await;
             assert!(taken.unwrap().is_whole, "ten KiB a second");
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_namespace_has_sixteen_bodies_that_are_read_at_once() {
+        let (bodies, own) = (Bodies::default(), sender("system:serviceaccount:team:a", false));
+        let mut slow = futures::stream::FuturesUnordered::new();
+        (0..AT_ONCE).for_each(|_| slow.push(bodies.take(unfinished(1), &own)));
+        assert!(tokio::time::timeout(Duration::from_secs(1), slow.next()).await.is_err(), "they are waited for");
+        let refused = bodies.take(body(vec![1]), &own).await.unwrap_err();
+        assert_eq!(refused.code, Code::TooMany, "{}", refused.message);
+        assert!(bodies.take(body(vec![1]), &sender("system:serviceaccount:other:a", false)).await.is_ok());
+        while slow.next().await.is_some() {}
+        assert!(bodies.take(body(vec![1]), &own).await.is_ok());
     }
 
     #[tokio::test]

@@ -16,6 +16,7 @@ use std::time::Duration;
 use axum_server::accept::Accept;
 use futures::future::BoxFuture;
 use futures::task::AtomicWaker;
+use http::Request;
 use parking_lot::Mutex;
 use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -33,12 +34,24 @@ const OF_ADDRESS: usize = 32;
 /// Open connections of trusted proxies.
 const OF_PROXIES: usize = 256;
 /// Connections that may be waiting to be closed, beside those that are open.
-const CLOSING: usize = 64;
-/// Bytes that the system keeps of an answer which is not read, and of requests that are not read yet: it counts them as this process's.
-const KEPT_BY_SYSTEM: usize = 128 * 1024;
-/// The time in which a client reads so much at least of an answer that waits for him: a KiB a second.
+const CLOSING: usize = 32;
+/// Bytes of each connection that the system keeps, of requests that are not read yet and of answers that the client has not read. The
+/// system counts them as this process's, and takes twice as much.
+const RECEIVED: usize = 16 * 1024;
+const SENT: usize = 32 * 1024;
+/// The same of an answer whose client has read this much of the connection: a file takes long over 32 KiB for each round trip.
+const SENT_OF_READERS: usize = 256 * 1024;
+const READER_AFTER: u64 = 1024 * 1024;
+/// Most connections with so much.
+const READERS: usize = 32;
+/// What all of them take at most is a third of the memory that the printed container has.
+const _: () = assert!(
+    2 * ((MOST + OF_PROXIES + CLOSING) * (RECEIVED + SENT) + READERS * SENT_OF_READERS) <= 100 * 1024 * 1024,
+    "the container needs more memory"
+);
+/// The time in which a client reads so much at least of an answer that waits for it: 8 KiB a second.
 const UNREAD: Duration = Duration::from_secs(30);
-const READ_IN_THAT: u64 = 30 * 1024;
+const READ_IN_THAT: u64 = 240 * 1024;
 
 /// The origin by which connections count together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -58,6 +71,7 @@ struct Shared {
     table: Mutex<Table>,
     began: Instant,
     closed: AtomicU64,
+    readers: Arc<Semaphore>,
 }
 
 #[derive(Default)]
@@ -105,7 +119,8 @@ type Counts = fn(&Place, &Place) -> bool;
 impl Connections {
     pub(crate) fn of(proxies: Proxies) -> Self {
         let (table, closed) = (Mutex::default(), AtomicU64::new(0));
-        Self(Arc::new(Shared { proxies, table, began: Instant::now(), closed }))
+        let readers = Arc::new(Semaphore::new(READERS));
+        Self(Arc::new(Shared { proxies, table, began: Instant::now(), closed, readers }))
     }
 
     /// Takes a connection in, in place of a silent one where there are too many. None where all others are at work.
@@ -236,13 +251,13 @@ impl<S> Accept<TcpStream, S> for BoundedAcceptor {
                 self.0.take(stream.peer_addr()?).ok_or_else(|| Error::other("there are too many connections"))?;
             stream.set_nodelay(true)?;
             let socket = SockRef::from(&stream);
-            socket.set_send_buffer_size(KEPT_BY_SYSTEM)?;
-            socket.set_recv_buffer_size(KEPT_BY_SYSTEM)?;
+            socket.set_send_buffer_size(SENT)?;
+            socket.set_recv_buffer_size(RECEIVED)?;
             Ok(open)
         };
         std::future::ready(taken().map(|open| {
             let working = Working { service, link: open.link.clone() };
-            (WatchedStream { stream, open, unread: None }, working)
+            (WatchedStream::of(stream, open), working)
         }))
     }
 }
@@ -270,9 +285,29 @@ impl Drop for AtWork {
     }
 }
 
-impl<R, S> Service<R> for Working<S>
+/// A connection whose handler waits for a body. It counts as silent meanwhile, so that whoever sends slowly keeps nobody else out.
+#[derive(Clone)]
+pub(crate) struct Waiting(Arc<Link>);
+
+/// The time in which it waits, until this is dropped.
+pub(crate) struct Waits<'a>(&'a Link);
+
+impl Waiting {
+    pub(crate) fn begin(&self) -> Waits<'_> {
+        self.0.busy.fetch_sub(1, Ordering::AcqRel);
+        Waits(&self.0)
+    }
+}
+
+impl Drop for Waits<'_> {
+    fn drop(&mut self) {
+        self.0.busy.fetch_add(1, Ordering::AcqRel);
+    }
+}
+
+impl<B, S> Service<Request<B>> for Working<S>
 where
-    S: Service<R>,
+    S: Service<Request<B>>,
     S::Future: Send + 'static,
 {
     type Response = S::Response;
@@ -283,7 +318,8 @@ where
         self.service.poll_ready(context)
     }
 
-    fn call(&mut self, request: R) -> Self::Future {
+    fn call(&mut self, mut request: Request<B>) -> Self::Future {
+        request.extensions_mut().insert(Waiting(self.link.clone()));
         let (answer, at_work) = (self.service.call(request), AtWork::on(&self.link));
         Box::pin(async move {
             let answer = answer.await;
@@ -306,9 +342,41 @@ pub(crate) struct WatchedStream<S> {
     stream: S,
     open: Open,
     unread: Option<Unread>,
+    /// The bytes that were written.
+    written: u64,
+    /// A place among the readers of large answers.
+    reader: Option<OwnedSemaphorePermit>,
 }
 
-impl<S> WatchedStream<S> {
+/// A stream of which the system can keep more.
+pub(crate) trait Keeps {
+    /// Has the system keep so much of what the client has not read.
+    fn keep(&self, bytes: usize);
+}
+
+impl Keeps for TcpStream {
+    fn keep(&self, bytes: usize) {
+        // A connection that stays as it is only takes longer.
+        let _ = SockRef::from(self).set_send_buffer_size(bytes);
+    }
+}
+
+impl<S: Keeps> WatchedStream<S> {
+    fn of(stream: S, open: Open) -> Self {
+        Self { stream, open, unread: None, written: 0, reader: None }
+    }
+
+    /// Has the system keep more for a client that has shown that it reads.
+    fn count(&mut self, bytes: usize) {
+        self.written = self.written.saturating_add(bytes as u64);
+        if self.reader.is_none() && self.written > READER_AFTER {
+            self.reader = self.open.connections.0.readers.clone().try_acquire_owned().ok();
+            if self.reader.is_some() {
+                self.stream.keep(SENT_OF_READERS);
+            }
+        }
+    }
+
     /// Fails once the connection has to make place for another.
     fn check(&self, context: &Context<'_>) -> std::io::Result<()> {
         let link = &self.open.link;
@@ -332,6 +400,7 @@ impl<S> WatchedStream<S> {
         match write {
             Poll::Ready(Ok(bytes)) => {
                 self.spoke();
+                self.count(bytes);
                 if let Some(unread) = &mut self.unread {
                     unread.read = unread.read.saturating_add(bytes as u64);
                     if unread.read >= READ_IN_THAT {
@@ -353,7 +422,7 @@ impl<S> WatchedStream<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for WatchedStream<S> {
+impl<S: AsyncRead + Keeps + Unpin> AsyncRead for WatchedStream<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -369,7 +438,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for WatchedStream<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for WatchedStream<S> {
+impl<S: AsyncWrite + Keeps + Unpin> AsyncWrite for WatchedStream<S> {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, buffer: &[u8]) -> Poll<std::io::Result<usize>> {
         self.check(context)?;
         let write = Pin::new(&mut self.stream).poll_write(context, buffer);
@@ -490,9 +559,13 @@ mod tests {
         assert!(futures::poll!(std::pin::pin!(paced.ready())).is_ready());
     }
 
+    impl Keeps for DuplexStream {
+        fn keep(&self, _bytes: usize) {}
+    }
+
     fn watched(connections: &Connections, room: usize) -> (WatchedStream<DuplexStream>, DuplexStream) {
         let (stream, client) = duplex(room);
-        (WatchedStream { stream, open: connections.take(peer("192.0.2.7")).unwrap(), unread: None }, client)
+        (WatchedStream::of(stream, connections.take(peer("192.0.2.7")).unwrap()), client)
     }
 
     #[tokio::test(start_paused = true)]
@@ -505,7 +578,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn an_answer_that_is_read_byte_by_byte_is_given_up_and_one_that_is_read_steadily_is_not() {
-        for (pause, is_read) in [(Duration::from_secs(1), false), (Duration::from_millis(100), true)] {
+        for (pause, is_read) in [(Duration::from_millis(100), false), (Duration::from_millis(50), true)] {
             let (mut stream, mut client) = watched(&connections(), 1_024);
             let reading = tokio::spawn(async move {
                 let mut bytes = [0; 512];
@@ -529,6 +602,48 @@ mod tests {
             written.unwrap();
             sleep(2 * UNREAD).await;
         }
+    }
+
+    /// Returns the bytes that the system was told to keep: it doubles them.
+    fn kept(stream: &WatchedStream<TcpStream>) -> (usize, usize) {
+        let socket = SockRef::from(&stream.stream);
+        (socket.recv_buffer_size().unwrap() / 2, socket.send_buffer_size().unwrap() / 2)
+    }
+
+    #[tokio::test]
+    async fn the_system_keeps_little_of_a_connection_until_its_client_has_read_much() {
+        let (connections, listener) = (connections(), tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap());
+        let most = std::fs::read_to_string("/proc/sys/net/core/wmem_max")
+            .map_or(usize::MAX, |most| most.trim().parse().unwrap());
+        let acceptor = BoundedAcceptor(connections.clone());
+        let _others = connections.0.readers.clone().try_acquire_many_owned(READERS as u32 - 1).unwrap();
+        let mut held = Vec::new();
+        for sent in [SENT_OF_READERS.min(most), SENT] {
+            let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+            let (mut stream, _) = acceptor.accept(listener.accept().await.unwrap().0, ()).await.unwrap();
+            assert_eq!(kept(&stream), (RECEIVED, SENT));
+            let answer = vec![0; 2 * READER_AFTER as usize];
+            let mut read = answer.clone();
+            let (written, _) = tokio::join!(stream.write_all(&answer), client.read_exact(&mut read));
+            written.unwrap();
+            assert_eq!(kept(&stream), (RECEIVED, sent));
+            held.push((stream, client));
+        }
+        drop(held);
+        assert_eq!(connections.0.readers.available_permits(), 1, "a connection that ends gives its place back");
+    }
+
+    #[test]
+    fn a_connection_that_waits_for_a_body_makes_place_for_another() {
+        let connections = connections();
+        let held: Vec<Open> = (0..OF_ADDRESS).map(|_| connections.take(peer("192.0.2.7")).unwrap()).collect();
+        let work: Vec<AtWork> = held.iter().map(|open| AtWork::on(&open.link)).collect();
+        let waiting = Waiting(held[3].link.clone());
+        let waits = waiting.begin();
+        assert!(connections.take(peer("192.0.2.7")).is_some());
+        assert!(!is_open(&held[3]) && held.iter().filter(|open| is_open(open)).count() == OF_ADDRESS - 1);
+        drop((waits, work));
+        assert!(held.iter().all(|open| open.link.busy.load(Ordering::Acquire) == 0));
     }
 
     #[tokio::test]

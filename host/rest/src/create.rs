@@ -18,11 +18,12 @@ use oarlock_core::ops_job::targets::Here;
 use oarlock_core::ops_job::verdict::{CallerBounds, Facts, NewJob, OpsVerdict, RequestNeed, verdict};
 use oarlock_core::ops_job::workload::WorkloadName;
 use oarlock_core::shared::quota_key::{QUOTA_KEY, QuotaKey};
-use oarlock_history::{AuditRow, REQUEST};
+use oarlock_history::REQUEST;
 use ring::rand::{SecureRandom as _, SystemRandom};
 use serde_json::{Value, json};
 
 use crate::Parts;
+use crate::audit::FirstRow;
 use crate::caller::Caller;
 use crate::errors::{of_history, of_read, of_request};
 use crate::query::given;
@@ -92,12 +93,12 @@ pub(crate) struct CreateRequest<'a> {
     pub(crate) body: &'a Body,
     pub(crate) how: &'a How,
     /// The row that is there before the job.
-    pub(crate) row: Option<AuditRow>,
+    pub(crate) row: Option<FirstRow>,
 }
 
 impl<'a> CreateRequest<'a> {
-    /// Makes the job, if all that is asked of it holds. Says whether its row was sent before.
-    pub(crate) async fn make(&self, has_row: &mut bool) -> Result<Made, OpsRefusal> {
+    /// Makes the job, if all that is asked of it holds.
+    pub(crate) async fn make(&self) -> Result<Made, OpsRefusal> {
         let digest = format!("{}:{:?}:{}", self.body.digest, self.how.mode, self.how.is_rehearsal);
         let mut id = self.draw()?;
         if self.how.key.is_some() && !self.how.is_rehearsal {
@@ -120,11 +121,12 @@ impl<'a> CreateRequest<'a> {
             return Ok(Made::Rehearsal(job));
         }
         let mut room = if is_bound { Some(self.parts.room_of(self.caller, bytes).await?) } else { None };
-        // Not before: what is refused waits for no row, and leaves a small one.
-        if let Some((audit, row)) = self.parts.audit.as_ref().zip(self.row.clone()) {
-            // One that comes late is there all the same.
-            *has_row = true;
-            audit.begin(row).await?;
+        if is_bound {
+            self.parts.take_row(self.caller)?;
+        }
+        // A request that is refused waits for no row, and leaves a small one.
+        if let Some((audit, row)) = self.parts.audit.as_ref().zip(self.row.as_ref()) {
+            audit.begin(row.send()).await?;
         }
         for _ in 0..DRAWS {
             let document = self.document(&id, &job, &digest, room.as_ref().map(|room| &room.key));

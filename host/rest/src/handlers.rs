@@ -17,9 +17,9 @@ use oarlock_core::ops_job::refusal::{Code, OpsRefusal};
 use oarlock_core::ops_job::spec::OpsType;
 use oarlock_core::shared::quota_key::QuotaKey;
 use oarlock_history::{JobRow, Viewer};
-use serde::Serialize;
 use serde_json::json;
 
+use crate::answer_room::json_of;
 use crate::answers::{Created, Item, JobAnswer, Page, Rehearsed, SkippedItem, TargetItem};
 use crate::audit::{Asked, Noted};
 use crate::bodies::Sender;
@@ -28,6 +28,7 @@ use crate::create::{CreateRequest, How, Made};
 use crate::errors::{self, of_history, of_request};
 use crate::openapi::CreatedOrRehearsed;
 use crate::query::ListQuery;
+use crate::room::Sharer;
 use crate::{Parts, Rest};
 
 /// An answer, with what is noted of its request.
@@ -40,11 +41,6 @@ fn answered(result: Result<Answer, OpsRefusal>, noted: Noted) -> Answer {
     };
     answer.extensions_mut().insert(noted);
     answer
-}
-
-fn json_of(value: &impl Serialize) -> Answer {
-    let text = serde_json::to_string(value).unwrap_or_default();
-    ([(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))], text).into_response()
 }
 
 /// Makes a job.
@@ -83,7 +79,8 @@ async fn make(
     noted.is_entitled = is_wide;
     check_form(&head.headers)?;
     let bounds = if is_wide { BodyBounds::CLUSTER_WIDE } else { BodyBounds::OTHERS };
-    let sender = Sender { key: QuotaKey::of(&caller.name), is_wide, most: bounds.bytes };
+    let sharer = Sharer { key: QuotaKey::of(&caller.name), is_wide };
+    let sender = Sender { sharer, most: bounds.bytes, connection: head.extensions.get().cloned() };
     let taken = parts.bodies.take(body, &sender).await?;
     if !is_wide {
         parts.rights.check_outline(caller, &Outline::read(&taken.bytes, bounds)).await?;
@@ -98,8 +95,8 @@ async fn make(
     if !parts.keeps_body(caller, noted.body.len()).await? {
         noted.body = format!("sha256:{} ({} bytes)", sha256(&noted.body), noted.body.len());
     }
-    let row = head.extensions.get::<Asked>().map(|asked| asked.row(noted));
-    let made = CreateRequest { parts, caller, body: &body, how: &how, row }.make(&mut noted.has_row).await?;
+    let row = head.extensions.get::<Asked>().map(|asked| asked.first_row(noted));
+    let made = CreateRequest { parts, caller, body: &body, how: &how, row }.make().await?;
     let (mut answer, ignored) = match made {
         Made::Job(id, ignored) => {
             noted.job.clone_from(&id);
@@ -111,7 +108,7 @@ async fn make(
             let skipped = job.resolved.skipped.into_iter();
             let skipped = skipped.map(|one| SkippedItem { node: one.node, reason: one.reason.word() }).collect();
             let rehearsed = Rehearsed { job_id: String::new(), targets, skipped };
-            (json_of(&CreatedOrRehearsed::Rehearsed(rehearsed)), job.ignored)
+            (parts.json_of(caller, &CreatedOrRehearsed::Rehearsed(rehearsed)).await?, job.ignored)
         }
     };
     warn(&mut answer, ignored);
@@ -172,11 +169,8 @@ async fn page(parts: &Parts, caller: &Caller, uri: &Uri) -> Result<Answer, OpsRe
             user_name: caller.name.clone(),
         },
     };
-    // Whoever waits for it would see jobs that have gone meanwhile.
-    let _turn = match &parts.history {
-        Some(_) => Some(parts.turns.take(&caller.name).await?),
-        None => None,
-    };
+    // A list that read the jobs before its turn would have jobs that have gone meanwhile.
+    let _turn = parts.lists.take(&QuotaKey::of(&caller.name), query.limit()).await?;
     let jobs = parts.ops.cache().jobs();
     let sees = |job: &oarlock_core::ops_job::stored::StoredOps| {
         sees_all || types.contains(&job.summary.kind.as_str()) || job.summary.is_of(caller.id(), &caller.name)
@@ -185,7 +179,7 @@ async fn page(parts: &Parts, caller: &Caller, uri: &Uri) -> Result<Answer, OpsRe
     let gone = parts.history.as_ref().zip(query.rows(&parts.cluster, live.len()));
     let Some((history, window)) = gone else {
         let (total_count, items) = (live.len(), query.page(live, Vec::new(), 0));
-        return Ok(json_of(&Page { total_count, items }));
+        return parts.json_of(caller, &Page { total_count, items }).await;
     };
     // Its row may say that it was deleted before it is gone.
     let uids: Vec<&str> = jobs.iter().filter(|job| job.view.deleting).map(|job| job.view.uid.as_str()).collect();
@@ -201,7 +195,8 @@ async fn page(parts: &Parts, caller: &Caller, uri: &Uri) -> Result<Answer, OpsRe
     let (twice, rows): (Vec<JobRow>, Vec<JobRow>) = rows.into_iter().partition(|row| live_uids.contains(&*row.uid));
     let rows = rows.into_iter().map(|row| Item::of_row(row, &parts.cluster)).collect();
     let total_count = live.len().saturating_add(count).saturating_sub(twice.len());
-    let mut answer = json_of(&Page { total_count, items: query.page(live, rows, window.offset) });
+    let page = Page { total_count, items: query.page(live, rows, window.offset) };
+    let mut answer = parts.json_of(caller, &page).await?;
     warn(&mut answer, warning);
     Ok(answer)
 }
@@ -238,7 +233,7 @@ async fn detail(parts: &Parts, caller: &Caller, base: &Base, id: &str) -> Result
     let visible = parts.visible(caller, id).await?;
     let mut detail = JobAnswer::of(Item::of(&visible.job, &parts.cluster), &visible.document, parts.ops.defaults());
     parts.address(caller, &base.0, &visible.document, &mut detail.outputs).await?;
-    Ok(json_of(&detail))
+    parts.json_of(caller, &detail).await
 }
 
 /// Stops a job: it is ended by force, and its targets released.
@@ -259,12 +254,12 @@ pub(crate) async fn stop(
 
 async fn end(parts: &Parts, caller: &Caller, noted: &mut Noted) -> Result<Answer, OpsRefusal> {
     let visible = parts.changed(caller, "update", noted).await?;
-    let id = &noted.job;
-    if visible.is_gone || visible.job.view.status.has_ended() {
+    if visible.is_gone || visible.job.view.status.has_ended() || visible.job.view.stops {
         return Ok(HttpBody::empty().into_response());
     }
+    noted.has_changed = true;
     let patch = json!({"metadata": {"uid": visible.job.view.uid}, "spec": {"stop": true}});
-    let stopped = parts.jobs().patch(id, &PatchParams::default(), &Patch::Merge(patch)).await;
+    let stopped = parts.jobs().patch(&noted.job, &PatchParams::default(), &Patch::Merge(patch)).await;
     match stopped {
         Ok(stopped) => parts.ops.take(&serde_json::to_value(&stopped).unwrap_or_default()),
         // It went meanwhile.
@@ -294,13 +289,13 @@ pub(crate) async fn delete(
 
 async fn remove(parts: &Parts, caller: &Caller, noted: &mut Noted) -> Result<Answer, OpsRefusal> {
     let visible = parts.changed(caller, "delete", noted).await?;
-    let id = &noted.job;
-    if visible.is_gone {
+    if visible.is_gone || visible.job.view.deleting {
         return Ok(HttpBody::empty().into_response());
     }
+    noted.has_changed = true;
     let uid = Some(visible.job.view.uid.clone());
     let params = DeleteParams::default().preconditions(Preconditions { uid, resource_version: None });
-    match parts.jobs().delete(id, &params).await {
+    match parts.jobs().delete(&noted.job, &params).await {
         Ok(_) => Ok(HttpBody::empty().into_response()),
         Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(HttpBody::empty().into_response()),
         Err(error) => Err(of_request(&error, "delete the OpsJob")),

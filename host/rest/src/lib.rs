@@ -3,6 +3,7 @@
 //! Who asks, the API server says; what he may do, it says as well; and whether a body is right, the rules of the controller say. What
 //! this crate makes is an OpsJob, as kubectl does; it has no memory of its own but answers that are kept for seconds.
 
+mod answer_room;
 mod answers;
 mod artefacts;
 mod audit;
@@ -25,6 +26,7 @@ mod ranges;
 mod rates;
 mod reservations;
 mod rights;
+mod room;
 mod serve;
 mod signatures;
 mod turns;
@@ -49,6 +51,7 @@ use oarlock_kube::ops::Ops;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
+use crate::answer_room::AnswerRoom;
 use crate::audit_log::AuditLog;
 use crate::bodies::Bodies;
 pub use crate::caller::Caller;
@@ -66,7 +69,7 @@ use crate::rights::Rights;
 pub use crate::serve::{Listening, Readiness, RestError, Tls};
 use crate::signatures::Signatures;
 pub use crate::signatures::make_first_key;
-use crate::turns::Turns;
+use crate::turns::Lists;
 
 /// For how long it is believed that the policies are in force.
 const POLICIES_KEPT: Duration = Duration::from_secs(10);
@@ -132,7 +135,8 @@ struct Parts {
     callers: Callers,
     rights: Rights,
     rates: Rates,
-    turns: Turns,
+    lists: Lists,
+    answers: AnswerRoom,
     bodies: Bodies,
     proxies: Proxies,
     connections: Connections,
@@ -158,7 +162,8 @@ impl Rest {
             callers: Callers::new(client.clone(), options.audience, options.takes_cluster_tokens),
             rights: Rights::new(client.clone()),
             rates: Rates::new(options.read_rate, options.write_rate),
-            turns: Turns::default(),
+            lists: Lists::default(),
+            answers: AnswerRoom::default(),
             reservations: Reservations::default(),
             quotas: Quotas::new(options.quotas, options.max_ttl),
             signatures: Signatures::new(client.clone(), options.namespace, options.url_ttl),

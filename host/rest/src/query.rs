@@ -147,6 +147,11 @@ impl ListQuery {
         })
     }
 
+    /// Returns the most jobs of the page.
+    pub(crate) fn limit(&self) -> usize {
+        self.limit
+    }
+
     /// Those of these jobs that are asked for.
     pub(crate) fn taken(&self, items: impl Iterator<Item = Item>) -> Vec<Item> {
         items.filter(|item| self.takes(item)).collect()

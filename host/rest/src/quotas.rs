@@ -10,7 +10,7 @@ use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
 use oarlock_core::ops_job::gone::{GONE_BY, GoneBy};
 use oarlock_core::ops_job::quota::{EndedJob, OverQuota, QuotaBounds, StoredAmount, Usage, check_room};
 use oarlock_core::ops_job::refusal::{Code, OpsRefusal};
-use oarlock_core::ops_job::row_meter::RowMeter;
+use oarlock_core::ops_job::row_meter::{JOBS, RowMeter};
 use oarlock_core::ops_job::verdict::CallerBounds;
 use oarlock_core::ops_job::write_meter::MeteredJob;
 use oarlock_core::shared::quota_key::QuotaKey;
@@ -37,6 +37,8 @@ pub(crate) struct Quotas {
     pending: Mutex<HashMap<String, StoredAmount>>,
     /// The bodies in rows of the table `audit`.
     rows: Mutex<RowMeter>,
+    /// The jobs, each of which has a row.
+    jobs: Mutex<RowMeter>,
     began: Instant,
 }
 
@@ -87,7 +89,8 @@ struct Leaves {
 
 impl Quotas {
     pub(crate) fn new(bounds: QuotaBounds, max_ttl: i64) -> Self {
-        Self { bounds, max_ttl, pending: Mutex::default(), rows: Mutex::default(), began: Instant::now() }
+        let [rows, jobs] = [RowMeter::of_bytes(), RowMeter::of_jobs()].map(Mutex::new);
+        Self { bounds, max_ttl, pending: Mutex::default(), rows, jobs, began: Instant::now() }
     }
 
     /// Returns the amounts in use, with the jobs that are under way.
@@ -156,6 +159,23 @@ impl Parts {
         let Quotas { rows, began, .. } = &self.quotas;
         let is_counted = self.history.is_some() && !self.rights.is_cluster_wide(caller).await?;
         Ok(!is_counted || rows.lock().takes(&QuotaKey::of(&caller.name), bytes as u64, began.elapsed()))
+    }
+
+    /// Counts a job of which the history is to keep a row.
+    ///
+    /// # Errors
+    /// The key of the caller has made all the jobs of its day.
+    pub(crate) fn take_row(&self, caller: &Caller) -> Result<(), OpsRefusal> {
+        let (Quotas { jobs, began, .. }, key) = (&self.quotas, QuotaKey::of(&caller.name));
+        let mut jobs = jobs.lock();
+        if self.history.is_none() || jobs.takes(&key, 1, began.elapsed()) {
+            return Ok(());
+        }
+        let wait = jobs.one_more().as_secs().saturating_add(1);
+        let words = format!(
+            "{key} has made {JOBS} OpsJobs in a day, and the history keeps a row of each: try again in {wait} s"
+        );
+        Err(OpsRefusal::new(Code::TooMany, words).after(wait))
     }
 
     /// Takes room for a job of this size. If there is none, the oldest jobs of the same key go that have ended and whose rows are stored.

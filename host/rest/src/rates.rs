@@ -23,8 +23,8 @@ const OF_NAMESPACE: u32 = 2;
 const OF_ALL: u32 = 16;
 /// The rate, and the burst, up to which a namespace counts as one that asks seldom.
 const SELDOM: Quota = Quota::per_second(NonZeroU32::MIN).allow_burst(NonZeroU32::new(10).expect("above 0"));
-/// Requests of a caller that are refused at once and have a row each; then one a minute has.
-const REFUSALS: NonZeroU32 = NonZeroU32::new(100).expect("above 0");
+/// Requests of a caller that are refused, or change nothing, and have a row each; then one a minute has.
+const IDLE: NonZeroU32 = NonZeroU32::new(100).expect("above 0");
 
 /// One limit for each key. Beyond [`REMEMBERED`] keys, the least used ones are forgotten and begin anew: memory is bounded, and then the
 /// limit of all bounds them.
@@ -119,24 +119,21 @@ pub(crate) struct Rates {
     writes: Rate,
     /// Looking for workloads by name costs six lists.
     searches: Rate,
-    /// Rows of requests that were refused.
-    refusals: Rate,
+    /// Rows of requests that were refused, or changed nothing.
+    idle: Rate,
 }
 
 impl Rates {
     /// With so many requests a second, and a burst of twice as many reads and four times as many writes.
     pub(crate) fn new(reads: NonZeroU32, writes: NonZeroU32) -> Self {
-        let rows = Quota::per_minute(NonZeroU32::MIN).allow_burst(REFUSALS);
-        let refusals = RateQuotas {
-            of_name: rows,
-            of_key: rows,
-            of_all: Quota::per_second(NonZeroU32::MIN).allow_burst(REFUSALS),
-        };
+        let rows = Quota::per_minute(NonZeroU32::MIN).allow_burst(IDLE);
+        let idle =
+            RateQuotas { of_name: rows, of_key: rows, of_all: Quota::per_second(NonZeroU32::MIN).allow_burst(IDLE) };
         Self {
             reads: Rate::of(&RateQuotas::a_second(reads, 2)),
             writes: Rate::of(&RateQuotas::a_second(writes, 4)),
             searches: Rate::of(&RateQuotas::a_second(NonZeroU32::MIN, 10)),
-            refusals: Rate::of(&refusals),
+            idle: Rate::of(&idle),
         }
     }
 
@@ -146,9 +143,9 @@ impl Rates {
         counted(if is_read { &self.reads } else { &self.writes }, caller).await
     }
 
-    /// Counts a request that was refused; false where its row is one too many.
-    pub(crate) async fn take_refusal(&self, caller: &Caller) -> bool {
-        counted(&self.refusals, caller).await.is_ok()
+    /// Counts a request that was refused, or changed nothing. Returns false if its row is one too many.
+    pub(crate) async fn take_idle(&self, caller: &Caller) -> bool {
+        counted(&self.idle, caller).await.is_ok()
     }
 
     /// Counts a search for workloads.

@@ -366,6 +366,7 @@ async fn known(State(rest): State<Rest>, mut request: Request<Body>, next: Next)
             caller: caller.clone(),
             address: peer.clone(),
             verb: if path.ends_with("/stop") { "stop".to_owned() } else { method.to_string() },
+            has_row: Arc::default(),
         };
         request.extensions_mut().insert(asked.clone());
         (audit, asked)
@@ -376,16 +377,19 @@ async fn known(State(rest): State<Rest>, mut request: Request<Body>, next: Next)
         Ok(()) => next.run(request).await,
     };
     if is_write {
-        let line = Line { id, address: peer, method, path, began };
+        let is_begun = noting.as_ref().is_some_and(|(_, asked)| asked.has_row());
+        let line = Line { id, address: peer, method, path, began, is_begun };
         let (noted, code) = line.write(parts, &caller, &response);
         let status = response.status();
-        // A database is no place for floods: those who ask or are refused too often, or have no right at all, are in the log.
-        let has_place = match status {
-            _ if status.is_success() || noted.has_row => true,
-            _ => noted.is_entitled && parts.rates.take_refusal(&caller).await,
-        };
-        if let Some((audit, asked)) = noting.filter(|_| has_place) {
-            audit.end(asked.answered(&noted, status, code));
+        if let Some((audit, asked)) = noting {
+            // A database is no place for floods: requests that are refused or change nothing have few rows, and those of callers without
+            // any right have none. All are in the log.
+            let has_place = asked.has_row()
+                || noted.has_changed && status.is_success()
+                || noted.is_entitled && parts.rates.take_idle(&caller).await;
+            if has_place {
+                audit.end(asked.answered(&noted, status, code));
+            }
         }
     }
     response.into_response()
@@ -398,14 +402,16 @@ struct Line {
     method: Method,
     path: String,
     began: Instant,
+    /// Its row was sent before it had an answer.
+    is_begun: bool,
 }
 
 impl Line {
     /// Writes it, if the request is worth one. Yields what is known of the request, and the code of its answer.
     fn write(self, parts: &Parts, caller: &Caller, response: &Response<Body>) -> (Noted, &'static str) {
         let status = response.status();
-        // A request that took too long has no answer of its handler, and may have a row that has to end.
-        let unknown = || Noted { is_entitled: status.is_server_error(), ..Noted::default() };
+        // A request that took too long has no answer of its handler. If its row was sent, its caller has rights.
+        let unknown = || Noted { is_entitled: self.is_begun, ..Noted::default() };
         let mut noted = response.extensions().get::<Noted>().cloned().unwrap_or_else(unknown);
         noted.is_entitled |= status.is_success();
         let code = response.extensions().get::<Code>().map_or("", |code| code.word());

@@ -1,7 +1,4 @@
-//! Whose turn it is to read a list of the history. Source: docs/opsjob-rest.md 2.
-//!
-//! A list that looks for a part of a name may look at every row. Nobody has all the connections of the history: each user has two
-//! lists at a time, and all accounts of a namespace have three.
+//! Limits how much of one kind is done at once for one namespace, or for a user without one. Source: docs/opsjob-rest.md 2.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,38 +7,77 @@ use std::time::Duration;
 use oarlock_core::ops_job::refusal::{Code, OpsRefusal};
 use oarlock_core::shared::quota_key::QuotaKey;
 use parking_lot::Mutex;
-use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
-/// Lists of one user at a time, and of one namespace.
+/// Lists of one key at a time. The history reads three at a time.
 const LISTS: usize = 2;
-const OF_NAMESPACE: usize = 3;
-/// Longest time that a list waits for those of the same user or namespace.
+/// Thousands of jobs in all lists that are being made: the jobs of a list are in memory twice before they are sent.
+const THOUSANDS: usize = 12;
+/// Longest time that a list waits for others.
 const WAITS: Duration = Duration::from_secs(10);
 
-/// The turns of all users, and of all namespaces.
-#[derive(Default)]
-pub(crate) struct Turns(Mutex<HashMap<String, Arc<Semaphore>>>);
+/// The turns of all keys.
+pub(crate) struct Turns {
+    most: usize,
+    waits: Duration,
+    /// What the turns are for, in refusals.
+    what: &'static str,
+    of_keys: Mutex<HashMap<QuotaKey, Arc<Semaphore>>>,
+}
 
 impl Turns {
-    /// Waits for the turn of a user, which lasts until what this yields is dropped.
-    pub(crate) async fn take(&self, caller: &str) -> Result<[OwnedSemaphorePermit; 2], OpsRefusal> {
-        let key = QuotaKey::of(caller);
-        let (own, of_key) = {
-            let mut turns = self.0.lock();
-            // Those whom nobody has or waits for.
-            turns.retain(|_, turn| Arc::strong_count(turn) > 1);
-            let mut turn =
-                |of: String, lists: usize| turns.entry(of).or_insert_with(|| Arc::new(Semaphore::new(lists))).clone();
-            // No key of a namespace begins so.
-            (turn(format!("name/{caller}"), LISTS), turn(key.text(), OF_NAMESPACE))
+    /// Makes turns of which each key has so many at a time.
+    pub(crate) fn of(most: usize, waits: Duration, what: &'static str) -> Self {
+        Self { most, waits, what, of_keys: Mutex::default() }
+    }
+
+    /// Waits for a turn, which lasts until it is dropped.
+    ///
+    /// # Errors
+    /// Others of the key did not end in time.
+    pub(crate) async fn take(&self, key: &QuotaKey) -> Result<OwnedSemaphorePermit, OpsRefusal> {
+        let own = {
+            let mut of_keys = self.of_keys.lock();
+            // Nobody has or waits for turns of these keys.
+            of_keys.retain(|_, turns| Arc::strong_count(turns) > 1);
+            of_keys.entry(key.clone()).or_insert_with(|| Arc::new(Semaphore::new(self.most))).clone()
         };
         let busy = || {
-            let words = format!("lists that {key} asked for before are still being read: try again");
+            let words = format!("{} that {key} sent or asked for before are still being read: try again", self.what);
             OpsRefusal::new(Code::TooMany, words).after(1)
         };
-        let both = async { Ok::<_, AcquireError>([own.acquire_owned().await?, of_key.acquire_owned().await?]) };
-        timeout(WAITS, both).await.map_err(|_| busy())?.map_err(|_| busy())
+        timeout(self.waits, own.acquire_owned()).await.map_err(|_| busy())?.map_err(|_| busy())
+    }
+}
+
+/// The turns of lists. A list that looks for a part of a name may look at every row, and nobody has all connections of the history.
+pub(crate) struct Lists {
+    turns: Turns,
+    thousands: Arc<Semaphore>,
+}
+
+/// The turn of one list: of its key, and of its length.
+pub(crate) struct ListTurn(#[expect(dead_code, reason = "they are held")] [OwnedSemaphorePermit; 2]);
+
+impl Default for Lists {
+    fn default() -> Self {
+        Self { turns: Turns::of(LISTS, WAITS, "lists"), thousands: Arc::new(Semaphore::new(THOUSANDS)) }
+    }
+}
+
+impl Lists {
+    /// Waits for the turn of a list of at most so many jobs.
+    ///
+    /// # Errors
+    /// Other lists did not end in time.
+    pub(crate) async fn take(&self, key: &QuotaKey, limit: usize) -> Result<ListTurn, OpsRefusal> {
+        let own = self.turns.take(key).await?;
+        let thousands = u32::try_from(limit.div_ceil(1_000).clamp(1, THOUSANDS)).unwrap_or(1);
+        let length = timeout(WAITS, self.thousands.clone().acquire_many_owned(thousands)).await;
+        let busy =
+            || OpsRefusal::new(Code::Unreachable, "long lists of others are still being made: try again").after(1);
+        Ok(ListTurn([own, length.map_err(|_| busy())?.map_err(|_| busy())?]))
     }
 }
 
@@ -50,34 +86,32 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_user_has_two_lists_at_a_time_and_waits_for_nobody_else() {
-        let turns = Turns::default();
-        let (first, other_first) = (turns.take("alice").await.unwrap(), turns.take("alice").await);
-        assert!(other_first.is_ok());
-        let other = turns.take("bob").await;
-        assert!(other.is_ok(), "nobody waits for alice");
-        assert_eq!(turns.take("alice").await.map(drop).unwrap_err().code, Code::TooMany);
-        let second = tokio::spawn(async move { (turns.take("alice").await.is_ok(), turns) });
-        drop(first);
-        let (is_taken, turns) = second.await.unwrap();
-        assert!(is_taken);
-        drop((other, other_first));
-        let last = turns.take("carol").await;
-        assert!(last.is_ok());
-        assert_eq!(turns.0.lock().len(), 2, "who asks no more is forgotten");
+    async fn all_accounts_of_a_namespace_have_two_lists_at_a_time_and_nobody_else_waits_for_them() {
+        let (lists, key) = (Lists::default(), |account: &str| QuotaKey::of(account));
+        let mut held = Vec::new();
+        for account in 0..2 {
+            held.push(lists.take(&key(&format!("system:serviceaccount:team:a{account}")), 100).await.unwrap());
+        }
+        let team = key("system:serviceaccount:team:b");
+        let refused = lists.take(&team, 100).await.map(drop).unwrap_err();
+        assert!(refused.code == Code::TooMany && refused.message.contains("namespace team"), "{}", refused.message);
+        assert!(lists.take(&key("system:serviceaccount:other:b"), 100).await.is_ok());
+        let waits = lists.take(&team, 100);
+        held.pop();
+        assert!(waits.await.is_ok());
+        held.clear();
+        let _carol = lists.take(&key("carol"), 100).await.unwrap();
+        assert_eq!(lists.turns.of_keys.lock().len(), 1, "who asks no more is forgotten");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn all_accounts_of_a_namespace_have_three_lists_at_a_time() {
-        let turns = Turns::default();
-        let mut held = Vec::new();
-        for account in 0..3 {
-            held.push(turns.take(&format!("system:serviceaccount:team:a{account}")).await.unwrap());
-        }
-        let refused = turns.take("system:serviceaccount:team:b").await.unwrap_err();
-        assert!(refused.message.contains("namespace team"), "{}", refused.message);
-        assert!(turns.take("system:serviceaccount:other:b").await.is_ok());
-        held.pop();
-        assert!(turns.take("system:serviceaccount:team:b").await.is_ok());
+    async fn long_lists_are_made_one_after_the_other_and_short_ones_beside_them() {
+        let lists = Lists::default();
+        let long = lists.take(&QuotaKey::of("alice"), 10_000).await.unwrap();
+        let refused = lists.take(&QuotaKey::of("bob"), 10_000).await.map(drop).unwrap_err();
+        assert_eq!(refused.code, Code::Unreachable, "{}", refused.message);
+        assert!(lists.take(&QuotaKey::of("bob"), 1_000).await.is_ok());
+        drop(long);
+        assert!(lists.take(&QuotaKey::of("bob"), 10_000).await.is_ok());
     }
 }

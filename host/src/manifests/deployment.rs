@@ -540,7 +540,7 @@ mod tests {
         );
         assert!(of_server["args"].as_array().unwrap().contains(&json!("--data=/data")));
         let memory = |container: &Value| container["resources"]["limits"]["memory"].clone();
-        assert_eq!((memory(of_host), memory(of_server)), (json!("512Mi"), json!("192Mi")));
+        assert_eq!((memory(of_host), memory(of_server)), (json!("512Mi"), json!("320Mi")));
         assert_ne!(of_host["livenessProbe"], of_server["livenessProbe"]);
     }
 

@@ -1,35 +1,54 @@
-//! Limits the bytes a day that the history keeps for callers without rights in the whole cluster. Source: docs/opsjob-rest.md 12.
+//! Limits how much a day the history keeps for callers without rights in the whole cluster: bytes of specs, and rows.
+//! Source: docs/opsjob-rest.md 12.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use crate::shared::quota_key::QuotaKey;
 
-/// Bytes a day of one key, all of which may come at once.
-const A_DAY: u64 = 32 * 1024 * 1024;
+/// Bytes a day of one key.
+const BYTES: u64 = 32 * 1024 * 1024;
+/// Jobs a day of one key. The history keeps a row of each, and one for each request that made one.
+pub const JOBS: u64 = 10_000;
 const DAY: Duration = Duration::from_secs(24 * 3_600);
 /// Keys that are known before those are forgotten that have all of their day.
 const KEYS: usize = 1_000;
 
-/// Counts the bytes of rows. Time is what has passed since its owner began.
-#[derive(Debug, Default)]
+/// Counts what each key uses of its day, all of which may come at once. Time is what has passed since its owner began.
+#[derive(Debug)]
 pub struct RowMeter {
-    /// The bytes that each key has used of its day, and the time of this count.
+    a_day: u64,
+    /// What each key has used of its day, and the time of this count.
     used: HashMap<QuotaKey, (u64, Duration)>,
 }
 
 impl RowMeter {
+    /// Makes a meter of bytes.
+    pub fn of_bytes() -> Self {
+        Self { a_day: BYTES, used: HashMap::new() }
+    }
+
+    /// Makes a meter of jobs.
+    pub fn of_jobs() -> Self {
+        Self { a_day: JOBS, used: HashMap::new() }
+    }
+
+    /// Returns the time in which a key without room gets one more.
+    pub fn one_more(&self) -> Duration {
+        DAY.checked_div(u32::try_from(self.a_day).unwrap_or(u32::MAX)).unwrap_or(DAY)
+    }
+
     fn used(&self, key: &QuotaKey, now: Duration) -> u64 {
         let Some((used, at)) = self.used.get(key) else { return 0 };
         let passed = now.saturating_sub(*at).min(DAY).as_millis();
-        let regained = passed.saturating_mul(u128::from(A_DAY)).checked_div(DAY.as_millis()).unwrap_or(0);
+        let regained = passed.saturating_mul(u128::from(self.a_day)).checked_div(DAY.as_millis()).unwrap_or(0);
         used.saturating_sub(u64::try_from(regained).unwrap_or(u64::MAX))
     }
 
-    /// Counts a row of so many bytes; false where the day of its key has none left, and then it does not count.
-    pub fn takes(&mut self, key: &QuotaKey, bytes: u64, now: Duration) -> bool {
-        let used = self.used(key, now).saturating_add(bytes);
-        if used > A_DAY {
+    /// Counts so much for a key. Returns false, and counts nothing, if the key has used up its day.
+    pub fn takes(&mut self, key: &QuotaKey, amount: u64, now: Duration) -> bool {
+        let used = self.used(key, now).saturating_add(amount);
+        if used > self.a_day {
             return false;
         }
         if self.used.len() >= KEYS {
@@ -47,7 +66,7 @@ mod tests {
 
     #[test]
     fn a_key_has_its_day_at_once_and_then_bit_by_bit() {
-        let (mut meter, key, other) = (RowMeter::default(), QuotaKey::of("alice"), QuotaKey::of("bob"));
+        let (mut meter, key, other) = (RowMeter::of_bytes(), QuotaKey::of("alice"), QuotaKey::of("bob"));
         let mib = 1024 * 1024;
         let taken = |meter: &mut RowMeter, now: u64| {
             (0..100).filter(|_| meter.takes(&key, mib, Duration::from_secs(now))).count()
@@ -59,8 +78,18 @@ mod tests {
     }
 
     #[test]
+    fn a_key_makes_ten_thousand_jobs_and_then_one_every_nine_seconds() {
+        let (mut meter, key) = (RowMeter::of_jobs(), QuotaKey::of("alice"));
+        let taken = |meter: &mut RowMeter, now: u64| {
+            (0..2 * JOBS).filter(|_| meter.takes(&key, 1, Duration::from_secs(now))).count()
+        };
+        assert_eq!((taken(&mut meter, 0), taken(&mut meter, 8), taken(&mut meter, 18)), (10_000, 0, 2));
+        assert_eq!(meter.one_more(), Duration::from_millis(8_640));
+    }
+
+    #[test]
     fn keys_that_have_their_whole_day_are_forgotten() {
-        let mut meter = RowMeter::default();
+        let mut meter = RowMeter::of_bytes();
         for number in 0..10 * KEYS as u64 {
             assert!(meter.takes(&QuotaKey::User(number.to_string()), 1, Duration::from_secs(number * 60)));
         }

@@ -1,0 +1,109 @@
+//! Bytes that all requests share, so that no namespace takes them all. Source: docs/opsjob-rest.md 8.
+//!
+//! One key has at most a quarter of a room. A quarter of it is for callers with rights in the whole cluster alone.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use oarlock_core::ops_job::refusal::{Code, OpsRefusal};
+use oarlock_core::shared::quota_key::QuotaKey;
+use parking_lot::Mutex;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::timeout;
+
+/// Longest time that bytes wait for their place.
+const WAITS: Duration = Duration::from_secs(2);
+
+/// A room of bytes.
+pub(crate) struct Room {
+    /// The bytes that one key may have.
+    of_one: usize,
+    all: Arc<Semaphore>,
+    of_others: Arc<Semaphore>,
+    of_keys: Mutex<HashMap<QuotaKey, Arc<Semaphore>>>,
+}
+
+/// The caller whose bytes take place.
+#[derive(Clone)]
+pub(crate) struct Sharer {
+    pub(crate) key: QuotaKey,
+    /// True if the caller has rights in the whole cluster.
+    pub(crate) is_wide: bool,
+}
+
+/// The parts of a room in which the bytes of one request count.
+pub(crate) struct Shares {
+    /// The part of the caller's key comes first: bytes without a place there take none elsewhere.
+    parts: Vec<Arc<Semaphore>>,
+    key: QuotaKey,
+    /// What the bytes are, for refusals.
+    what: &'static str,
+}
+
+/// The places of the bytes of one request. Dropping them gives them back.
+#[derive(Default)]
+pub(crate) struct Places(Vec<OwnedSemaphorePermit>);
+
+impl Room {
+    /// Makes a room of so many bytes.
+    pub(crate) fn of(bytes: usize) -> Self {
+        let of_others = Arc::new(Semaphore::new(bytes / 4 * 3));
+        Self { of_one: bytes / 4, all: Arc::new(Semaphore::new(bytes)), of_others, of_keys: Mutex::default() }
+    }
+
+    /// Returns the most bytes that one key may have.
+    pub(crate) fn of_one(&self) -> usize {
+        self.of_one
+    }
+
+    /// Returns the parts in which the bytes of a caller count. `what` names these bytes in refusals.
+    pub(crate) fn shares(&self, sharer: &Sharer, what: &'static str) -> Shares {
+        let mut of_keys = self.of_keys.lock();
+        // Nobody has or waits for bytes of these keys.
+        of_keys.retain(|_, room| Arc::strong_count(room) > 1 || room.available_permits() < self.of_one);
+        let own = of_keys.entry(sharer.key.clone()).or_insert_with(|| Arc::new(Semaphore::new(self.of_one))).clone();
+        let of_others = (!sharer.is_wide).then(|| self.of_others.clone());
+        let parts = std::iter::once(own).chain(of_others).chain([self.all.clone()]).collect();
+        Shares { parts, key: sharer.key.clone(), what }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn free(&self) -> usize {
+        self.all.available_permits()
+    }
+
+    #[cfg(test)]
+    pub(crate) fn keys(&self) -> usize {
+        self.of_keys.lock().len()
+    }
+}
+
+impl Shares {
+    /// Takes places for more bytes, and waits a moment for them.
+    ///
+    /// # Errors
+    /// The part of the key, or of all, has no place.
+    pub(crate) async fn take(&self, bytes: usize, places: &mut Places) -> Result<(), OpsRefusal> {
+        let many = u32::try_from(bytes).unwrap_or(u32::MAX);
+        for (index, part) in self.parts.iter().enumerate() {
+            let Ok(Ok(more)) = timeout(WAITS, part.clone().acquire_many_owned(many)).await else {
+                return Err(self.refusal(index));
+            };
+            match places.0.get_mut(index) {
+                Some(held) => held.merge(more),
+                None => places.0.push(more),
+            }
+        }
+        Ok(())
+    }
+
+    fn refusal(&self, part: usize) -> OpsRefusal {
+        let (code, whose) = match part {
+            0 => (Code::TooMany, format!("of {}", self.key)),
+            _ => (Code::Unreachable, "of others".to_owned()),
+        };
+        let words = format!("{} {whose} have all the room there is: try again", self.what);
+        OpsRefusal::new(code, words).after(1)
+    }
+}
