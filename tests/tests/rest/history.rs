@@ -267,12 +267,21 @@ async fn jobs_that_are_gone_stay_known_in_postgresql_while_it_comes_and_goes() -
         let answer = served.ask(Some(&some), Method::POST, JOBS, Some(&sleeps)).await?;
         ensure!(answer.status == 403, "{answer:?}");
     }
+    // Neither does a stop of a job that has ended, which is answered with 200 and changes nothing.
+    let listed = served.ask(Some(&admin), Method::GET, &format!("{JOBS}?deleted=true&phase=Succeeded"), None).await?;
+    let ended = format!("{JOBS}/{}/stop", listed.text("/items/0/jobId"));
+    for _ in 0..30 {
+        let answer = served.ask(Some(&admin), Method::POST, &ended, None).await?;
+        ensure!(answer.status == 200, "{answer:?}");
+    }
     // Its row is there before it, and rows are written in their order. All accounts of a namespace share the bound of its rows.
     let id = make(&served, &admin, &sleeps).await?;
     let rows =
         "SELECT count(*) BETWEEN 1 AND 105, max(length(body)), count(*) FROM audit WHERE user_name LIKE '%:some'";
     let rows = server.sql(rows)?;
     ensure!(rows.starts_with("t|0|"), "{rows}");
+    let stops = server.sql("SELECT count(*) FROM audit WHERE user_name LIKE '%:admin' AND verb = 'stop'")?;
+    ensure!(stops.parse::<u32>().is_ok_and(|stops| stops <= 6), "{stops}");
     served.until(&admin, &id, |job| job.text("/phase") == "Running").await?;
     server.kill();
     let listed = served.ask(Some(&admin), Method::GET, JOBS, None).await?;
