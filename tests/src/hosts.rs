@@ -131,8 +131,8 @@ impl Rig {
         if self.with_ops {
             let artefacts = self.files.as_deref().map(Artefacts::in_folder).transpose().map_err(anyhow::Error::msg)?;
             // The free space on the disk of this machine decides nothing here.
-            let artefacts =
-                artefacts.map(|files| files.on_volume(|| Ok(VolumeSpace { total: 1 << 40, free: 1 << 40 })));
+            let space = VolumeSpace { total: 1 << 40, free: 1 << 40, ..VolumeSpace::default() };
+            let artefacts = artefacts.map(|files| files.on_volume(move || Ok(space)));
             let place = HostPlace { artefacts, exports: self.exports.clone(), ..HostPlace::default() };
             let rows = self.rows.clone().map(|place_of| History::at(place_of, &place.cluster)).transpose()?;
             let recorder = rows.map(|rows| Recorder::new(rows, Keeping::default(), Defaults::default()));

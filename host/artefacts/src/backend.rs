@@ -104,7 +104,7 @@ impl Backend {
         self.share
     }
 
-    /// Returns the total and free bytes of the volume; `None` for a bucket, or if the volume does not answer.
+    /// Returns the total and free bytes and inodes of the volume; `None` for a bucket, or if the volume does not answer.
     pub(crate) async fn space(&self) -> Option<VolumeSpace> {
         match &self.space {
             Some(probe) => ask(probe.clone()).await,

@@ -20,7 +20,8 @@ use crate::store::Artefacts;
 
 /// The folder of notes of whose files are how large. No job has this name.
 const OWNERS: &str = ".owners";
-/// The part of a volume that has to be free before a file is begun: one of so many. The history, which may be on the same volume, has it.
+/// The part of the bytes and of the inodes of a volume that has to be free before a file is begun: one of so many. The history, which may
+/// be on the same volume, has it.
 const FREE: u64 = 5;
 /// Bytes that are written between two looks at what is free.
 pub(crate) const LOOKS_EACH: u64 = 16 * 1024 * 1024;
@@ -29,13 +30,17 @@ const OF_BUCKET: u64 = 64 * 1024 * 1024 * 1024;
 /// The same of a volume, in percent.
 const OF_VOLUME: u8 = 25;
 
-/// The room of a volume, in bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The room of a volume, in bytes and in inodes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct VolumeSpace {
     /// The used and the free bytes. Blocks that are reserved for other users do not count, as in `df`.
     pub total: u64,
     /// The bytes that this process may still write.
     pub free: u64,
+    /// The used and the free inodes. 0 where the filesystem makes inodes as it needs them, as btrfs does.
+    pub inodes: u64,
+    /// The inodes that this process may still take.
+    pub free_inodes: u64,
 }
 
 impl VolumeSpace {
@@ -46,20 +51,29 @@ impl VolumeSpace {
     pub fn of(folder: &Path) -> io::Result<Self> {
         let said = rustix::fs::statvfs(folder)?;
         let bytes = |blocks: u64| blocks.saturating_mul(said.f_frsize);
-        let used = said.f_blocks.saturating_sub(said.f_bfree);
-        Ok(Self { total: bytes(used.saturating_add(said.f_bavail)), free: bytes(said.f_bavail) })
+        let with_used = |all: u64, free: u64, available: u64| all.saturating_sub(free).saturating_add(available);
+        Ok(Self {
+            total: bytes(with_used(said.f_blocks, said.f_bfree, said.f_bavail)),
+            free: bytes(said.f_bavail),
+            inodes: with_used(said.f_files, said.f_ffree, said.f_favail),
+            free_inodes: said.f_favail,
+        })
     }
 
-    /// Why no file is begun or goes on; `None` where there is room.
+    /// Says why no file is begun or goes on: too few bytes or inodes are free. `None` if there is room.
     pub fn scarce(self) -> Option<String> {
-        let percent = u128::from(self.free).saturating_mul(100).checked_div(u128::from(self.total)).unwrap_or(100);
-        (self.free < self.total / FREE).then(|| {
-            // No more than that changes each time it is looked at: it is in a status, which would be written as often.
-            format!(
-                "the volume of files has {percent} % free, and below {} % none is written: an admin removes some or enlarges it",
-                100 / FREE
-            )
-        })
+        let percent = |free: u64, all: u64| u128::from(free).saturating_mul(100).checked_div(u128::from(all));
+        let (all, free, of_what) = match self {
+            Self { total, free, .. } if free < total / FREE => (total, free, ""),
+            Self { inodes, free_inodes, .. } if free_inodes < inodes / FREE => (inodes, free_inodes, "of its inodes "),
+            _ => return None,
+        };
+        // No more than that changes each time it is looked at: it is in a status, which would be written as often.
+        Some(format!(
+            "the volume of files has {} % {of_what}free, and below {} % none is written: an admin removes some or enlarges it",
+            percent(free, all).unwrap_or(100),
+            100 / FREE
+        ))
     }
 }
 
@@ -193,12 +207,27 @@ mod tests {
 
     #[test]
     fn a_volume_with_less_than_a_fifth_free_takes_no_file() {
-        let space = |free: u64| VolumeSpace { total: 1_000 << 20, free: free << 20 };
+        let space = |free: u64| VolumeSpace { total: 1_000 << 20, free: free << 20, ..VolumeSpace::default() };
         assert_eq!(space(200).scarce(), None);
         let words = space(199).scarce().unwrap();
         assert!(words.contains("has 19 % free, and below 20 %"), "{words}");
-        assert_eq!(VolumeSpace { total: 0, free: 0 }.scarce(), None);
+        assert_eq!(VolumeSpace::default().scarce(), None);
         assert!(VolumeSpace::of(Path::new("/")).unwrap().total > 0);
+    }
+
+    #[test]
+    fn a_volume_with_less_than_a_fifth_of_its_inodes_free_takes_no_file_unless_it_has_no_number_of_them() {
+        let space = |inodes: u64, free_inodes: u64| VolumeSpace { total: 10, free: 10, inodes, free_inodes };
+        assert_eq!(space(1_000, 200).scarce(), None);
+        let words = space(1_000, 199).scarce().unwrap();
+        assert!(words.contains("has 19 % of its inodes free, and below 20 %"), "{words}");
+        assert!(space(1_000, 0).scarce().unwrap().contains("has 0 % of its inodes free"));
+        assert_eq!(space(0, 0).scarce(), None, "btrfs has no number of inodes");
+        assert_eq!(space(u64::MAX, u64::MAX).scarce(), None, "CephFS knows no number of free inodes");
+        let full = VolumeSpace { free: 1, ..space(1_000, 0) };
+        assert!(full.scarce().unwrap().contains("has 10 % free"), "bytes are named first");
+        let root = VolumeSpace::of(Path::new("/")).unwrap();
+        assert!(root.free_inodes <= root.inodes);
     }
 
     #[test]
@@ -217,7 +246,9 @@ mod tests {
         let folder = folder("space");
         let free = Arc::new(AtomicU64::new(1_000 << 20));
         let said = free.clone();
-        let probe = move || Ok(VolumeSpace { total: 1_000 << 20, free: said.load(Ordering::Relaxed) });
+        let probe = move || {
+            Ok(VolumeSpace { total: 1_000 << 20, free: said.load(Ordering::Relaxed), ..VolumeSpace::default() })
+        };
         let artefacts = Artefacts::in_folder(&folder).unwrap().on_volume(probe).with_share(FilesShare::Percent(10));
         artefacts.note_owner("a", "job-1", 30 << 20).await.unwrap();
         artefacts.note_owner("a", "job-2", 20 << 20).await.unwrap();
