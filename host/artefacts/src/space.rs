@@ -29,6 +29,12 @@ pub(crate) const LOOKS_EACH: u64 = 16 * 1024 * 1024;
 const OF_BUCKET: u64 = 64 * 1024 * 1024 * 1024;
 /// The same of a volume, in percent.
 const OF_VOLUME: u8 = 25;
+/// Most files of one owner, whatever their sizes are.
+const MOST_FILES: u64 = 10_000;
+/// Bytes of a block: a file takes whole blocks.
+const BLOCK: u64 = 4 * 1024;
+/// Bytes that each file counts beside its content: for its folder, its inode and its note.
+const BESIDE: u64 = 16 * 1024;
 
 /// The room of a volume, in bytes and in inodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -119,10 +125,17 @@ impl fmt::Display for FilesShare {
     }
 }
 
+/// Returns the bytes that a file of this size counts for its owner. An empty one counts too, since it takes inodes.
+const fn counted(size: u64) -> u64 {
+    size.div_ceil(BLOCK).saturating_mul(BLOCK).saturating_add(BESIDE)
+}
+
 /// The files of one owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OwnerRoom {
-    /// Bytes that they take.
+    /// How many files there are.
+    pub files: u64,
+    /// Bytes that the files count: their whole blocks, and 16 KiB for each.
     pub used: u64,
     /// Bytes that they may take.
     pub most: u64,
@@ -134,12 +147,20 @@ impl OwnerRoom {
         self.most.saturating_sub(self.used) / 2
     }
 
-    /// Why this owner gets no more room.
+    /// Says why the owner gets no room for one more file of this size; `None` if it does.
+    pub fn refusal(self, owner: &str, size: u64) -> Option<String> {
+        let has_room = self.files < MOST_FILES && self.used.saturating_add(counted(size)) <= self.most;
+        (!has_room).then(|| self.words(owner))
+    }
+
+    /// Says what the owner uses of its room, and how room comes back.
     pub fn words(self, owner: &str) -> String {
         format!(
-            "the files of {owner} take {} of the {} MiB that they may (--files-share): each goes 30 days after it was made, or earlier if an admin removes it",
+            "the files of {owner} take {} of {} MiB (--files-share) and are {} of {MOST_FILES}: each goes 30 days after it was \
+             made, or once an admin removes it with its note .owners/*/*.JOB",
             mebibytes(self.used),
-            mebibytes(self.most)
+            mebibytes(self.most),
+            self.files,
         )
     }
 }
@@ -169,8 +190,9 @@ impl Artefacts {
         let notes = self.of.store.list(Some(&Place::from_iter([OWNERS, owner]))).try_collect();
         let notes: Vec<ObjectMeta> = self.of.within(notes).await?;
         let size = |note: &ObjectMeta| note.location.filename()?.split_once('.')?.0.parse::<u64>().ok();
-        let used = notes.iter().filter_map(size).fold(0, u64::saturating_add);
-        Ok(OwnerRoom { used, most })
+        let count = |(files, used): (u64, u64), size| (files.saturating_add(1), used.saturating_add(counted(size)));
+        let (files, used) = notes.iter().filter_map(size).fold((0, 0), count);
+        Ok(OwnerRoom { files, used, most })
     }
 
     /// Notes that an owner, by its digest, has a file of this job and size. The note goes with the file.
@@ -242,6 +264,43 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn an_empty_file_counts_for_its_folder_and_its_note_whichever_version_has_noted_it() {
+        assert_eq!([0, 1, 4_096, 4_097].map(counted), [16_384, 20_480, 20_480, 24_576]);
+        assert!(counted(u64::MAX) > 1 << 62, "nothing overflows");
+        let folder = folder("count");
+        let artefacts = Artefacts::in_folder(&folder).unwrap();
+        artefacts.note_owner("a", "job-1", 0).await.unwrap();
+        // As an earlier version has left them.
+        for note in ["0.job-2", "5000.job-3.log", "no-size"] {
+            std::fs::write(folder.join("artefacts/.owners/a").join(note), "").unwrap();
+        }
+        let room = artefacts.room_of("a").await.unwrap();
+        assert_eq!((room.files, room.used), (3, 2 * 16_384 + 24_576));
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn an_owner_has_ten_thousand_files_however_small_they_are_and_is_told_how_room_comes_back() {
+        let room = OwnerRoom { files: 9_999, used: 9_999 * BESIDE, most: 1 << 40 };
+        assert_eq!(room.refusal("namespace team", 0), None);
+        let room = OwnerRoom { files: 10_000, used: 10_000 * BESIDE, ..room };
+        let words = room.refusal("namespace team", 0).unwrap();
+        let expected = "the files of namespace team take 156 of 1048576 MiB (--files-share) and are 10000 of 10000: each goes 30 days \
+                        after it was made, or once an admin removes it with its note .owners/*/*.JOB";
+        assert_eq!(words, expected);
+        // It is in an output, which has 256 characters.
+        assert!(words.len() < 220, "{}", words.len());
+    }
+
+    #[test]
+    fn a_file_that_is_larger_than_what_is_left_of_the_share_is_refused() {
+        let room = OwnerRoom { files: 1, used: 0, most: 24_576 };
+        assert_eq!(room.refusal("user u", 8_192), None);
+        assert!(room.refusal("user u", 8_193).is_some());
+        assert!(OwnerRoom { used: 8_193, ..room }.refusal("user u", 0).is_some(), "an empty file counts too");
+    }
+
+    #[tokio::test]
     async fn files_count_for_their_owner_and_a_file_that_fills_the_volume_ends_with_words() {
         let folder = folder("space");
         let free = Arc::new(AtomicU64::new(1_000 << 20));
@@ -254,8 +313,11 @@ mod tests {
         artefacts.note_owner("a", "job-2", 20 << 20).await.unwrap();
         artefacts.note_owner("b", "job-3", 1 << 20).await.unwrap();
         let room = artefacts.room_of("a").await.unwrap();
-        assert_eq!((room.used, room.most, room.left_for_logs()), (50 << 20, 100 << 20, 25 << 20));
-        assert!(room.words("namespace team").contains("take 50 of the 100 MiB"), "{}", room.words(""));
+        let beside = 2 * BESIDE;
+        assert_eq!((room.files, room.used, room.most), (2, (50 << 20) + beside, 100 << 20));
+        assert_eq!(room.left_for_logs(), (25 << 20) - beside / 2);
+        let words = room.words("namespace team");
+        assert!(words.contains("of namespace team take 50 of 100 MiB") && words.contains("are 2 of 10000"), "{words}");
         assert_eq!(artefacts.room_of("nobody").await.unwrap().used, 0);
         let mut upload = artefacts.write(("job-4", "file"), Timestamp::UNIX_EPOCH).await.unwrap();
         let piece = vec![b'x'; 4 << 20];
