@@ -24,7 +24,7 @@ pub(crate) enum StoreFault {
     Refused,
     /// The store did not answer in time.
     Silent,
-    /// The volume has no room.
+    /// The volume, or the share of the owner, has no room.
     Full,
     /// It may succeed.
     Other,
@@ -35,12 +35,12 @@ impl ArtefactsFailed {
         Self { words, why: StoreFault::Other }
     }
 
-    /// The volume has no room, in these words.
+    /// Makes the failure of a volume or a share that has no room, in these words.
     pub(crate) fn full(words: String) -> Self {
         Self { words, why: StoreFault::Full }
     }
 
-    /// True where the volume has no room: another try is in vain for now.
+    /// True if the volume or the share of the owner has no room: another try is in vain for now.
     pub fn is_full(&self) -> bool {
         self.why == StoreFault::Full
     }

@@ -1,7 +1,7 @@
 //! The room for files: the free space of their volume, and the share of one owner. Source: docs/opsjob.md 5.
 //!
-//! Takes what the volume says; yields sentences for whoever gets no room. Nothing here removes a file: those of one owner are never
-//! removed for another one's.
+//! Takes what the volume and the notes of an owner say; yields sentences for whoever gets no room. Nothing here removes a file: those of
+//! one owner are never removed for another one's.
 
 use std::fmt;
 use std::io;
@@ -9,6 +9,7 @@ use std::path::Path;
 use std::str::FromStr;
 
 use futures::TryStreamExt as _;
+use k8s_openapi::jiff::Timestamp;
 use object_store::path::Path as Place;
 use object_store::{ObjectMeta, ObjectStoreExt as _};
 use tokio::task::spawn_blocking;
@@ -176,12 +177,44 @@ impl Artefacts {
         self.space().await.and_then(VolumeSpace::scarce)
     }
 
+    /// Publishes a file of a job, by their names, that counts for an owner, by its digest and its name. Returns the reference of the file.
+    ///
+    /// # Errors
+    /// Says why the volume or the share of the owner has no room, or why the file is not known to be there.
+    pub async fn publish_for(
+        &self,
+        (digest, owner): (&str, &str),
+        (job, file): (&str, &str),
+        bytes: Vec<u8>,
+        now: Timestamp,
+    ) -> Result<String, ArtefactsFailed> {
+        let (space, size) = (self.space().await, bytes.len() as u64);
+        let scarce = space.and_then(VolumeSpace::scarce);
+        let refusal = match scarce {
+            None => self.room_within(space, digest).await?.refusal(owner, size),
+            scarce => scarce,
+        };
+        if let Some(why) = refusal {
+            return Err(ArtefactsFailed::full(why));
+        }
+        let reference = self.publish((job, file), bytes, now).await?;
+        if let Err(error) = self.note_owner(digest, job, size).await {
+            tracing::warn!(job, %error, "failed to note whose a file is; it counts for nobody");
+        }
+        Ok(reference)
+    }
+
     /// Returns the room of one owner, by the digest of its key.
     ///
     /// # Errors
     /// Why that is not known.
     pub async fn room_of(&self, owner: &str) -> Result<OwnerRoom, ArtefactsFailed> {
-        let most = match (self.of.share(), self.space().await) {
+        self.room_within(self.space().await, owner).await
+    }
+
+    /// Returns the room of one owner, by the digest of its key, on a volume of this space.
+    async fn room_within(&self, space: Option<VolumeSpace>, owner: &str) -> Result<OwnerRoom, ArtefactsFailed> {
+        let most = match (self.of.share(), space) {
             (Some(FilesShare::Bytes(bytes)), _) => bytes,
             (Some(FilesShare::Percent(percent)), Some(space)) => part(space.total, percent),
             (None, Some(space)) => part(space.total, OF_VOLUME),
@@ -193,6 +226,17 @@ impl Artefacts {
         let count = |(files, used): (u64, u64), size| (files.saturating_add(1), used.saturating_add(counted(size)));
         let (files, used) = notes.iter().filter_map(size).fold((0, 0), count);
         Ok(OwnerRoom { files, used, most })
+    }
+
+    /// Fails unless an owner, by its digest and its name, has room for one more file, an empty one at least.
+    ///
+    /// # Errors
+    /// Says what the files of the owner take, or why that is not known.
+    pub async fn has_room(&self, (digest, owner): (&str, &str)) -> Result<(), ArtefactsFailed> {
+        match self.room_of(digest).await?.refusal(owner, 0) {
+            Some(why) => Err(ArtefactsFailed::full(why)),
+            None => Ok(()),
+        }
     }
 
     /// Notes that an owner, by its digest, has a file of this job and size. The note goes with the file.
@@ -221,8 +265,6 @@ pub(crate) async fn ask(probe: std::sync::Arc<SpaceProbe>) -> Option<VolumeSpace
 mod tests {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicU64, Ordering};
-
-    use k8s_openapi::jiff::Timestamp;
 
     use super::*;
     use crate::store::tests::folder;
@@ -298,6 +340,47 @@ mod tests {
         assert_eq!(room.refusal("user u", 8_192), None);
         assert!(room.refusal("user u", 8_193).is_some());
         assert!(OwnerRoom { used: 8_193, ..room }.refusal("user u", 0).is_some(), "an empty file counts too");
+    }
+
+    #[tokio::test]
+    async fn a_report_above_the_count_or_the_share_of_its_owner_is_refused_with_words_and_leaves_nothing() {
+        let folder = folder("reports");
+        let space = VolumeSpace { total: 1_000 << 20, free: 1_000 << 20, ..VolumeSpace::default() };
+        let artefacts = Artefacts::in_folder(&folder).unwrap().on_volume(move || Ok(space));
+        let artefacts = artefacts.with_share(FilesShare::Bytes(1 << 30));
+        let notes = folder.join("artefacts/.owners/a");
+        std::fs::create_dir_all(&notes).unwrap();
+        for number in 1..MOST_FILES {
+            std::fs::write(notes.join(format!("0.job-{number}")), "").unwrap();
+        }
+        let publish = async |digest: &str, job: &str, size: usize| {
+            let file = (job, "report.json");
+            artefacts.publish_for((digest, "namespace team"), file, vec![b'x'; size], Timestamp::UNIX_EPOCH).await
+        };
+        assert_eq!(publish("a", "last", 10).await.unwrap(), "artifact:last/report.json");
+        let failed = publish("a", "more", 0).await.unwrap_err();
+        assert!(failed.is_full() && failed.to_string().contains("are 10000 of 10000: each goes"), "{failed}");
+        assert!(artefacts.has_room(("a", "namespace team")).await.unwrap_err().is_full());
+        artefacts.note_owner("b", "log", (1 << 30) - (1 << 20)).await.unwrap();
+        let failed = publish("b", "large", 1 << 20).await.unwrap_err();
+        assert!(failed.is_full() && failed.to_string().contains("take 1023 of 1024 MiB (--files-share)"), "{failed}");
+        publish("b", "small", 1 << 10).await.unwrap();
+        artefacts.has_room(("b", "namespace team")).await.unwrap();
+        let there = ["last", "more", "large", "small"].map(|job| folder.join("artefacts").join(job).exists());
+        assert_eq!(there, [true, false, false, true]);
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_report_is_refused_by_a_volume_without_room_too() {
+        let folder = folder("scarce");
+        let space = VolumeSpace { total: 1_000 << 20, free: 100 << 20, ..VolumeSpace::default() };
+        let artefacts = Artefacts::in_folder(&folder).unwrap().on_volume(move || Ok(space));
+        let published =
+            artefacts.publish_for(("a", "user u"), ("job", "report.json"), Vec::new(), Timestamp::UNIX_EPOCH).await;
+        let failed = published.unwrap_err();
+        assert!(failed.is_full() && failed.to_string().contains("10 % free"), "{failed}");
+        std::fs::remove_dir_all(folder).unwrap();
     }
 
     #[tokio::test]
