@@ -5,6 +5,7 @@
 //! ```
 
 mod backend;
+mod counts;
 mod failed;
 pub mod line_time;
 pub mod merge;

@@ -13,9 +13,10 @@ use k8s_openapi::jiff::Timestamp;
 use object_store::path::Path as Place;
 use object_store::{ObjectMeta, ObjectStoreExt as _};
 use tokio::task::spawn_blocking;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use crate::backend::PATIENCE;
+use crate::counts::Counted;
 use crate::failed::ArtefactsFailed;
 use crate::store::Artefacts;
 
@@ -32,10 +33,6 @@ const OF_BUCKET: u64 = 64 * 1024 * 1024 * 1024;
 const OF_VOLUME: u8 = 25;
 /// Most files of one owner, whatever their sizes are.
 const MOST_FILES: u64 = 10_000;
-/// Bytes of a block: a file takes whole blocks.
-const BLOCK: u64 = 4 * 1024;
-/// Bytes that each file counts beside its content: for its folder, its inode and its note.
-const BESIDE: u64 = 16 * 1024;
 
 /// The room of a volume, in bytes and in inodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -126,11 +123,6 @@ impl fmt::Display for FilesShare {
     }
 }
 
-/// Returns the bytes that a file of this size counts for its owner. An empty one counts too, since it takes inodes.
-const fn counted(size: u64) -> u64 {
-    size.div_ceil(BLOCK).saturating_mul(BLOCK).saturating_add(BESIDE)
-}
-
 /// The files of one owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OwnerRoom {
@@ -150,7 +142,7 @@ impl OwnerRoom {
 
     /// Says why the owner gets no room for one more file of this size; `None` if it does.
     pub fn refusal(self, owner: &str, size: u64) -> Option<String> {
-        let has_room = self.files < MOST_FILES && self.used.saturating_add(counted(size)) <= self.most;
+        let has_room = self.files < MOST_FILES && self.used.saturating_add(Counted::of(size).bytes) <= self.most;
         (!has_room).then(|| self.words(owner))
     }
 
@@ -220,12 +212,27 @@ impl Artefacts {
             (None, Some(space)) => part(space.total, OF_VOLUME),
             (_, None) => OF_BUCKET,
         };
+        let Counted { files, bytes } = self.count_of(owner).await?;
+        Ok(OwnerRoom { files, used: bytes, most })
+    }
+
+    /// Counts the files of one owner. Lists its notes if that was not done within a minute.
+    async fn count_of(&self, owner: &str) -> Result<Counted, ArtefactsFailed> {
+        let now = Instant::now();
+        let listing = {
+            let mut counts = self.counts.lock();
+            if let Some(known) = counts.known(owner, now) {
+                return Ok(known);
+            }
+            counts.begin(owner, now)
+        };
         let notes = self.of.store.list(Some(&Place::from_iter([OWNERS, owner]))).try_collect();
         let notes: Vec<ObjectMeta> = self.of.within(notes).await?;
         let size = |note: &ObjectMeta| note.location.filename()?.split_once('.')?.0.parse::<u64>().ok();
-        let count = |(files, used): (u64, u64), size| (files.saturating_add(1), used.saturating_add(counted(size)));
-        let (files, used) = notes.iter().filter_map(size).fold((0, 0), count);
-        Ok(OwnerRoom { files, used, most })
+        let found = notes.iter().filter_map(size).map(Counted::of).fold(Counted::default(), Counted::plus);
+        let mut counts = self.counts.lock();
+        counts.end(owner, listing, found);
+        Ok(counts.known(owner, now).unwrap_or(found))
     }
 
     /// Fails unless an owner, by its digest and its name, has room for one more file, an empty one at least.
@@ -245,7 +252,9 @@ impl Artefacts {
     /// Why that is not known to be noted.
     pub async fn note_owner(&self, owner: &str, job: &str, size: u64) -> Result<(), ArtefactsFailed> {
         let place = Place::from_iter([OWNERS, owner, &format!("{size}.{job}")]);
-        self.of.within(self.of.store.put(&place, Vec::new().into())).await.map(drop)
+        self.of.within(self.of.store.put(&place, Vec::new().into())).await?;
+        self.counts.lock().add(owner, Counted::of(size));
+        Ok(())
     }
 }
 
@@ -267,6 +276,7 @@ mod tests {
     use std::sync::atomic::{AtomicU64, Ordering};
 
     use super::*;
+    use crate::counts::BESIDE;
     use crate::store::tests::folder;
 
     #[test]
@@ -307,8 +317,6 @@ mod tests {
 
     #[tokio::test]
     async fn an_empty_file_counts_for_its_folder_and_its_note_whichever_version_has_noted_it() {
-        assert_eq!([0, 1, 4_096, 4_097].map(counted), [16_384, 20_480, 20_480, 24_576]);
-        assert!(counted(u64::MAX) > 1 << 62, "nothing overflows");
         let folder = folder("count");
         let artefacts = Artefacts::in_folder(&folder).unwrap();
         artefacts.note_owner("a", "job-1", 0).await.unwrap();
@@ -318,6 +326,12 @@ mod tests {
         }
         let room = artefacts.room_of("a").await.unwrap();
         assert_eq!((room.files, room.used), (3, 2 * 16_384 + 24_576));
+        // Notes of others are listed once a minute; those of this process count at once.
+        std::fs::write(folder.join("artefacts/.owners/a/0.job-4"), "").unwrap();
+        artefacts.note_owner("a", "job-5", 0).await.unwrap();
+        let room = artefacts.room_of("a").await.unwrap();
+        assert_eq!((room.files, room.used), (4, 3 * 16_384 + 24_576));
+        assert_eq!(Artefacts::in_folder(&folder).unwrap().room_of("a").await.unwrap().files, 5);
         std::fs::remove_dir_all(folder).unwrap();
     }
 

@@ -23,6 +23,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use crate::backend::Backend;
+use crate::counts::OwnerCounts;
 use crate::failed::{ArtefactsFailed, StoreFault};
 use crate::merge::TURNS;
 use crate::s3::S3Place;
@@ -41,6 +42,7 @@ const SIGNED: Duration = Duration::from_secs(7 * 24 * 3_600);
 pub struct Artefacts {
     pub(crate) of: Arc<Backend>,
     pub(crate) searched: Arc<Mutex<Option<Instant>>>,
+    pub(crate) counts: Arc<Mutex<OwnerCounts>>,
 }
 
 /// A part of a log.
@@ -108,7 +110,7 @@ impl Artefacts {
     }
 
     fn of(backend: Backend) -> Self {
-        Self { of: Arc::new(backend), searched: Arc::default() }
+        Self { of: Arc::new(backend), searched: Arc::default(), counts: Arc::default() }
     }
 
     /// Takes what this says for the space of the volume of the files. To be called before they are used.
