@@ -79,8 +79,17 @@ enum Making {
 pub(crate) enum FileFailed {
     /// It may be, later.
     ForNow(String),
-    /// The volume has no room for it: what was collected would keep that of others.
+    /// The volume, or the share of its owner, has no room for it: what was collected would keep that of others.
     NoRoom(String),
+}
+
+impl From<ArtefactsFailed> for FileFailed {
+    fn from(failed: ArtefactsFailed) -> Self {
+        match failed.is_full() {
+            true => Self::NoRoom(failed.to_string()),
+            false => Self::ForNow(failed.to_string()),
+        }
+    }
 }
 
 /// The file that a job is to have.
@@ -272,6 +281,9 @@ impl Logs {
         }
         let stored: u64 = self.artefacts.parts(job).await?.iter().map(|part| part.size).sum();
         let of_owner = self.artefacts.room_of(&digest_of(owner)).await?;
+        if let Some(why) = of_owner.refusal(&owner.to_string(), 0) {
+            return Err(CollectFailed::ForGood(why));
+        }
         let mut state = self.state.lock();
         state.owners.retain(|_, logs| logs.strong_count() > 0);
         let logs = state.owners.get(owner).and_then(Weak::upgrade).unwrap_or_default();
@@ -318,11 +330,9 @@ impl Logs {
         let (job, file, owner) = (of.job.to_owned(), of.file.to_owned(), of.owner.clone());
         let making = tokio::spawn(async move {
             let _place = logs.making.take(&owner).await;
-            let made = logs.make_file(&child, (&job, &file), now).await;
-            let made = match made {
+            let made = match logs.make_file(&child, (&job, &file), &owner, now).await {
                 Ok(made) => logs.note_owner(&owner, &job, made).await,
-                Err(failed) if failed.is_full() => Err(FileFailed::NoRoom(failed.to_string())),
-                Err(failed) => Err(FileFailed::ForNow(failed.to_string())),
+                Err(failed) => Err(failed.into()),
             };
             logs.state.lock().files.insert(child, Making::Over(made));
             tell();
@@ -338,12 +348,16 @@ impl Logs {
         noted.map(|()| made).map_err(|failed| FileFailed::ForNow(failed.to_string()))
     }
 
+    /// Puts the parts of a job together into its file, unless its owner has no room for one more. A job whose pods were all refused comes
+    /// here too, and leaves no empty file.
     async fn make_file(
         &self,
         child: &str,
         (job, file): (&str, &str),
+        owner: &QuotaKey,
         now: Timestamp,
     ) -> Result<StoredFile, ArtefactsFailed> {
+        self.artefacts.has_room((&digest_of(owner), &owner.to_string())).await?;
         let upload = self.artefacts.write((job, file), now).await?;
         let told = |bytes: u64| {
             if let Some(Making::Underway(_, how)) = self.state.lock().files.get_mut(child) {

@@ -272,17 +272,10 @@ impl OpsTerm {
         let (artefacts, outcomes) = (self.place.artefacts.as_ref()?, seen.outcomes.as_ref()?);
         let (file, report) = (report_file(&job.uid), report(job, outcomes).to_string().into_bytes());
         let size = report.len() as u64;
-        if let Some(why) = artefacts.scarce().await {
-            return Some(MadeFile::Over(Err(FileFailed::NoRoom(why))));
-        }
-        let made = artefacts.publish((&job.name, &file), report, self.now()).await;
-        if made.is_ok()
-            && let Err(error) = artefacts.note_owner(&digest_of(&job.owner()), &job.name, size).await
-        {
-            tracing::warn!(job = job.name, %error, "failed to note whose a report is; it counts for nobody");
-        }
+        let (digest, owner) = (digest_of(&job.owner()), job.owner().to_string());
+        let made = artefacts.publish_for((&digest, &owner), (&job.name, &file), report, self.now()).await;
         let made = made.map(|reference| StoredFile { reference, size, lines: 0 });
-        Some(MadeFile::Over(made.map_err(|failed| FileFailed::ForNow(failed.to_string()))))
+        Some(MadeFile::Over(made.map_err(FileFailed::from)))
     }
 
     /// Looks up what the targets of a job are found by, and whether its writer was asked for his rights; once that is known, what an addon
