@@ -31,7 +31,7 @@ const ROOM: usize = 32 * 1024 * 1024;
 const PAUSE: Duration = Duration::from_millis(200);
 /// The time after which a history that did not answer is tried again.
 const AGAIN: Duration = Duration::from_secs(1);
-/// The bytes of a row beside its spec.
+/// The bytes of a row beside its spec and its status.
 const OF_ROW: u64 = 4 * 1024;
 /// How often old rows are removed.
 const PURGE: Duration = Duration::from_secs(3600);
@@ -83,8 +83,8 @@ struct Held {
     unread: BTreeMap<String, String>,
     /// What each row has: the revision of the job, and whether it was deleted.
     rows: HashMap<String, (i64, bool)>,
-    /// True if the digest of a job's spec takes the place of the spec, by UID of jobs that count.
-    digested: HashMap<String, bool>,
+    /// The bytes of each job that counts, by UID. `None` if the digest of its spec takes the place of the spec.
+    counted: HashMap<String, Option<u64>>,
     /// How many are written at once: fewer after a failure, so that one that is refused stands alone in the end.
     at_once: usize,
     /// The UIDs of jobs that the host removes, since their time is over.
@@ -145,7 +145,7 @@ impl Held {
         self.alive.remove(uid);
         self.expiring.remove(uid);
         if !self.waiting.contains_key(uid) {
-            self.digested.remove(uid);
+            self.counted.remove(uid);
         }
         let was_deleted = self.rows.remove(uid).is_some_and(|(_, deleted)| deleted);
         let is_told = self.waiting.get(uid).is_some_and(|job| job.row.deleted.is_some());
@@ -298,10 +298,15 @@ impl Recorder {
     fn is_digested(&self, job: &JobSnapshot) -> bool {
         let Some(key) = &job.counts_for else { return false };
         let mut held = self.0.held.lock();
-        *held.digested.entry(job.row.uid.clone()).or_insert_with(|| {
-            let bytes = (text_len(&job.spec) as u64).saturating_add(OF_ROW);
-            !self.0.meter.lock().takes(key, bytes, self.0.began.elapsed())
-        })
+        let counted = held.counted.entry(job.row.uid.clone()).or_insert(Some(0));
+        *counted = counted.and_then(|before| {
+            // A status grows until its job has ended.
+            let written = text_len(&job.spec).saturating_add(text_len(&job.status));
+            let bytes = before.max((written as u64).saturating_add(OF_ROW));
+            let more = bytes.saturating_sub(before);
+            (more == 0 || self.0.meter.lock().takes(key, more, self.0.began.elapsed())).then_some(bytes)
+        });
+        counted.is_none()
     }
 
     async fn write_rows(&self, jobs: Vec<JobSnapshot>, ops: &Ops) -> Result<(), String> {
@@ -329,7 +334,7 @@ impl Recorder {
             if held.alive.contains(&job.row.uid) {
                 held.rows.insert(job.row.uid.clone(), (job.revision, job.row.deleted.is_some()));
             } else {
-                held.digested.remove(&job.row.uid);
+                held.counted.remove(&job.row.uid);
             }
         }
         drop(held);

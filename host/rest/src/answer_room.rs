@@ -15,7 +15,7 @@ use crate::caller::Caller;
 use crate::room::{Places, Room, Sharer};
 
 /// Bytes of all answers together that are not small.
-const ROOM: usize = 32 * 1024 * 1024;
+pub(crate) const ROOM: usize = 32 * 1024 * 1024;
 /// Most bytes of a small answer, which takes no place.
 const SMALL: usize = 32 * 1024;
 
@@ -58,9 +58,14 @@ impl AnswerRoom {
     }
 }
 
+/// Returns a value as JSON.
+pub(crate) fn text_of(value: &impl Serialize) -> Vec<u8> {
+    serde_json::to_vec(value).unwrap_or_default()
+}
+
 /// Returns a small value as an answer.
 pub(crate) fn json_of(value: &impl Serialize) -> Response {
-    as_json(serde_json::to_vec(value).unwrap_or_default().into())
+    as_json(text_of(value).into())
 }
 
 fn as_json(text: Bytes) -> Response {
@@ -68,12 +73,11 @@ fn as_json(text: Bytes) -> Response {
 }
 
 impl Parts {
-    /// Returns a value as an answer that has its place until it is read.
+    /// Returns JSON as an answer that has its place until it is read.
     ///
     /// # Errors
     /// The answer has no place.
-    pub(crate) async fn json_of(&self, caller: &Caller, value: &impl Serialize) -> Result<Response, OpsRefusal> {
-        let text = serde_json::to_vec(value).unwrap_or_default();
+    pub(crate) async fn answer_of(&self, caller: &Caller, text: Vec<u8>) -> Result<Response, OpsRefusal> {
         if text.len() <= SMALL {
             return Ok(as_json(text.into()));
         }

@@ -15,7 +15,7 @@ use crate::room::{Places, Room, Sharer};
 use crate::turns::Turns;
 
 /// Bytes of all bodies together.
-const ROOM: usize = 16 * 1024 * 1024;
+pub(crate) const ROOM: usize = 16 * 1024 * 1024;
 /// Bodies of one key that are read at once, and the longest time that another one waits for them.
 const AT_ONCE: usize = 16;
 const WAITS: Duration = Duration::from_secs(2);

@@ -44,14 +44,16 @@ const SENT_OF_READERS: usize = 256 * 1024;
 const READER_AFTER: u64 = 1024 * 1024;
 /// Most connections with so much.
 const READERS: usize = 32;
-/// What all of them take at most is a third of the memory that the printed container has.
-const _: () = assert!(
-    2 * ((MOST + OF_PROXIES + CLOSING) * (RECEIVED + SENT) + READERS * SENT_OF_READERS) <= 100 * 1024 * 1024,
-    "the container needs more memory"
-);
-/// The time in which a client reads so much at least of an answer that waits for it: 8 KiB a second.
+/// All connections that there are at a time.
+pub(crate) const ALL: usize = MOST + OF_PROXIES + CLOSING;
+/// The bytes that the system keeps of all of them at most.
+pub(crate) const MOST_BYTES: usize = 2 * (ALL * (RECEIVED + SENT) + READERS * SENT_OF_READERS);
+/// The time in which a client closes its side after the last answer. Until then the connection has its place, because the system keeps
+/// what the client has not read; then the system forgets that.
+const CLOSES_WITHIN: Duration = Duration::from_secs(10);
+/// The time in which a client reads so much at least of an answer that waits for it: 4 KiB a second.
 const UNREAD: Duration = Duration::from_secs(30);
-const READ_IN_THAT: u64 = 240 * 1024;
+const READ_IN_THAT: u64 = 120 * 1024;
 
 /// The origin by which connections count together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -236,6 +238,12 @@ impl<R, S: Service<R>> Service<R> for ServiceWithPlace<S> {
     }
 }
 
+/// Has the system keep no more of a connection than it needs. Of a listener, this counts for connections that are not accepted yet.
+pub(crate) fn keep_little(socket: &SockRef<'_>) -> std::io::Result<()> {
+    socket.set_send_buffer_size(SENT)?;
+    socket.set_recv_buffer_size(RECEIVED)
+}
+
 /// Accepts connections that have a place.
 #[derive(Clone)]
 pub(crate) struct BoundedAcceptor(pub(crate) Connections);
@@ -250,9 +258,7 @@ impl<S> Accept<TcpStream, S> for BoundedAcceptor {
             let open =
                 self.0.take(stream.peer_addr()?).ok_or_else(|| Error::other("there are too many connections"))?;
             stream.set_nodelay(true)?;
-            let socket = SockRef::from(&stream);
-            socket.set_send_buffer_size(SENT)?;
-            socket.set_recv_buffer_size(RECEIVED)?;
+            keep_little(&SockRef::from(&stream))?;
             Ok(open)
         };
         std::future::ready(taken().map(|open| {
@@ -338,9 +344,10 @@ struct Unread {
 }
 
 /// A stream that ends when it has to make place, or when its client does not read.
-pub(crate) struct WatchedStream<S> {
+pub(crate) struct WatchedStream<S: Keeps> {
     stream: S,
     open: Open,
+    closing: Closing,
     unread: Option<Unread>,
     /// The bytes that were written.
     written: u64,
@@ -348,10 +355,22 @@ pub(crate) struct WatchedStream<S> {
     reader: Option<OwnedSemaphorePermit>,
 }
 
-/// A stream of which the system can keep more.
+/// How far the end of a connection is.
+enum Closing {
+    No,
+    /// All is sent, and the client is to close its side.
+    Sent(Pin<Box<Sleep>>),
+    /// The client has closed its side.
+    Closed,
+}
+
+/// A stream of which the system keeps what the client has not read.
 pub(crate) trait Keeps {
-    /// Has the system keep so much of what the client has not read.
+    /// Has the system keep so much.
     fn keep(&self, bytes: usize);
+
+    /// Has the system forget it when the stream is closed.
+    fn forget(&self);
 }
 
 impl Keeps for TcpStream {
@@ -359,11 +378,24 @@ impl Keeps for TcpStream {
         // A connection that stays as it is only takes longer.
         let _ = SockRef::from(self).set_send_buffer_size(bytes);
     }
+
+    fn forget(&self) {
+        // The system fails if the connection is gone, and then it keeps nothing.
+        let _ = SockRef::from(self).set_linger(Some(Duration::ZERO));
+    }
+}
+
+impl<S: Keeps> Drop for WatchedStream<S> {
+    fn drop(&mut self) {
+        if !matches!(self.closing, Closing::Closed) {
+            self.stream.forget();
+        }
+    }
 }
 
 impl<S: Keeps> WatchedStream<S> {
     fn of(stream: S, open: Open) -> Self {
-        Self { stream, open, unread: None, written: 0, reader: None }
+        Self { stream, open, closing: Closing::No, unread: None, written: 0, reader: None }
     }
 
     /// Has the system keep more for a client that has shown that it reads.
@@ -438,7 +470,7 @@ impl<S: AsyncRead + Keeps + Unpin> AsyncRead for WatchedStream<S> {
     }
 }
 
-impl<S: AsyncWrite + Keeps + Unpin> AsyncWrite for WatchedStream<S> {
+impl<S: AsyncRead + AsyncWrite + Keeps + Unpin> AsyncWrite for WatchedStream<S> {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, buffer: &[u8]) -> Poll<std::io::Result<usize>> {
         self.check(context)?;
         let write = Pin::new(&mut self.stream).poll_write(context, buffer);
@@ -465,7 +497,24 @@ impl<S: AsyncWrite + Keeps + Unpin> AsyncWrite for WatchedStream<S> {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<std::io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(context)
+        self.check(context)?;
+        if matches!(self.closing, Closing::No) {
+            ready!(Pin::new(&mut self.stream).poll_shutdown(context))?;
+            self.closing = Closing::Sent(Box::pin(sleep(CLOSES_WITHIN)));
+        }
+        let Self { stream, closing, .. } = &mut *self;
+        let Closing::Sent(until) = closing else { return Poll::Ready(Ok(())) };
+        let mut unread = [0; 1_024];
+        let mut buffer = ReadBuf::new(&mut unread);
+        match Pin::new(stream).poll_read(context, &mut buffer) {
+            Poll::Ready(Ok(())) if !buffer.filled().is_empty() => context.waker().wake_by_ref(),
+            Poll::Ready(_) => {
+                *closing = Closing::Closed;
+                return Poll::Ready(Ok(()));
+            }
+            Poll::Pending => {}
+        }
+        until.as_mut().poll(context).map(Ok)
     }
 }
 
@@ -561,6 +610,8 @@ mod tests {
 
     impl Keeps for DuplexStream {
         fn keep(&self, _bytes: usize) {}
+
+        fn forget(&self) {}
     }
 
     fn watched(connections: &Connections, room: usize) -> (WatchedStream<DuplexStream>, DuplexStream) {
@@ -578,7 +629,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn an_answer_that_is_read_byte_by_byte_is_given_up_and_one_that_is_read_steadily_is_not() {
-        for (pause, is_read) in [(Duration::from_millis(100), false), (Duration::from_millis(50), true)] {
+        for (pause, is_read) in [(Duration::from_millis(200), false), (Duration::from_millis(100), true)] {
             let (mut stream, mut client) = watched(&connections(), 1_024);
             let reading = tokio::spawn(async move {
                 let mut bytes = [0; 512];
@@ -631,6 +682,42 @@ mod tests {
         }
         drop(held);
         assert_eq!(connections.0.readers.available_permits(), 1, "a connection that ends gives its place back");
+    }
+
+    /// Ends a connection whose client reads, or does not read, its last answer. Returns whether the client has closed its side, and the
+    /// time that took.
+    async fn ended(reads: bool) -> (bool, Duration) {
+        let (connections, listener) = (connections(), tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap());
+        let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let acceptor = BoundedAcceptor(connections);
+        let (mut stream, _) = acceptor.accept(listener.accept().await.unwrap().0, ()).await.unwrap();
+        stream.write_all(&[7; 16 * 1024]).await.unwrap();
+        let began = Instant::now();
+        let client = async {
+            if reads {
+                let mut all = Vec::new();
+                client.read_to_end(&mut all).await.unwrap();
+                assert_eq!(all.len(), 16 * 1024);
+                drop(client);
+                return None;
+            }
+            Some(client)
+        };
+        let (_held, closed) = tokio::join!(client, stream.shutdown());
+        closed.unwrap();
+        (matches!(stream.closing, Closing::Closed), began.elapsed())
+    }
+
+    #[tokio::test]
+    async fn a_connection_keeps_its_place_until_its_client_has_read_the_last_answer() {
+        let (is_read, took) = ended(true).await;
+        assert!(is_read && took < CLOSES_WITHIN);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_last_answer_that_nobody_reads_is_forgotten() {
+        let (is_read, took) = ended(false).await;
+        assert!(!is_read && took >= CLOSES_WITHIN);
     }
 
     #[test]

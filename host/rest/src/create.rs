@@ -120,10 +120,10 @@ impl<'a> CreateRequest<'a> {
             }
             return Ok(Made::Rehearsal(job));
         }
-        let mut room = if is_bound { Some(self.parts.room_of(self.caller, bytes).await?) } else { None };
         if is_bound {
             self.parts.take_row(self.caller)?;
         }
+        let mut room = if is_bound { Some(self.parts.room_of(self.caller, bytes).await?) } else { None };
         // A request that is refused waits for no row, and leaves a small one.
         if let Some((audit, row)) = self.parts.audit.as_ref().zip(self.row.as_ref()) {
             audit.begin(row.send()).await?;

@@ -19,7 +19,7 @@ use oarlock_core::shared::quota_key::QuotaKey;
 use oarlock_history::{JobRow, Viewer};
 use serde_json::json;
 
-use crate::answer_room::json_of;
+use crate::answer_room::{json_of, text_of};
 use crate::answers::{Created, Item, JobAnswer, Page, Rehearsed, SkippedItem, TargetItem};
 use crate::audit::{Asked, Noted};
 use crate::bodies::Sender;
@@ -29,6 +29,7 @@ use crate::errors::{self, of_history, of_request};
 use crate::openapi::CreatedOrRehearsed;
 use crate::query::ListQuery;
 use crate::room::Sharer;
+use crate::turns::ListTurn;
 use crate::{Parts, Rest};
 
 /// An answer, with what is noted of its request.
@@ -108,7 +109,7 @@ async fn make(
             let skipped = job.resolved.skipped.into_iter();
             let skipped = skipped.map(|one| SkippedItem { node: one.node, reason: one.reason.word() }).collect();
             let rehearsed = Rehearsed { job_id: String::new(), targets, skipped };
-            (parts.json_of(caller, &CreatedOrRehearsed::Rehearsed(rehearsed)).await?, job.ignored)
+            (parts.answer_of(caller, text_of(&CreatedOrRehearsed::Rehearsed(rehearsed))).await?, job.ignored)
         }
     };
     warn(&mut answer, ignored);
@@ -170,7 +171,8 @@ async fn page(parts: &Parts, caller: &Caller, uri: &Uri) -> Result<Answer, OpsRe
         },
     };
     // A list that read the jobs before its turn would have jobs that have gone meanwhile.
-    let _turn = parts.lists.take(&QuotaKey::of(&caller.name), query.limit()).await?;
+    let looked_at = query.limit().saturating_add(parts.ops.cache().jobs().len());
+    let ListTurn { own: _own, length } = parts.lists.take(&QuotaKey::of(&caller.name), looked_at).await?;
     let jobs = parts.ops.cache().jobs();
     let sees = |job: &oarlock_core::ops_job::stored::StoredOps| {
         sees_all || types.contains(&job.summary.kind.as_str()) || job.summary.is_of(caller.id(), &caller.name)
@@ -179,7 +181,9 @@ async fn page(parts: &Parts, caller: &Caller, uri: &Uri) -> Result<Answer, OpsRe
     let gone = parts.history.as_ref().zip(query.rows(&parts.cluster, live.len()));
     let Some((history, window)) = gone else {
         let (total_count, items) = (live.len(), query.page(live, Vec::new(), 0));
-        return parts.json_of(caller, &Page { total_count, items }).await;
+        let text = text_of(&Page { total_count, items });
+        drop(length);
+        return parts.answer_of(caller, text).await;
     };
     // Its row may say that it was deleted before it is gone.
     let uids: Vec<&str> = jobs.iter().filter(|job| job.view.deleting).map(|job| job.view.uid.as_str()).collect();
@@ -196,7 +200,9 @@ async fn page(parts: &Parts, caller: &Caller, uri: &Uri) -> Result<Answer, OpsRe
     let rows = rows.into_iter().map(|row| Item::of_row(row, &parts.cluster)).collect();
     let total_count = live.len().saturating_add(count).saturating_sub(twice.len());
     let page = Page { total_count, items: query.page(live, rows, window.offset) };
-    let mut answer = parts.json_of(caller, &page).await?;
+    let text = text_of(&page);
+    drop((page, length));
+    let mut answer = parts.answer_of(caller, text).await?;
     warn(&mut answer, warning);
     Ok(answer)
 }
@@ -230,10 +236,13 @@ pub(crate) async fn get(
 pub(crate) struct Base(pub(crate) String);
 
 async fn detail(parts: &Parts, caller: &Caller, base: &Base, id: &str) -> Result<Answer, OpsRefusal> {
+    let _turn = parts.reads.take(&QuotaKey::of(&caller.name)).await?;
     let visible = parts.visible(caller, id).await?;
     let mut detail = JobAnswer::of(Item::of(&visible.job, &parts.cluster), &visible.document, parts.ops.defaults());
     parts.address(caller, &base.0, &visible.document, &mut detail.outputs).await?;
-    parts.json_of(caller, &detail).await
+    let text = text_of(&detail);
+    drop((detail, visible));
+    parts.answer_of(caller, text).await
 }
 
 /// Stops a job: it is ended by force, and its targets released.
@@ -257,11 +266,14 @@ async fn end(parts: &Parts, caller: &Caller, noted: &mut Noted) -> Result<Answer
     if visible.is_gone || visible.job.view.status.has_ended() || visible.job.view.stops {
         return Ok(HttpBody::empty().into_response());
     }
-    noted.has_changed = true;
     let patch = json!({"metadata": {"uid": visible.job.view.uid}, "spec": {"stop": true}});
     let stopped = parts.jobs().patch(&noted.job, &PatchParams::default(), &Patch::Merge(patch)).await;
     match stopped {
-        Ok(stopped) => parts.ops.take(&serde_json::to_value(&stopped).unwrap_or_default()),
+        Ok(stopped) => {
+            // Of two stops at once, one changes it.
+            noted.has_changed = stopped.metadata.resource_version.as_deref() != Some(&visible.job.view.version);
+            parts.ops.take(&serde_json::to_value(&stopped).unwrap_or_default());
+        }
         // It went meanwhile.
         Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {
             return Ok(HttpBody::empty().into_response());

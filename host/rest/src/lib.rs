@@ -69,7 +69,7 @@ use crate::rights::Rights;
 pub use crate::serve::{Listening, Readiness, RestError, Tls};
 use crate::signatures::Signatures;
 pub use crate::signatures::make_first_key;
-use crate::turns::Lists;
+use crate::turns::{Lists, Turns};
 
 /// For how long it is believed that the policies are in force.
 const POLICIES_KEPT: Duration = Duration::from_secs(10);
@@ -118,6 +118,18 @@ pub struct RestOptions {
     pub origins: Vec<Origin>,
 }
 
+/// Most bytes that requests take together, whatever they ask for: connections, heads and buffers of TLS, bodies with what they are read
+/// into, answers, and lists.
+pub const MOST_MEMORY: usize = connections::MOST_BYTES
+    + connections::ALL * (serve::HEAD + OF_TLS)
+    + bodies::ROOM / 2 * 3
+    + answer_room::ROOM
+    + turns::MOST_JOBS * OF_LISTED_JOB;
+/// Bytes of the buffers of a connection by TLS.
+const OF_TLS: usize = 40 * 1024;
+/// Bytes of a job in a list, with its row.
+const OF_LISTED_JOB: usize = 2_500;
+
 /// The API. Clones share it.
 #[derive(Clone)]
 pub struct Rest(Arc<Parts>);
@@ -136,6 +148,7 @@ struct Parts {
     rights: Rights,
     rates: Rates,
     lists: Lists,
+    reads: Turns,
     answers: AnswerRoom,
     bodies: Bodies,
     proxies: Proxies,
@@ -163,6 +176,7 @@ impl Rest {
             rights: Rights::new(client.clone()),
             rates: Rates::new(options.read_rate, options.write_rate),
             lists: Lists::default(),
+            reads: Turns::of_jobs(),
             answers: AnswerRoom::default(),
             reservations: Reservations::default(),
             quotas: Quotas::new(options.quotas, options.max_ttl),

@@ -19,21 +19,21 @@ use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header
 use oarlock_core::ops_job::refusal::{Code, OpsRefusal};
 use ring::rand::{SecureRandom as _, SystemRandom};
 use rustls::ServerConfig;
-use socket2::{Domain, Protocol, Socket, Type};
+use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use utoipa_swagger_ui::{Config, SwaggerUi};
 
 use crate::audit::{Asked, Noted};
 use crate::caller::Caller;
-use crate::connections::{BoundedAcceptor, Paced};
+use crate::connections::{BoundedAcceptor, Paced, keep_little};
 use crate::handlers::{self, Base};
 use crate::{Parts, Rest, cors, errors, openapi};
 
 /// Time that a client has for the head of a request.
 const HEAD_TIME: Duration = Duration::from_secs(10);
 /// Most bytes of a head, and most headers.
-const HEAD: usize = 64 * 1024;
+pub(crate) const HEAD: usize = 32 * 1024;
 const HEADERS: usize = 64;
 /// Longest time of a request.
 const ANSWER_TIME: Duration = Duration::from_secs(30);
@@ -119,6 +119,7 @@ impl Listening {
         let listen = || {
             let listener = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
             listener.set_reuse_address(true)?;
+            keep_little(&SockRef::from(&listener))?;
             listener.bind(&address.into())?;
             listener.listen(BACKLOG)?;
             listener.set_nonblocking(true)?;

@@ -10,12 +10,21 @@ use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
+/// Requests of one key that wait for a turn: each of them keeps a connection.
+const QUEUE: usize = 8;
 /// Lists of one key at a time. The history reads three at a time.
 const LISTS: usize = 2;
-/// Thousands of jobs in all lists that are being made: the jobs of a list are in memory twice before they are sent.
+/// Jobs of one key that are read at a time.
+const JOBS: usize = 8;
+/// Thousands of jobs in all lists that are being made, without the long ones: the jobs of a list are in memory twice before they are sent.
 const THOUSANDS: usize = 12;
-/// Longest time that a list waits for others.
+/// A longer list is a long one. One is made at a time.
+const SHORT: usize = 4;
+/// The most jobs in lists that are being made at one moment, of a long list and of all others.
+pub(crate) const MOST_JOBS: usize = 1_000 * (THOUSANDS + 14);
+/// Longest time that a list waits for others, and that a read waits for others of its key.
 const WAITS: Duration = Duration::from_secs(10);
+const READ_WAITS: Duration = Duration::from_secs(2);
 
 /// The turns of all keys.
 pub(crate) struct Turns {
@@ -23,7 +32,19 @@ pub(crate) struct Turns {
     waits: Duration,
     /// What the turns are for, in refusals.
     what: &'static str,
-    of_keys: Mutex<HashMap<QuotaKey, Arc<Semaphore>>>,
+    of_keys: Mutex<HashMap<QuotaKey, Arc<OfKey>>>,
+}
+
+/// The turns of one key, and the places of those who wait for one.
+struct OfKey {
+    turns: Arc<Semaphore>,
+    queue: Semaphore,
+}
+
+/// A turn, which lasts until it is dropped.
+pub(crate) struct Turn {
+    _permit: OwnedSemaphorePermit,
+    _key: Arc<OfKey>,
 }
 
 impl Turns {
@@ -32,52 +53,78 @@ impl Turns {
         Self { most, waits, what, of_keys: Mutex::default() }
     }
 
-    /// Waits for a turn, which lasts until it is dropped.
+    /// Makes the turns of reading single jobs.
+    pub(crate) fn of_jobs() -> Self {
+        Self::of(JOBS, READ_WAITS, "jobs")
+    }
+
+    /// Waits for a turn.
     ///
     /// # Errors
-    /// Others of the key did not end in time.
-    pub(crate) async fn take(&self, key: &QuotaKey) -> Result<OwnedSemaphorePermit, OpsRefusal> {
+    /// Others of the key did not end in time, or too many of them wait already.
+    pub(crate) async fn take(&self, key: &QuotaKey) -> Result<Turn, OpsRefusal> {
         let own = {
             let mut of_keys = self.of_keys.lock();
             // Nobody has or waits for turns of these keys.
             of_keys.retain(|_, turns| Arc::strong_count(turns) > 1);
-            of_keys.entry(key.clone()).or_insert_with(|| Arc::new(Semaphore::new(self.most))).clone()
+            let make = || Arc::new(OfKey { turns: Arc::new(Semaphore::new(self.most)), queue: Semaphore::new(QUEUE) });
+            of_keys.entry(key.clone()).or_insert_with(make).clone()
         };
         let busy = || {
             let words = format!("{} that {key} sent or asked for before are still being read: try again", self.what);
             OpsRefusal::new(Code::TooMany, words).after(1)
         };
-        timeout(self.waits, own.acquire_owned()).await.map_err(|_| busy())?.map_err(|_| busy())
+        let permit = match own.turns.clone().try_acquire_owned() {
+            Ok(permit) => permit,
+            Err(_) => {
+                let _place = own.queue.try_acquire().map_err(|_| busy())?;
+                let turn = timeout(self.waits, own.turns.clone().acquire_owned()).await;
+                turn.map_err(|_| busy())?.map_err(|_| busy())?
+            }
+        };
+        Ok(Turn { _permit: permit, _key: own })
     }
 }
 
 /// The turns of lists. A list that looks for a part of a name may look at every row, and nobody has all connections of the history.
 pub(crate) struct Lists {
     turns: Turns,
-    thousands: Arc<Semaphore>,
+    short: Arc<Semaphore>,
+    long: Arc<Semaphore>,
 }
 
-/// The turn of one list: of its key, and of its length.
-pub(crate) struct ListTurn(#[expect(dead_code, reason = "they are held")] [OwnedSemaphorePermit; 2]);
+/// The turn of one list.
+pub(crate) struct ListTurn {
+    /// The turn of its key, which lasts until its answer has a place.
+    pub(crate) own: Turn,
+    /// The turn of its length, which lasts until it is made.
+    pub(crate) length: OwnedSemaphorePermit,
+}
 
 impl Default for Lists {
     fn default() -> Self {
-        Self { turns: Turns::of(LISTS, WAITS, "lists"), thousands: Arc::new(Semaphore::new(THOUSANDS)) }
+        let [short, long] = [THOUSANDS, 1].map(|permits| Arc::new(Semaphore::new(permits)));
+        Self { turns: Turns::of(LISTS, WAITS, "lists"), short, long }
     }
 }
 
 impl Lists {
-    /// Waits for the turn of a list of at most so many jobs.
+    /// Waits for the turn of a list for which at most so many jobs are looked at or shown.
     ///
     /// # Errors
     /// Other lists did not end in time.
-    pub(crate) async fn take(&self, key: &QuotaKey, limit: usize) -> Result<ListTurn, OpsRefusal> {
+    pub(crate) async fn take(&self, key: &QuotaKey, jobs: usize) -> Result<ListTurn, OpsRefusal> {
         let own = self.turns.take(key).await?;
-        let thousands = u32::try_from(limit.div_ceil(1_000).clamp(1, THOUSANDS)).unwrap_or(1);
-        let length = timeout(WAITS, self.thousands.clone().acquire_many_owned(thousands)).await;
-        let busy =
-            || OpsRefusal::new(Code::Unreachable, "long lists of others are still being made: try again").after(1);
-        Ok(ListTurn([own, length.map_err(|_| busy())?.map_err(|_| busy())?]))
+        let (lengths, permits) = match jobs.div_ceil(1_000) {
+            thousands @ 0..=SHORT => (&self.short, u32::try_from(thousands.max(1)).unwrap_or(1)),
+            _ => (&self.long, 1),
+        };
+        let length = timeout(WAITS, lengths.clone().acquire_many_owned(permits)).await;
+        let busy = || {
+            let words = "lists of others are still being made: try again, or ask for fewer jobs with limit";
+            OpsRefusal::new(Code::Unreachable, words).after(1)
+        };
+        Ok(ListTurn { own, length: length.map_err(|_| busy())?.map_err(|_| busy())? })
     }
 }
 
@@ -105,12 +152,32 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn eight_requests_of_a_key_wait_and_one_more_is_refused_at_once() {
+        let (turns, key) = (Turns::of_jobs(), QuotaKey::of("alice"));
+        let mut held = Vec::new();
+        for _ in 0..JOBS {
+            held.push(turns.take(&key).await.unwrap());
+        }
+        let mut waiting: Vec<_> = (0..QUEUE).map(|_| Box::pin(turns.take(&key))).collect();
+        for wait in &mut waiting {
+            assert!(futures::poll!(wait.as_mut()).is_pending());
+        }
+        let began = tokio::time::Instant::now();
+        assert_eq!(turns.take(&key).await.map(drop).unwrap_err().code, Code::TooMany);
+        assert_eq!(began.elapsed(), Duration::ZERO);
+        held.clear();
+        for wait in waiting {
+            held.push(wait.await.unwrap());
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn long_lists_are_made_one_after_the_other_and_short_ones_beside_them() {
         let lists = Lists::default();
         let long = lists.take(&QuotaKey::of("alice"), 10_000).await.unwrap();
         let refused = lists.take(&QuotaKey::of("bob"), 10_000).await.map(drop).unwrap_err();
         assert_eq!(refused.code, Code::Unreachable, "{}", refused.message);
-        assert!(lists.take(&QuotaKey::of("bob"), 1_000).await.is_ok());
+        assert!(lists.take(&QuotaKey::of("bob"), 4_000).await.is_ok());
         drop(long);
         assert!(lists.take(&QuotaKey::of("bob"), 10_000).await.is_ok());
     }
