@@ -865,7 +865,7 @@ mod tests {
         let server = Postgres::start().unwrap();
         let history = History::at(HistoryPlace::read(&server.url()).unwrap(), "local").unwrap();
         history.store(&[job()]).await.unwrap();
-        let locked = "BEGIN; LOCK TABLE ops_job IN ACCESS EXCLUSIVE MODE; SELECT pg_sleep(12)";
+        let locked = "BEGIN; LOCK TABLE ops_job IN ACCESS EXCLUSIVE MODE; SELECT pg_sleep(20)";
         let stalls = server.sql_in_background(locked).unwrap();
         server.until("SELECT count(*) FROM pg_locks WHERE mode = 'AccessExclusiveLock' AND granted", "1").unwrap();
         let asked = (0..40).map(|_| {
