@@ -249,8 +249,10 @@ async fn one_address_has_few_connections_and_another_one_its_own() -> anyhow::Re
     let mut calm = connection(&served, 7).await?;
     let mut held = Vec::new();
     for _ in 0..200 {
-        held.push(connection(&served, 8).await?);
+        // One that makes place for another may be closed before its client knows that it was open.
+        held.extend(connection(&served, 8).await.ok());
     }
+    ensure!(held.len() > 100, "{}", held.len());
     calm.write_all(b"GET /healthz HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").await?;
     let mut answer = String::new();
     calm.read_to_string(&mut answer).await?;
