@@ -214,11 +214,20 @@ impl Link {
 
     /// The document of one object.
     pub(crate) async fn read(&self, key: &ObjectKey) -> Result<Result<Value, RequestError>, ReadFailure> {
+        self.read_fields(key, &Projection::everything()).await
+    }
+
+    /// Reads these fields of one object.
+    pub(crate) async fn read_fields(
+        &self,
+        key: &ObjectKey,
+        fields: &Projection,
+    ) -> Result<Result<Value, RequestError>, ReadFailure> {
         let resource = self.resource(&key.kind).await?;
         let home = resource.home(key.namespace.as_deref(), &key.name).map_err(|error| failure(&error, true))?;
         let request = kube::core::Request::new(home).get(&key.name, &GetParams::default());
         let reply = self.transport.send(ApiCall { verb: "get", resource: &resource.plural, request }).await;
-        Ok(reply.and_then(|text| Projection::everything().read(&text).map_err(RequestError::Unreadable)))
+        Ok(reply.and_then(|text| fields.read(&text).map_err(RequestError::Unreadable)))
     }
 
     /// Has discovery know whether a kind is served; that it is not is an answer.

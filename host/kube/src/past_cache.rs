@@ -59,13 +59,22 @@ pub(crate) struct Picked<'a, P> {
 impl Link {
     /// An object as it is stored, where it is.
     pub(crate) async fn stored(&self, object: &ObjectKey) -> Result<Option<Value>, ReadFailed> {
+        self.stored_fields(object, &Projection::everything()).await
+    }
+
+    /// Returns these fields of an object as it is stored, or `None` if there is no such object.
+    pub(crate) async fn stored_fields(
+        &self,
+        object: &ObjectKey,
+        fields: &Projection,
+    ) -> Result<Option<Value>, ReadFailed> {
         let told = |message: String| format!("failed to read {} {}: {message}", object.kind.kind, object.name);
         let not_asked = |failed: ReadFailure| ReadFailed {
             message: told(failed.message),
             is_refused: failed.refused,
             retry_after: None,
         };
-        match self.read(object).await.map_err(not_asked)? {
+        match self.read_fields(object, fields).await.map_err(not_asked)? {
             Ok(document) => Ok(Some(document)),
             Err(error) if error.is(404) => Ok(None),
             Err(error) => {

@@ -19,7 +19,7 @@ use futures::task::AtomicWaker;
 use http::Request;
 use parking_lot::Mutex;
 use socket2::SockRef;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, Sleep, sleep};
@@ -48,9 +48,11 @@ const READERS: usize = 32;
 pub(crate) const ALL: usize = MOST + OF_PROXIES + CLOSING;
 /// The bytes that the system keeps of all of them at most.
 pub(crate) const MOST_BYTES: usize = 2 * (ALL * (RECEIVED + SENT) + READERS * SENT_OF_READERS);
-/// The time in which a client closes its side after the last answer. Until then the connection has its place, because the system keeps
-/// what the client has not read; then the system forgets that.
-const CLOSES_WITHIN: Duration = Duration::from_secs(10);
+/// The time in which a client reads its last answer and closes its side. Until then the connection has its place, because the system
+/// keeps what the client has not read; then the system forgets that.
+const CLOSES_WITHIN: Duration = Duration::from_secs(30);
+/// The time between two looks at a connection that ends.
+const LOOKS_EACH: Duration = Duration::from_millis(100);
 /// The time in which a client reads so much at least of an answer that waits for it: 4 KiB a second.
 const UNREAD: Duration = Duration::from_secs(30);
 const READ_IN_THAT: u64 = 120 * 1024;
@@ -107,6 +109,13 @@ struct Open {
     connections: Connections,
     number: u64,
     link: Arc<Link>,
+}
+
+impl Open {
+    /// Notes that a byte went either way.
+    fn spoke(&self) {
+        self.link.spoke.store(self.connections.now(), Ordering::Relaxed);
+    }
 }
 
 impl Drop for Open {
@@ -344,10 +353,11 @@ struct Unread {
 }
 
 /// A stream that ends when it has to make place, or when its client does not read.
-pub(crate) struct WatchedStream<S: Keeps> {
-    stream: S,
-    open: Open,
-    closing: Closing,
+pub(crate) struct WatchedStream<S: Stream> {
+    /// The stream and its place; `None` once this is dropped.
+    both: Option<(S, Open)>,
+    /// The client did not read its answer.
+    is_given_up: bool,
     unread: Option<Unread>,
     /// The bytes that were written.
     written: u64,
@@ -355,14 +365,10 @@ pub(crate) struct WatchedStream<S: Keeps> {
     reader: Option<OwnedSemaphorePermit>,
 }
 
-/// How far the end of a connection is.
-enum Closing {
-    No,
-    /// All is sent, and the client is to close its side.
-    Sent(Pin<Box<Sleep>>),
-    /// The client has closed its side.
-    Closed,
-}
+/// A stream whose end is watched.
+pub(crate) trait Stream: Keeps + AsyncRead + AsyncWrite + Unpin + Send + 'static {}
+
+impl<S: Keeps + AsyncRead + AsyncWrite + Unpin + Send + 'static> Stream for S {}
 
 /// A stream of which the system keeps what the client has not read.
 pub(crate) trait Keeps {
@@ -371,6 +377,9 @@ pub(crate) trait Keeps {
 
     /// Has the system forget it when the stream is closed.
     fn forget(&self);
+
+    /// Returns true if the system keeps nothing: the client has all bytes, and knows that no more come.
+    fn is_gone(&self) -> bool;
 }
 
 impl Keeps for TcpStream {
@@ -383,44 +392,71 @@ impl Keeps for TcpStream {
         // The system fails if the connection is gone, and then it keeps nothing.
         let _ = SockRef::from(self).set_linger(Some(Duration::ZERO));
     }
+
+    fn is_gone(&self) -> bool {
+        // A client that has closed its side may still have answers to read. A connection without a peer has ended on both sides.
+        self.peer_addr().is_err()
+    }
 }
 
-impl<S: Keeps> Drop for WatchedStream<S> {
+impl<S: Stream> Drop for WatchedStream<S> {
+    /// What the client has not read yet stays for a while, in the place of the connection. A connection that made place, or whose client
+    /// does not read, loses it.
     fn drop(&mut self) {
-        if !matches!(self.closing, Closing::Closed) {
-            self.stream.forget();
+        let Some((stream, open)) = self.both.take() else { return };
+        let is_over = self.is_given_up || open.link.is_closed.load(Ordering::Acquire);
+        match tokio::runtime::Handle::try_current() {
+            Ok(runtime) if !is_over && !stream.is_gone() => drop(runtime.spawn(end(stream, open))),
+            _ => stream.forget(),
         }
     }
 }
 
-impl<S: Keeps> WatchedStream<S> {
+/// Ends a connection whose client may still read.
+async fn end<S: Stream>(mut stream: S, open: Open) {
+    let until = Instant::now() + CLOSES_WITHIN;
+    // The client hears that no more comes. A connection that has failed is gone.
+    let _ = stream.shutdown().await;
+    let (mut unread, mut sends) = ([0; 1_024], true);
+    while Instant::now() < until && !open.link.is_closed.load(Ordering::Acquire) && !stream.is_gone() {
+        tokio::select! {
+            // Bytes that nobody reads would have the system end the connection with an error.
+            read = stream.read(&mut unread), if sends => sends = matches!(read, Ok(1..)),
+            () = sleep(LOOKS_EACH) => {}
+        }
+    }
+    stream.forget();
+}
+
+impl<S: Stream> WatchedStream<S> {
     fn of(stream: S, open: Open) -> Self {
-        Self { stream, open, closing: Closing::No, unread: None, written: 0, reader: None }
+        Self { both: Some((stream, open)), is_given_up: false, unread: None, written: 0, reader: None }
     }
 
-    /// Has the system keep more for a client that has shown that it reads.
+    /// Returns the stream, or an error once the connection has to make place for another.
+    fn checked(&mut self, context: &Context<'_>) -> std::io::Result<&mut S> {
+        let closed = || Error::new(ErrorKind::ConnectionAborted, "there are too many connections");
+        let (stream, open) = self.both.as_mut().ok_or_else(closed)?;
+        open.link.waker.register(context.waker());
+        if open.link.is_closed.load(Ordering::Acquire) { Err(closed()) } else { Ok(stream) }
+    }
+
+    /// Notes bytes that the client has sent.
+    fn spoke(&self) {
+        self.both.iter().for_each(|(_, open)| open.spoke());
+    }
+
+    /// Notes bytes that the system took for the client. It keeps more for a client that has shown that it reads.
     fn count(&mut self, bytes: usize) {
         self.written = self.written.saturating_add(bytes as u64);
+        let Some((stream, open)) = &self.both else { return };
+        open.spoke();
         if self.reader.is_none() && self.written > READER_AFTER {
-            self.reader = self.open.connections.0.readers.clone().try_acquire_owned().ok();
+            self.reader = open.connections.0.readers.clone().try_acquire_owned().ok();
             if self.reader.is_some() {
-                self.stream.keep(SENT_OF_READERS);
+                stream.keep(SENT_OF_READERS);
             }
         }
-    }
-
-    /// Fails once the connection has to make place for another.
-    fn check(&self, context: &Context<'_>) -> std::io::Result<()> {
-        let link = &self.open.link;
-        link.waker.register(context.waker());
-        match link.is_closed.load(Ordering::Acquire) {
-            true => Err(Error::new(ErrorKind::ConnectionAborted, "there are too many connections")),
-            false => Ok(()),
-        }
-    }
-
-    fn spoke(&self) {
-        self.open.link.spoke.store(self.open.connections.now(), Ordering::Relaxed);
     }
 
     /// Returns the result of a write, or an error if the client does not read its answer.
@@ -431,7 +467,6 @@ impl<S: Keeps> WatchedStream<S> {
     ) -> Poll<std::io::Result<usize>> {
         match write {
             Poll::Ready(Ok(bytes)) => {
-                self.spoke();
                 self.count(bytes);
                 if let Some(unread) = &mut self.unread {
                     unread.read = unread.read.saturating_add(bytes as u64);
@@ -443,26 +478,26 @@ impl<S: Keeps> WatchedStream<S> {
             }
             Poll::Ready(Err(_)) => write,
             Poll::Pending => {
-                let requests = self.open.link.requests.load(Ordering::Relaxed);
+                let requests = self.both.as_ref().map_or(0, |(_, open)| open.link.requests.load(Ordering::Relaxed));
                 self.unread = self.unread.take().filter(|unread| unread.requests == requests);
                 let begin = || Unread { until: Box::pin(sleep(UNREAD)), read: 0, requests };
                 let unread = self.unread.get_or_insert_with(begin);
                 ready!(unread.until.as_mut().poll(context));
+                self.is_given_up = true;
                 Poll::Ready(Err(Error::new(ErrorKind::TimedOut, "the client does not read its answer")))
             }
         }
     }
 }
 
-impl<S: AsyncRead + Keeps + Unpin> AsyncRead for WatchedStream<S> {
+impl<S: Stream> AsyncRead for WatchedStream<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<std::io::Result<()>> {
-        self.check(context)?;
         let before = buffer.filled().len();
-        ready!(Pin::new(&mut self.stream).poll_read(context, buffer))?;
+        ready!(Pin::new(self.checked(context)?).poll_read(context, buffer))?;
         if buffer.filled().len() > before {
             self.spoke();
         }
@@ -470,10 +505,9 @@ impl<S: AsyncRead + Keeps + Unpin> AsyncRead for WatchedStream<S> {
     }
 }
 
-impl<S: AsyncRead + AsyncWrite + Keeps + Unpin> AsyncWrite for WatchedStream<S> {
+impl<S: Stream> AsyncWrite for WatchedStream<S> {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, buffer: &[u8]) -> Poll<std::io::Result<usize>> {
-        self.check(context)?;
-        let write = Pin::new(&mut self.stream).poll_write(context, buffer);
+        let write = Pin::new(self.checked(context)?).poll_write(context, buffer);
         self.written(context, write)
     }
 
@@ -482,45 +516,26 @@ impl<S: AsyncRead + AsyncWrite + Keeps + Unpin> AsyncWrite for WatchedStream<S> 
         context: &mut Context<'_>,
         buffers: &[IoSlice<'_>],
     ) -> Poll<std::io::Result<usize>> {
-        self.check(context)?;
-        let write = Pin::new(&mut self.stream).poll_write_vectored(context, buffers);
+        let write = Pin::new(self.checked(context)?).poll_write_vectored(context, buffers);
         self.written(context, write)
     }
 
     fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
+        self.both.as_ref().is_some_and(|(stream, _)| stream.is_write_vectored())
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<std::io::Result<()>> {
-        self.check(context)?;
-        Pin::new(&mut self.stream).poll_flush(context)
+        Pin::new(self.checked(context)?).poll_flush(context)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<std::io::Result<()>> {
-        self.check(context)?;
-        if matches!(self.closing, Closing::No) {
-            ready!(Pin::new(&mut self.stream).poll_shutdown(context))?;
-            self.closing = Closing::Sent(Box::pin(sleep(CLOSES_WITHIN)));
-        }
-        let Self { stream, closing, .. } = &mut *self;
-        let Closing::Sent(until) = closing else { return Poll::Ready(Ok(())) };
-        let mut unread = [0; 1_024];
-        let mut buffer = ReadBuf::new(&mut unread);
-        match Pin::new(stream).poll_read(context, &mut buffer) {
-            Poll::Ready(Ok(())) if !buffer.filled().is_empty() => context.waker().wake_by_ref(),
-            Poll::Ready(_) => {
-                *closing = Closing::Closed;
-                return Poll::Ready(Ok(()));
-            }
-            Poll::Pending => {}
-        }
-        until.as_mut().poll(context).map(Ok)
+        Pin::new(self.checked(context)?).poll_shutdown(context)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex};
+    use tokio::io::{DuplexStream, duplex};
     use tower::ServiceExt as _;
 
     use super::*;
@@ -612,6 +627,10 @@ mod tests {
         fn keep(&self, _bytes: usize) {}
 
         fn forget(&self) {}
+
+        fn is_gone(&self) -> bool {
+            true
+        }
     }
 
     fn watched(connections: &Connections, room: usize) -> (WatchedStream<DuplexStream>, DuplexStream) {
@@ -647,7 +666,7 @@ mod tests {
     async fn the_next_answer_of_a_connection_has_a_time_of_its_own() {
         let (mut stream, mut client) = watched(&connections(), 1_024);
         for _ in 0..3 {
-            drop(AtWork::on(&stream.open.link));
+            drop(AtWork::on(&stream.both.as_ref().unwrap().1.link));
             let mut read = vec![0; 4_096];
             let (written, _) = tokio::join!(stream.write_all(&[0; 4_096]), client.read_exact(&mut read));
             written.unwrap();
@@ -657,7 +676,7 @@ mod tests {
 
     /// Returns the bytes that the system was told to keep: it doubles them.
     fn kept(stream: &WatchedStream<TcpStream>) -> (usize, usize) {
-        let socket = SockRef::from(&stream.stream);
+        let socket = SockRef::from(&stream.both.as_ref().unwrap().0);
         (socket.recv_buffer_size().unwrap() / 2, socket.send_buffer_size().unwrap() / 2)
     }
 
@@ -684,40 +703,56 @@ mod tests {
         assert_eq!(connections.0.readers.available_permits(), 1, "a connection that ends gives its place back");
     }
 
-    /// Ends a connection whose client reads, or does not read, its last answer. Returns whether the client has closed its side, and the
-    /// time that took.
-    async fn ended(reads: bool) -> (bool, Duration) {
-        let (connections, listener) = (connections(), tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap());
-        let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
-        let acceptor = BoundedAcceptor(connections);
+    /// A connection with an answer that its client has not read.
+    async fn answered(connections: &Connections) -> (WatchedStream<TcpStream>, TcpStream) {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let socket = tokio::net::TcpSocket::new_v4().unwrap();
+        socket.set_recv_buffer_size(4_096).unwrap();
+        let client = socket.connect(listener.local_addr().unwrap()).await.unwrap();
+        let acceptor = BoundedAcceptor(connections.clone());
         let (mut stream, _) = acceptor.accept(listener.accept().await.unwrap().0, ()).await.unwrap();
-        stream.write_all(&[7; 16 * 1024]).await.unwrap();
-        let began = Instant::now();
-        let client = async {
-            if reads {
-                let mut all = Vec::new();
-                client.read_to_end(&mut all).await.unwrap();
-                assert_eq!(all.len(), 16 * 1024);
-                drop(client);
-                return None;
-            }
-            Some(client)
-        };
-        let (_held, closed) = tokio::join!(client, stream.shutdown());
-        closed.unwrap();
-        (matches!(stream.closing, Closing::Closed), began.elapsed())
+        stream.write_all(&[7; SENT]).await.unwrap();
+        (stream, client)
+    }
+
+    fn open(connections: &Connections) -> usize {
+        connections.0.table.lock().open.len()
     }
 
     #[tokio::test]
     async fn a_connection_keeps_its_place_until_its_client_has_read_the_last_answer() {
-        let (is_read, took) = ended(true).await;
-        assert!(is_read && took < CLOSES_WITHIN);
+        for closes_first in [true, false] {
+            let connections = connections();
+            let (stream, mut client) = answered(&connections).await;
+            if closes_first {
+                client.shutdown().await.unwrap();
+            }
+            drop(stream);
+            sleep(5 * LOOKS_EACH).await;
+            assert_eq!(open(&connections), 1, "a client that sends no more may still read");
+            let mut all = Vec::new();
+            client.read_to_end(&mut all).await.unwrap();
+            assert_eq!(all.len(), SENT);
+            drop(client);
+            while open(&connections) > 0 {
+                sleep(LOOKS_EACH).await;
+            }
+        }
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn the_last_answer_that_nobody_reads_is_forgotten() {
-        let (is_read, took) = ended(false).await;
-        assert!(!is_read && took >= CLOSES_WITHIN);
+    #[tokio::test]
+    async fn the_last_answer_of_a_connection_that_makes_place_is_forgotten() {
+        let connections = connections();
+        let (stream, mut client) = answered(&connections).await;
+        client.shutdown().await.unwrap();
+        let link = stream.both.as_ref().unwrap().1.link.clone();
+        drop(stream);
+        link.close();
+        while open(&connections) > 0 {
+            sleep(LOOKS_EACH).await;
+        }
+        let mut all = Vec::new();
+        assert_eq!(client.read_to_end(&mut all).await.unwrap_err().kind(), ErrorKind::ConnectionReset);
     }
 
     #[test]
@@ -737,7 +772,7 @@ mod tests {
     async fn a_connection_that_makes_place_ends_while_it_waits() {
         let connections = connections();
         let (mut stream, _client) = watched(&connections, 1_024);
-        let (mut byte, link) = ([0], stream.open.link.clone());
+        let (mut byte, link) = ([0], stream.both.as_ref().unwrap().1.link.clone());
         let (read, ()) = tokio::join!(stream.read(&mut byte), async { link.close() });
         assert_eq!(read.unwrap_err().kind(), ErrorKind::ConnectionAborted);
     }

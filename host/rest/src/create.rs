@@ -111,7 +111,9 @@ impl<'a> CreateRequest<'a> {
                 return Ok(Made::Job(id, Vec::new()));
             }
         }
+        let turn = self.parts.lookups.take(&QuotaKey::of(&self.caller.name)).await?;
         let (job, bounds, _claim) = self.judge(&id).await?;
+        drop(turn);
         let is_bound = bounds != CallerBounds::None;
         let bytes = (text_len(&self.document(&id, &job, &digest, None)) as u64).saturating_add(OF_OBJECT);
         if self.how.is_rehearsal {
@@ -120,10 +122,11 @@ impl<'a> CreateRequest<'a> {
             }
             return Ok(Made::Rehearsal(job));
         }
+        let mut room = if is_bound { Some(self.parts.room_of(self.caller, bytes).await?) } else { None };
+        // A request without room uses up nothing of the day.
         if is_bound {
             self.parts.take_row(self.caller)?;
         }
-        let mut room = if is_bound { Some(self.parts.room_of(self.caller, bytes).await?) } else { None };
         // A request that is refused waits for no row, and leaves a small one.
         if let Some((audit, row)) = self.parts.audit.as_ref().zip(self.row.as_ref()) {
             audit.begin(row.send()).await?;

@@ -69,7 +69,7 @@ use crate::rights::Rights;
 pub use crate::serve::{Listening, Readiness, RestError, Tls};
 use crate::signatures::Signatures;
 pub use crate::signatures::make_first_key;
-use crate::turns::{Lists, Turns};
+use crate::turns::{Lists, Lookups, Turns};
 
 /// For how long it is believed that the policies are in force.
 const POLICIES_KEPT: Duration = Duration::from_secs(10);
@@ -119,12 +119,15 @@ pub struct RestOptions {
 }
 
 /// Most bytes that requests take together, whatever they ask for: connections, heads and buffers of TLS, bodies with what they are read
-/// into, answers, and lists.
+/// into, answers, lists, and look-ups.
 pub const MOST_MEMORY: usize = connections::MOST_BYTES
     + connections::ALL * (serve::HEAD + OF_TLS)
     + bodies::ROOM / 2 * 3
     + answer_room::ROOM
-    + turns::MOST_JOBS * OF_LISTED_JOB;
+    + turns::MOST_JOBS * OF_LISTED_JOB
+    + turns::LOOKUPS * OF_LOOKUP;
+/// Bytes of an object that is looked up, at most: the API server stores 1.5 MiB, which take ten times as much when they are read.
+const OF_LOOKUP: usize = 16 * 1024 * 1024;
 /// Bytes of the buffers of a connection by TLS.
 const OF_TLS: usize = 40 * 1024;
 /// Bytes of a job in a list, with its row.
@@ -149,6 +152,7 @@ struct Parts {
     rates: Rates,
     lists: Lists,
     reads: Turns,
+    lookups: Lookups,
     answers: AnswerRoom,
     bodies: Bodies,
     proxies: Proxies,
@@ -177,6 +181,7 @@ impl Rest {
             rates: Rates::new(options.read_rate, options.write_rate),
             lists: Lists::default(),
             reads: Turns::of_jobs(),
+            lookups: Lookups::default(),
             answers: AnswerRoom::default(),
             reservations: Reservations::default(),
             quotas: Quotas::new(options.quotas, options.max_ttl),

@@ -22,6 +22,10 @@ const THOUSANDS: usize = 12;
 const SHORT: usize = 4;
 /// The most jobs in lists that are being made at one moment, of a long list and of all others.
 pub(crate) const MOST_JOBS: usize = 1_000 * (THOUSANDS + 14);
+/// Requests for which objects are looked up at a time: of one key, and of all.
+const LOOKUPS_OF_KEY: usize = 2;
+pub(crate) const LOOKUPS: usize = 3;
+const LOOKUP_WAITS: Duration = Duration::from_secs(5);
 /// Longest time that a list waits for others, and that a read waits for others of its key.
 const WAITS: Duration = Duration::from_secs(10);
 const READ_WAITS: Duration = Duration::from_secs(2);
@@ -83,6 +87,32 @@ impl Turns {
             }
         };
         Ok(Turn { _permit: permit, _key: own })
+    }
+}
+
+/// The turns of requests for which objects of the cluster are looked up. What is looked up is as large as its writers like.
+pub(crate) struct Lookups {
+    turns: Turns,
+    all: Arc<Semaphore>,
+}
+
+impl Default for Lookups {
+    fn default() -> Self {
+        Self { turns: Turns::of(LOOKUPS_OF_KEY, LOOKUP_WAITS, "requests"), all: Arc::new(Semaphore::new(LOOKUPS)) }
+    }
+}
+
+impl Lookups {
+    /// Waits for a turn, which lasts until it is dropped.
+    ///
+    /// # Errors
+    /// Other requests did not end in time.
+    pub(crate) async fn take(&self, key: &QuotaKey) -> Result<(Turn, OwnedSemaphorePermit), OpsRefusal> {
+        let own = self.turns.take(key).await?;
+        let busy =
+            || OpsRefusal::new(Code::Unreachable, "requests of others are still being looked at: try again").after(1);
+        let turn = timeout(LOOKUP_WAITS, self.all.clone().acquire_owned()).await;
+        Ok((own, turn.map_err(|_| busy())?.map_err(|_| busy())?))
     }
 }
 
@@ -149,6 +179,17 @@ mod tests {
         held.clear();
         let _carol = lists.take(&key("carol"), 100).await.unwrap();
         assert_eq!(lists.turns.of_keys.lock().len(), 1, "who asks no more is forgotten");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_namespace_has_two_requests_looked_up_at_a_time_and_all_have_three() {
+        let (lookups, alice) = (Lookups::default(), QuotaKey::of("alice"));
+        let held = [lookups.take(&alice).await.unwrap(), lookups.take(&alice).await.unwrap()];
+        assert_eq!(lookups.take(&alice).await.map(drop).unwrap_err().code, Code::TooMany);
+        let bob = lookups.take(&QuotaKey::of("bob")).await.unwrap();
+        assert_eq!(lookups.take(&QuotaKey::of("carol")).await.map(drop).unwrap_err().code, Code::Unreachable);
+        drop((held, bob));
+        assert!(lookups.take(&QuotaKey::of("carol")).await.is_ok());
     }
 
     #[tokio::test(start_paused = true)]

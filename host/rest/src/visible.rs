@@ -5,6 +5,7 @@ use oarlock_core::ops_job::access::Access;
 use oarlock_core::ops_job::refusal::{Code, OpsRefusal};
 use oarlock_core::ops_job::spec::OpsType;
 use oarlock_core::ops_job::stored::StoredOps;
+use oarlock_core::shared::quota_key::QuotaKey;
 use serde_json::Value;
 
 use crate::Parts;
@@ -77,6 +78,7 @@ impl Parts {
         verb: &'static str,
         noted: &mut Noted,
     ) -> Result<Visible, OpsRefusal> {
+        let _turn = self.reads.take(&QuotaKey::of(&caller.name)).await?;
         let visible = self.changeable(caller, &noted.job, verb).await;
         noted.is_entitled = match &visible {
             // A caller who is told that he may not do it may see it.

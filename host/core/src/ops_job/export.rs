@@ -9,6 +9,7 @@ use serde_json::{Map, Value, json};
 use crate::child::fields::{at, flag, list, text};
 use crate::cluster::scripts::sha256;
 use crate::job::bound::shown;
+use crate::job::state::cut;
 use crate::job::time::read_time;
 use crate::ops_job::running_image::RunningImage;
 use crate::ops_job::stored::resolved;
@@ -22,6 +23,8 @@ const DOCKER: &str = "docker.io";
 const MOST_NAME: usize = 255;
 /// Most containers and pull secrets of a pod that are looked at.
 const MOST: usize = 64;
+/// Most bytes of the name of an image. A pod may have longer ones, which no runtime pulls.
+const MOST_IMAGE: usize = 1_024;
 
 /// The image of a container.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -55,9 +58,10 @@ impl PodImages {
     pub fn read(pod: &Value) -> Self {
         let statuses = list(pod, "/status/containerStatuses");
         let containers = list(pod, "/spec/containers").iter().take(MOST).filter_map(|one| {
-            let (container, image) = (text(one, "/name")?.to_owned(), text(one, "/image")?.to_owned());
+            let (container, image) = (text(one, "/name")?.to_owned(), cut(text(one, "/image")?, MOST_IMAGE));
             let status = statuses.iter().find(|status| text(status, "/name") == Some(&container));
-            let runs = status.and_then(|status| text(status, "/imageID")).map(RunningImage::read).unwrap_or_default();
+            let runs = status.and_then(|status| text(status, "/imageID")).filter(|id| id.len() <= MOST_IMAGE);
+            let runs = runs.map(RunningImage::read).unwrap_or_default();
             let running = status.is_some_and(|status| status.pointer("/state/running").is_some());
             Some(ContainerImage { container, image, runs, running, shows_secret: shows_secret(one) })
         });

@@ -139,7 +139,8 @@ impl Ops {
     async fn pods_of(&self, words: &str, of: OpsType) -> Result<Option<WorkloadPods>, ReadFailed> {
         let Some(WorkloadName { kind, namespace, name }) = WorkloadName::read(words) else { return Ok(None) };
         let key = ObjectKey { kind: kind.clone(), namespace: Some(namespace.clone()), name };
-        let Some(workload) = self.cluster.link.stored(&key).await? else { return Ok(None) };
+        // A workload may be as large as its writer likes.
+        let Some(workload) = self.cluster.link.stored_fields(&key, &fields(of)).await? else { return Ok(None) };
         if kind == Kind::pod() {
             return Ok(Some(WorkloadPods { pods: PodFacts::read(&workload).into_iter().collect(), namespace }));
         }
