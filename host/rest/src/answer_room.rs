@@ -81,8 +81,15 @@ impl Parts {
         if text.len() <= SMALL {
             return Ok(as_json(text.into()));
         }
-        let sharer = Sharer { key: QuotaKey::of(&caller.name), is_wide: self.rights.is_cluster_wide(caller).await? };
-        Ok(as_json(self.answers.held(text, &sharer).await?))
+        Ok(as_json(self.answers.held(text, &self.sharer(caller).await?).await?))
+    }
+
+    /// Returns the key of a caller, and whether the caller has rights in the whole cluster.
+    ///
+    /// # Errors
+    /// The API server does not say what the caller may do.
+    pub(crate) async fn sharer(&self, caller: &Caller) -> Result<Sharer, OpsRefusal> {
+        Ok(Sharer { key: QuotaKey::of(&caller.name), is_wide: self.rights.is_cluster_wide(caller).await? })
     }
 }
 

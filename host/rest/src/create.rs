@@ -111,7 +111,7 @@ impl<'a> CreateRequest<'a> {
                 return Ok(Made::Job(id, Vec::new()));
             }
         }
-        let turn = self.parts.lookups.take(&QuotaKey::of(&self.caller.name)).await?;
+        let turn = self.parts.lookups.take(&self.parts.sharer(self.caller).await?).await?;
         let (job, bounds, _claim) = self.judge(&id).await?;
         drop(turn);
         let is_bound = bounds != CallerBounds::None;

@@ -10,6 +10,8 @@ use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
+use crate::room::Sharer;
+
 /// Requests of one key that wait for a turn: each of them keeps a connection.
 const QUEUE: usize = 8;
 /// Lists of one key at a time. The history reads three at a time.
@@ -17,14 +19,14 @@ const LISTS: usize = 2;
 /// Jobs of one key that are read at a time.
 const JOBS: usize = 8;
 /// Thousands of jobs in all lists that are being made, without the long ones: the jobs of a list are in memory twice before they are sent.
-const THOUSANDS: usize = 12;
+const THOUSANDS: usize = 8;
 /// A longer list is a long one. One is made at a time.
 const SHORT: usize = 4;
 /// The most jobs in lists that are being made at one moment, of a long list and of all others.
 pub(crate) const MOST_JOBS: usize = 1_000 * (THOUSANDS + 14);
-/// Requests for which objects are looked up at a time: of one key, and of all.
+/// Requests for which objects are looked up at a time: of one key, and of all. One is for callers with rights in the whole cluster.
 const LOOKUPS_OF_KEY: usize = 2;
-pub(crate) const LOOKUPS: usize = 3;
+pub(crate) const LOOKUPS: usize = 4;
 const LOOKUP_WAITS: Duration = Duration::from_secs(5);
 /// Longest time that a list waits for others, and that a read waits for others of its key.
 const WAITS: Duration = Duration::from_secs(10);
@@ -93,12 +95,15 @@ impl Turns {
 /// The turns of requests for which objects of the cluster are looked up. What is looked up is as large as its writers like.
 pub(crate) struct Lookups {
     turns: Turns,
-    all: Arc<Semaphore>,
+    others: Arc<Semaphore>,
+    /// Of callers with rights in the whole cluster.
+    wide: Arc<Semaphore>,
 }
 
 impl Default for Lookups {
     fn default() -> Self {
-        Self { turns: Turns::of(LOOKUPS_OF_KEY, LOOKUP_WAITS, "requests"), all: Arc::new(Semaphore::new(LOOKUPS)) }
+        let [others, wide] = [LOOKUPS - 1, 1].map(|permits| Arc::new(Semaphore::new(permits)));
+        Self { turns: Turns::of(LOOKUPS_OF_KEY, LOOKUP_WAITS, "requests"), others, wide }
     }
 }
 
@@ -107,11 +112,12 @@ impl Lookups {
     ///
     /// # Errors
     /// Other requests did not end in time.
-    pub(crate) async fn take(&self, key: &QuotaKey) -> Result<(Turn, OwnedSemaphorePermit), OpsRefusal> {
-        let own = self.turns.take(key).await?;
+    pub(crate) async fn take(&self, sharer: &Sharer) -> Result<(Turn, OwnedSemaphorePermit), OpsRefusal> {
+        let own = self.turns.take(&sharer.key).await?;
+        let all = if sharer.is_wide { &self.wide } else { &self.others };
         let busy =
             || OpsRefusal::new(Code::Unreachable, "requests of others are still being looked at: try again").after(1);
-        let turn = timeout(LOOKUP_WAITS, self.all.clone().acquire_owned()).await;
+        let turn = timeout(LOOKUP_WAITS, all.clone().acquire_owned()).await;
         Ok((own, turn.map_err(|_| busy())?.map_err(|_| busy())?))
     }
 }
@@ -183,13 +189,15 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_namespace_has_two_requests_looked_up_at_a_time_and_all_have_three() {
-        let (lookups, alice) = (Lookups::default(), QuotaKey::of("alice"));
+        let sharer = |name: &str, is_wide: bool| Sharer { key: QuotaKey::of(name), is_wide };
+        let (lookups, alice) = (Lookups::default(), sharer("alice", false));
         let held = [lookups.take(&alice).await.unwrap(), lookups.take(&alice).await.unwrap()];
         assert_eq!(lookups.take(&alice).await.map(drop).unwrap_err().code, Code::TooMany);
-        let bob = lookups.take(&QuotaKey::of("bob")).await.unwrap();
-        assert_eq!(lookups.take(&QuotaKey::of("carol")).await.map(drop).unwrap_err().code, Code::Unreachable);
+        let bob = lookups.take(&sharer("bob", false)).await.unwrap();
+        assert_eq!(lookups.take(&sharer("carol", false)).await.map(drop).unwrap_err().code, Code::Unreachable);
+        assert!(lookups.take(&sharer("admin", true)).await.is_ok(), "a place is for callers of the whole cluster");
         drop((held, bob));
-        assert!(lookups.take(&QuotaKey::of("carol")).await.is_ok());
+        assert!(lookups.take(&sharer("carol", false)).await.is_ok());
     }
 
     #[tokio::test(start_paused = true)]

@@ -9,6 +9,7 @@ use serde_json::{Map, Value, json};
 use crate::child::fields::{at, flag, list, text};
 use crate::cluster::scripts::sha256;
 use crate::job::bound::shown;
+use crate::job::spec::is_object_name;
 use crate::job::state::cut;
 use crate::job::time::read_time;
 use crate::ops_job::running_image::RunningImage;
@@ -24,7 +25,7 @@ const MOST_NAME: usize = 255;
 /// Most containers and pull secrets of a pod that are looked at.
 const MOST: usize = 64;
 /// Most bytes of the name of an image. A pod may have longer ones, which no runtime pulls.
-const MOST_IMAGE: usize = 1_024;
+const MOST_IMAGE: usize = 512;
 
 /// The image of a container.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -66,7 +67,8 @@ impl PodImages {
             Some(ContainerImage { container, image, runs, running, shows_secret: shows_secret(one) })
         });
         let secrets = list(pod, "/spec/imagePullSecrets").iter().take(MOST);
-        let secrets = secrets.filter_map(|one| text(one, "/name").map(str::to_owned));
+        let secrets =
+            secrets.filter_map(|one| text(one, "/name").filter(|name| is_object_name(name)).map(str::to_owned));
         Self { containers: containers.collect(), secrets: secrets.collect() }
     }
 
