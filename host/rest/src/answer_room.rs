@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use crate::Parts;
 use crate::caller::Caller;
-use crate::room::{Places, Room, Sharer};
+use crate::room::{BytePlaces, ByteRoom, Sharer};
 
 /// Bytes of all answers together that are not small.
 pub(crate) const ROOM: usize = 32 * 1024 * 1024;
@@ -20,12 +20,12 @@ pub(crate) const ROOM: usize = 32 * 1024 * 1024;
 const SMALL: usize = 32 * 1024;
 
 /// The room of all answers.
-pub(crate) struct AnswerRoom(Room);
+pub(crate) struct AnswerRoom(ByteRoom);
 
 /// An answer's text with its places: both go once the client has read it, or has gone.
 struct Held {
     text: Vec<u8>,
-    _places: Places,
+    _places: BytePlaces,
 }
 
 impl AsRef<[u8]> for Held {
@@ -36,7 +36,7 @@ impl AsRef<[u8]> for Held {
 
 impl Default for AnswerRoom {
     fn default() -> Self {
-        Self(Room::of(ROOM))
+        Self(ByteRoom::of(ROOM))
     }
 }
 
@@ -52,7 +52,7 @@ impl AnswerRoom {
             let words = format!("the answer has {mib} MiB, and {most} MiB is the most: ask for fewer jobs with limit");
             return Err(OpsRefusal::bad(words));
         }
-        let mut places = Places::default();
+        let mut places = BytePlaces::default();
         self.0.shares(sharer, "answers that are not read yet").take(text.len().min(most), &mut places).await?;
         Ok(Bytes::from_owner(Held { text, _places: places }))
     }

@@ -10,8 +10,8 @@ use http_body_util::BodyExt as _;
 use oarlock_core::ops_job::refusal::OpsRefusal;
 use tokio::time::{Instant, timeout_at};
 
-use crate::connections::Waiting;
-use crate::room::{Places, Room, Sharer};
+use crate::connections::BodyAwaited;
+use crate::room::{BytePlaces, ByteRoom, Sharer};
 use crate::turns::Turns;
 
 /// Bytes of all bodies together.
@@ -30,7 +30,7 @@ const NOT_KEPT: usize = 2 * 1024 * 1024;
 
 /// The room of all bodies.
 pub(crate) struct Bodies {
-    room: Room,
+    room: ByteRoom,
     turns: Turns,
 }
 
@@ -40,7 +40,7 @@ pub(crate) struct Sender {
     /// Most bytes of the body.
     pub(crate) most: usize,
     /// The connection, which may make place for another one while it waits for the body.
-    pub(crate) connection: Option<Waiting>,
+    pub(crate) connection: Option<BodyAwaited>,
 }
 
 /// A body that was taken in. It has its place until it is dropped.
@@ -48,7 +48,7 @@ pub(crate) struct Taken {
     pub(crate) bytes: Vec<u8>,
     /// It ended within its bound.
     pub(crate) is_whole: bool,
-    _places: Places,
+    _places: BytePlaces,
 }
 
 #[cfg(test)]
@@ -60,7 +60,7 @@ impl std::fmt::Debug for Taken {
 
 impl Default for Bodies {
     fn default() -> Self {
-        Self { room: Room::of(ROOM), turns: Turns::of(AT_ONCE, WAITS, "bodies") }
+        Self { room: ByteRoom::of(ROOM), turns: Turns::of(AT_ONCE, WAITS, "bodies") }
     }
 }
 
@@ -72,7 +72,7 @@ impl Bodies {
     pub(crate) async fn take(&self, mut body: Body, sender: &Sender) -> Result<Taken, OpsRefusal> {
         let _turn = self.turns.take(&sender.sharer.key).await?;
         let shares = self.room.shares(&sender.sharer, "bodies that are being read");
-        let (mut bytes, mut places, mut is_whole) = (Vec::new(), Places::default(), true);
+        let (mut bytes, mut places, mut is_whole) = (Vec::new(), BytePlaces::default(), true);
         let (mut pace, mut received) = (Pace::of(sender), 0_usize);
         while let Some(more) = pace.next(&mut body, received).await? {
             received = received.saturating_add(more.len());
@@ -97,7 +97,7 @@ impl Bodies {
 struct Pace<'a> {
     began: Instant,
     within: Duration,
-    connection: Option<&'a Waiting>,
+    connection: Option<&'a BodyAwaited>,
 }
 
 impl<'a> Pace<'a> {
@@ -116,7 +116,7 @@ impl<'a> Pace<'a> {
     async fn next(&self, body: &mut Body, received: usize) -> Result<Option<Bytes>, OpsRefusal> {
         let sent = Duration::from_millis((received as u64).saturating_mul(1_000) / PACE);
         let deadline = self.began + PACE_AFTER.saturating_add(sent).min(self.within);
-        let _waits = self.connection.map(Waiting::begin);
+        let _waits = self.connection.map(BodyAwaited::begin);
         loop {
             let frame = match timeout_at(deadline, body.frame()).await {
                 Ok(frame) => frame,

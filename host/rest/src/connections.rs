@@ -302,19 +302,19 @@ impl Drop for AtWork {
 
 /// A connection whose handler waits for a body. It counts as silent meanwhile, so that whoever sends slowly keeps nobody else out.
 #[derive(Clone)]
-pub(crate) struct Waiting(Arc<Link>);
+pub(crate) struct BodyAwaited(Arc<Link>);
 
 /// The time in which it waits, until this is dropped.
-pub(crate) struct Waits<'a>(&'a Link);
+pub(crate) struct AwaitingBody<'a>(&'a Link);
 
-impl Waiting {
-    pub(crate) fn begin(&self) -> Waits<'_> {
+impl BodyAwaited {
+    pub(crate) fn begin(&self) -> AwaitingBody<'_> {
         self.0.busy.fetch_sub(1, Ordering::AcqRel);
-        Waits(&self.0)
+        AwaitingBody(&self.0)
     }
 }
 
-impl Drop for Waits<'_> {
+impl Drop for AwaitingBody<'_> {
     fn drop(&mut self) {
         self.0.busy.fetch_add(1, Ordering::AcqRel);
     }
@@ -334,7 +334,7 @@ where
     }
 
     fn call(&mut self, mut request: Request<B>) -> Self::Future {
-        request.extensions_mut().insert(Waiting(self.link.clone()));
+        request.extensions_mut().insert(BodyAwaited(self.link.clone()));
         let (answer, at_work) = (self.service.call(request), AtWork::on(&self.link));
         Box::pin(async move {
             let answer = answer.await;
@@ -762,7 +762,7 @@ mod tests {
         let connections = connections();
         let held: Vec<Open> = (0..OF_ADDRESS).map(|_| connections.take(peer("192.0.2.7")).unwrap()).collect();
         let work: Vec<AtWork> = held.iter().map(|open| AtWork::on(&open.link)).collect();
-        let waiting = Waiting(held[3].link.clone());
+        let waiting = BodyAwaited(held[3].link.clone());
         let waits = waiting.begin();
         assert!(connections.take(peer("192.0.2.7")).is_some());
         assert!(!is_open(&held[3]) && held.iter().filter(|open| is_open(open)).count() == OF_ADDRESS - 1);

@@ -16,7 +16,7 @@ use tokio::time::timeout;
 const WAITS: Duration = Duration::from_secs(2);
 
 /// A room of bytes.
-pub(crate) struct Room {
+pub(crate) struct ByteRoom {
     /// The bytes that one key may have.
     of_one: usize,
     all: Arc<Semaphore>,
@@ -33,7 +33,7 @@ pub(crate) struct Sharer {
 }
 
 /// The parts of a room in which the bytes of one request count.
-pub(crate) struct Shares {
+pub(crate) struct ByteShares {
     /// The part of the caller's key comes first: bytes without a place there take none elsewhere.
     parts: Vec<Arc<Semaphore>>,
     key: QuotaKey,
@@ -43,9 +43,9 @@ pub(crate) struct Shares {
 
 /// The places of the bytes of one request. Dropping them gives them back.
 #[derive(Default)]
-pub(crate) struct Places(Vec<OwnedSemaphorePermit>);
+pub(crate) struct BytePlaces(Vec<OwnedSemaphorePermit>);
 
-impl Room {
+impl ByteRoom {
     /// Makes a room of so many bytes.
     pub(crate) fn of(bytes: usize) -> Self {
         let of_others = Arc::new(Semaphore::new(bytes / 4 * 3));
@@ -58,14 +58,14 @@ impl Room {
     }
 
     /// Returns the parts in which the bytes of a caller count. `what` names these bytes in refusals.
-    pub(crate) fn shares(&self, sharer: &Sharer, what: &'static str) -> Shares {
+    pub(crate) fn shares(&self, sharer: &Sharer, what: &'static str) -> ByteShares {
         let mut of_keys = self.of_keys.lock();
         // Nobody has or waits for bytes of these keys.
         of_keys.retain(|_, room| Arc::strong_count(room) > 1 || room.available_permits() < self.of_one);
         let own = of_keys.entry(sharer.key.clone()).or_insert_with(|| Arc::new(Semaphore::new(self.of_one))).clone();
         let of_others = (!sharer.is_wide).then(|| self.of_others.clone());
         let parts = std::iter::once(own).chain(of_others).chain([self.all.clone()]).collect();
-        Shares { parts, key: sharer.key.clone(), what }
+        ByteShares { parts, key: sharer.key.clone(), what }
     }
 
     #[cfg(test)]
@@ -79,12 +79,12 @@ impl Room {
     }
 }
 
-impl Shares {
+impl ByteShares {
     /// Takes places for more bytes, and waits a moment for them.
     ///
     /// # Errors
     /// The part of the key, or of all, has no place.
-    pub(crate) async fn take(&self, bytes: usize, places: &mut Places) -> Result<(), OpsRefusal> {
+    pub(crate) async fn take(&self, bytes: usize, places: &mut BytePlaces) -> Result<(), OpsRefusal> {
         let many = u32::try_from(bytes).unwrap_or(u32::MAX);
         for (index, part) in self.parts.iter().enumerate() {
             let Ok(Ok(more)) = timeout(WAITS, part.clone().acquire_many_owned(many)).await else {

@@ -48,7 +48,7 @@ struct OfKey {
 }
 
 /// A turn, which lasts until it is dropped.
-pub(crate) struct Turn {
+pub(crate) struct KeyTurn {
     _permit: OwnedSemaphorePermit,
     _key: Arc<OfKey>,
 }
@@ -68,7 +68,7 @@ impl Turns {
     ///
     /// # Errors
     /// Others of the key did not end in time, or too many of them wait already.
-    pub(crate) async fn take(&self, key: &QuotaKey) -> Result<Turn, OpsRefusal> {
+    pub(crate) async fn take(&self, key: &QuotaKey) -> Result<KeyTurn, OpsRefusal> {
         let own = {
             let mut of_keys = self.of_keys.lock();
             // Nobody has or waits for turns of these keys.
@@ -88,7 +88,7 @@ impl Turns {
                 turn.map_err(|_| busy())?.map_err(|_| busy())?
             }
         };
-        Ok(Turn { _permit: permit, _key: own })
+        Ok(KeyTurn { _permit: permit, _key: own })
     }
 }
 
@@ -112,7 +112,7 @@ impl Lookups {
     ///
     /// # Errors
     /// Other requests did not end in time.
-    pub(crate) async fn take(&self, sharer: &Sharer) -> Result<(Turn, OwnedSemaphorePermit), OpsRefusal> {
+    pub(crate) async fn take(&self, sharer: &Sharer) -> Result<(KeyTurn, OwnedSemaphorePermit), OpsRefusal> {
         let own = self.turns.take(&sharer.key).await?;
         let all = if sharer.is_wide { &self.wide } else { &self.others };
         let busy =
@@ -132,7 +132,7 @@ pub(crate) struct Lists {
 /// The turn of one list.
 pub(crate) struct ListTurn {
     /// The turn of its key, which lasts until its answer has a place.
-    pub(crate) own: Turn,
+    pub(crate) own: KeyTurn,
     /// The turn of its length, which lasts until it is made.
     pub(crate) length: OwnedSemaphorePermit,
 }
