@@ -5,6 +5,7 @@
 //! longest. So a client that holds connections delays no client that speaks.
 
 use std::collections::HashMap;
+use std::future::poll_fn;
 use std::io::{Error, ErrorKind, IoSlice};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::pin::Pin;
@@ -98,6 +99,12 @@ struct Link {
 }
 
 impl Link {
+    /// Is ready once the connection has to make place for another.
+    fn made_place(&self, context: &Context<'_>) -> Poll<()> {
+        self.waker.register(context.waker());
+        if self.is_closed.load(Ordering::Acquire) { Poll::Ready(()) } else { Poll::Pending }
+    }
+
     fn close(&self) {
         self.is_closed.store(true, Ordering::Release);
         self.waker.wake();
@@ -420,6 +427,7 @@ async fn end<S: Stream>(mut stream: S, open: Open, _reader: Option<OwnedSemaphor
     let (mut unread, mut sends) = ([0; 1_024], true);
     while Instant::now() < until && !open.link.is_closed.load(Ordering::Acquire) && !stream.is_gone() {
         tokio::select! {
+            () = poll_fn(|context| open.link.made_place(context)) => {}
             // Bytes that nobody reads would have the system end the connection with an error.
             read = stream.read(&mut unread), if sends => sends = matches!(read, Ok(1..)),
             () = sleep(LOOKS_EACH) => {}
@@ -437,8 +445,7 @@ impl<S: Stream> WatchedStream<S> {
     fn checked(&mut self, context: &Context<'_>) -> std::io::Result<&mut S> {
         let closed = || Error::new(ErrorKind::ConnectionAborted, "there are too many connections");
         let (stream, open) = self.both.as_mut().ok_or_else(closed)?;
-        open.link.waker.register(context.waker());
-        if open.link.is_closed.load(Ordering::Acquire) { Err(closed()) } else { Ok(stream) }
+        if open.link.made_place(context).is_ready() { Err(closed()) } else { Ok(stream) }
     }
 
     /// Notes bytes that the client has sent.

@@ -17,7 +17,7 @@ const QUEUE: usize = 8;
 /// Lists of one key at a time. The history reads three at a time.
 const LISTS: usize = 2;
 /// Jobs of one key that are read at a time.
-const JOBS: usize = 8;
+const JOBS: usize = 4;
 /// Thousands of jobs in all lists that are being made, without the long ones: the jobs of a list are in memory twice before they are sent.
 const THOUSANDS: usize = 8;
 /// A longer list is a long one. One is made at a time.
@@ -114,11 +114,19 @@ impl Lookups {
     /// Other requests did not end in time.
     pub(crate) async fn take(&self, sharer: &Sharer) -> Result<(KeyTurn, OwnedSemaphorePermit), OpsRefusal> {
         let own = self.turns.take(&sharer.key).await?;
-        let all = if sharer.is_wide { &self.wide } else { &self.others };
         let busy =
             || OpsRefusal::new(Code::Unreachable, "requests of others are still being looked at: try again").after(1);
-        let turn = timeout(LOOKUP_WAITS, all.clone().acquire_owned()).await;
-        Ok((own, turn.map_err(|_| busy())?.map_err(|_| busy())?))
+        let others = self.others.clone().acquire_owned();
+        let turn = async {
+            if !sharer.is_wide {
+                return others.await;
+            }
+            tokio::select! {
+                turn = self.wide.clone().acquire_owned() => turn,
+                turn = others => turn,
+            }
+        };
+        Ok((own, timeout(LOOKUP_WAITS, turn).await.map_err(|_| busy())?.map_err(|_| busy())?))
     }
 }
 
@@ -195,8 +203,11 @@ mod tests {
         assert_eq!(lookups.take(&alice).await.map(drop).unwrap_err().code, Code::TooMany);
         let bob = lookups.take(&sharer("bob", false)).await.unwrap();
         assert_eq!(lookups.take(&sharer("carol", false)).await.map(drop).unwrap_err().code, Code::Unreachable);
-        assert!(lookups.take(&sharer("admin", true)).await.is_ok(), "a place is for callers of the whole cluster");
+        let admin = lookups.take(&sharer("admin", true)).await.unwrap();
+        assert!(lookups.take(&sharer("other", true)).await.is_err(), "a place is for callers of the whole cluster");
         drop((held, bob));
+        assert!(lookups.take(&sharer("other", true)).await.is_ok(), "and so are all others");
+        drop(admin);
         assert!(lookups.take(&sharer("carol", false)).await.is_ok());
     }
 

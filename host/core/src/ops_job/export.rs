@@ -72,6 +72,13 @@ impl PodImages {
         Self { containers: containers.collect(), secrets: secrets.collect() }
     }
 
+    /// Returns the bytes of all names. Their writer chooses how many there are.
+    pub fn bytes(&self) -> usize {
+        let of_container = |one: &ContainerImage| one.container.len().saturating_add(one.image.len());
+        let names = self.containers.iter().map(of_container).chain(self.secrets.iter().map(String::len));
+        names.fold(0, usize::saturating_add)
+    }
+
     /// The container of this name, or the first one, and its image.
     fn asked(&self, name: Option<&str>) -> Result<(&ContainerImage, Image), String> {
         let is_asked = |one: &&ContainerImage| name.is_none_or(|name| one.container == name);
@@ -418,6 +425,16 @@ mod tests {
             &json!({"spec": {"containers": containers, "imagePullSecrets": [{"name": "mine"}, {"name": "theirs"}]},
             "status": {"containerStatuses": statuses}}),
         )
+    }
+
+    #[test]
+    fn names_of_images_and_secrets_are_bounded_and_counted() {
+        let containers = json!([{"name": "c", "image": "i".repeat(1_000_000)}]);
+        let statuses = json!([{"name": "c", "imageID": "d".repeat(1_000_000)}]);
+        let found = images(containers, statuses);
+        assert!(found.containers[0].image.len() <= MOST_IMAGE && found.bytes() <= MOST_IMAGE + 1, "{}", found.bytes());
+        let pod = json!({"spec": {"imagePullSecrets": [{"name": "s".repeat(1_000_000)}, {"name": "own"}]}});
+        assert_eq!(PodImages::read(&pod).secrets, ["own"]);
     }
 
     #[test]

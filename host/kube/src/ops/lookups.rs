@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::LazyLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use futures::future::try_join_all;
 use k8s_openapi::jiff::Timestamp;
@@ -22,6 +23,9 @@ use serde_json::Value;
 use crate::ops::port::Ops;
 use crate::past_cache::{ReadFailed, Selected};
 use crate::watch::projection::Projection;
+
+/// Most bytes of the names of images of all pods of a workload.
+const MOST_IMAGES: usize = 8 * 1024 * 1024;
 
 /// The fields of nodes that decide here.
 static NODE: LazyLock<Projection> = LazyLock::new(|| Projection::of_object(&node::FIELDS.map(str::to_owned)));
@@ -155,11 +159,23 @@ impl Ops {
             let sets = self.list(Kind::new("apps/v1", "ReplicaSet"), there, &fields(of), own).await?;
             owners.extend(sets);
         }
+        let of_images = AtomicUsize::new(0);
         let of_pod = |pod: Value| {
             let is_own = controller(&pod).is_some_and(|owner| owners.contains(owner));
-            PodFacts::read(&pod).filter(|_| is_own)
+            let mut pod = PodFacts::read(&pod).filter(|_| is_own)?;
+            let bytes = pod.images.bytes();
+            if of_images.fetch_add(bytes, Ordering::Relaxed).saturating_add(bytes) > MOST_IMAGES {
+                pod.images = PodImages::default();
+            }
+            Some(pod)
         };
         let pods = self.list(Kind::pod(), there, &fields(of), of_pod).await?;
+        if of_images.load(Ordering::Relaxed) > MOST_IMAGES {
+            let most = MOST_IMAGES / (1024 * 1024);
+            let message =
+                format!("the pods of {words} name images by more than {most} MiB: name a pod, {namespace}/pod/NAME");
+            return Err(ReadFailed { message, is_refused: false, retry_after: None });
+        }
         Ok(Some(WorkloadPods { pods, namespace }))
     }
 }
