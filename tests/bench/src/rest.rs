@@ -4,7 +4,7 @@
 //! Takes how many jobs and seconds; yields the times of creates and reads, while the jobs begin and after, and of reads while others hold
 //! connections, send slowly or send tokens that are none. May not judge.
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,7 +25,7 @@ use kube::{Client, Config};
 use oarlock_bed::children::Child;
 use serde_json::{Map, Value, json};
 use tokio::io::AsyncWriteExt as _;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 
@@ -88,7 +88,8 @@ const GOALS: [Goal; 14] = [
 const NOTES: &str = "\
 A process of `oarlock dev` on this machine, and clients in this one. create: each for a node of its own, 50 a second, whose times count
 from when a request was due; aboveApiServer: the difference to the same objects created at the API server itself at the same rate;
-inFlight: as many as go, 8 in flight. get: an open load as well, when all jobs wait for their nodes. troubled: beside 1,000 idle connections, 100 that send a byte of their body a second, and 20 that send headers without end.
+inFlight: as many as go, 8 in flight. get: an open load as well, when all jobs wait for their nodes. troubled: beside 1,000 idle connections, 100 that send a byte of their body a second, and 20 that send headers without end,
+each from an address of its own.
 gone: beside one another, 18 lists of 100 a second by type and phase, 3 by a part of a name, and 9 reads of a job, of a history of --rows jobs that are gone.
 junk: beside 20 clients that send well-formed tokens that nobody signed, one after the other.";
 
@@ -385,7 +386,7 @@ impl Served {
             let head = head.clone();
             troubles.spawn(async move {
                 loop {
-                    let Ok(mut stream) = TcpStream::connect(address).await else {
+                    let Ok(mut stream) = connect(number, address).await else {
                         sleep(Duration::from_millis(100)).await;
                         continue;
                     };
@@ -432,6 +433,14 @@ impl Served {
         floods.shutdown().await;
         times
     }
+}
+
+/// Connects from an address of the connection's own: one address has few connections, and the reader has its own.
+async fn connect(number: usize, to: SocketAddr) -> std::io::Result<TcpStream> {
+    let socket = TcpSocket::new_v4()?;
+    let from = Ipv4Addr::from(u32::from(Ipv4Addr::new(127, 1, 0, 1)) + u32::try_from(number).unwrap_or(0));
+    socket.bind(SocketAddr::new(from.into(), 0))?;
+    socket.connect(to).await
 }
 
 /// The times of so many reads a second.
