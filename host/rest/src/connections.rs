@@ -254,7 +254,7 @@ impl<R, S: Service<R>> Service<R> for ServiceWithPlace<S> {
     }
 }
 
-/// Has the system keep no more of a connection than it needs. Of a listener, this counts for connections that are not accepted yet.
+/// Has the system keep no more of a connection than it needs. A listener hands this on to connections that are not accepted yet.
 pub(crate) fn keep_little(socket: &SockRef<'_>) -> std::io::Result<()> {
     socket.set_send_buffer_size(SENT)?;
     socket.set_recv_buffer_size(RECEIVED)
@@ -407,7 +407,7 @@ impl Keeps for TcpStream {
 }
 
 impl<S: Stream> Drop for WatchedStream<S> {
-    /// What the client has not read yet stays for a while, in the place of the connection. A connection that made place, or whose client
+    /// The system keeps the unread answer for a while, in the place of the connection. A connection that made place, or whose client
     /// does not read, loses it.
     fn drop(&mut self) {
         let Some((stream, open)) = self.both.take() else { return };

@@ -29,6 +29,7 @@ use crate::errors::{of_history, of_read, of_request};
 use crate::query::given;
 use crate::quotas::RoomOfJob;
 use crate::reservations::Reservation;
+use crate::room::Sharer;
 use crate::workloads::candidates;
 
 /// How often an id is drawn.
@@ -90,6 +91,7 @@ impl How {
 pub(crate) struct CreateRequest<'a> {
     pub(crate) parts: &'a Parts,
     pub(crate) caller: &'a Caller,
+    pub(crate) sharer: &'a Sharer,
     pub(crate) body: &'a Body,
     pub(crate) how: &'a How,
     /// The row that is there before the job.
@@ -111,7 +113,7 @@ impl<'a> CreateRequest<'a> {
                 return Ok(Made::Job(id, Vec::new()));
             }
         }
-        let turn = self.parts.lookups.take(&self.parts.sharer(self.caller).await?).await?;
+        let turn = self.parts.lookups.take(self.sharer).await?;
         let (job, bounds, _claim) = self.judge(&id).await?;
         drop(turn);
         let is_bound = bounds != CallerBounds::None;
@@ -122,9 +124,10 @@ impl<'a> CreateRequest<'a> {
             }
             return Ok(Made::Rehearsal(job));
         }
-        let mut room = if is_bound { Some(self.parts.room_of(self.caller, bytes).await?) } else { None };
-        // A request without room uses up nothing of the day.
+        let mut room = None;
         if is_bound {
+            room = Some(self.parts.room_of(self.caller, bytes).await?);
+            // A request without room uses up nothing of the day.
             self.parts.take_row(self.caller)?;
         }
         // A request that is refused waits for no row, and leaves a small one.

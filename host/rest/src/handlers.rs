@@ -28,7 +28,6 @@ use crate::create::{CreateRequest, How, Made};
 use crate::errors::{self, of_history, of_request};
 use crate::openapi::CreatedOrRehearsed;
 use crate::query::ListQuery;
-use crate::room::Sharer;
 use crate::turns::ListTurn;
 use crate::{Parts, Rest};
 
@@ -76,11 +75,11 @@ async fn make(
 ) -> Result<Answer, OpsRefusal> {
     let parts = rest.parts();
     let (head, body) = request.into_parts();
-    let is_wide = parts.rights.is_cluster_wide(caller).await?;
+    let sharer = parts.sharer(caller).await?;
+    let is_wide = sharer.is_wide;
     noted.is_entitled = is_wide;
     check_form(&head.headers)?;
     let bounds = if is_wide { BodyBounds::CLUSTER_WIDE } else { BodyBounds::OTHERS };
-    let sharer = Sharer { key: QuotaKey::of(&caller.name), is_wide };
     let sender = Sender { sharer, most: bounds.bytes, connection: head.extensions.get().cloned() };
     let taken = parts.bodies.take(body, &sender).await?;
     if !is_wide {
@@ -97,7 +96,7 @@ async fn make(
         noted.body = format!("sha256:{} ({} bytes)", sha256(&noted.body), noted.body.len());
     }
     let row = head.extensions.get::<Asked>().map(|asked| asked.first_row(noted));
-    let made = CreateRequest { parts, caller, body: &body, how: &how, row }.make().await?;
+    let made = CreateRequest { parts, caller, sharer: &sender.sharer, body: &body, how: &how, row }.make().await?;
     let (mut answer, ignored) = match made {
         Made::Job(id, ignored) => {
             noted.job.clone_from(&id);
@@ -270,7 +269,7 @@ async fn end(parts: &Parts, caller: &Caller, noted: &mut Noted) -> Result<Answer
     let stopped = parts.jobs().patch(&noted.job, &PatchParams::default(), &Patch::Merge(patch)).await;
     match stopped {
         Ok(stopped) => {
-            // Of two stops at once, one changes it.
+            // Only one of two stops at once changes the job.
             noted.has_changed = stopped.metadata.resource_version.as_deref() != Some(&visible.job.view.version);
             parts.ops.take(&serde_json::to_value(&stopped).unwrap_or_default());
         }

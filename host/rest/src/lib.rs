@@ -18,6 +18,7 @@ mod errors;
 mod file_answer;
 mod handlers;
 mod issuer;
+mod keyed;
 pub mod openapi;
 mod proxies;
 mod query;

@@ -2,26 +2,24 @@
 //!
 //! One key has at most a quarter of a room. A quarter of it is for callers with rights in the whole cluster alone.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use oarlock_core::ops_job::refusal::{Code, OpsRefusal};
 use oarlock_core::shared::quota_key::QuotaKey;
-use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
+
+use crate::keyed::KeyedSemaphores;
 
 /// Longest time that bytes wait for their place.
 const WAITS: Duration = Duration::from_secs(2);
 
 /// A room of bytes.
 pub(crate) struct ByteRoom {
-    /// The bytes that one key may have.
-    of_one: usize,
     all: Arc<Semaphore>,
     of_others: Arc<Semaphore>,
-    of_keys: Mutex<HashMap<QuotaKey, Arc<Semaphore>>>,
+    of_keys: KeyedSemaphores,
 }
 
 /// The caller whose bytes take place.
@@ -37,7 +35,7 @@ pub(crate) struct ByteShares {
     /// The part of the caller's key comes first: bytes without a place there take none elsewhere.
     parts: Vec<Arc<Semaphore>>,
     key: QuotaKey,
-    /// What the bytes are, for refusals.
+    /// The noun for the bytes in refusals.
     what: &'static str,
 }
 
@@ -49,20 +47,17 @@ impl ByteRoom {
     /// Makes a room of so many bytes.
     pub(crate) fn of(bytes: usize) -> Self {
         let of_others = Arc::new(Semaphore::new(bytes / 4 * 3));
-        Self { of_one: bytes / 4, all: Arc::new(Semaphore::new(bytes)), of_others, of_keys: Mutex::default() }
+        Self { all: Arc::new(Semaphore::new(bytes)), of_others, of_keys: KeyedSemaphores::of(bytes / 4) }
     }
 
     /// Returns the most bytes that one key may have.
     pub(crate) fn of_one(&self) -> usize {
-        self.of_one
+        self.of_keys.permits()
     }
 
     /// Returns the parts in which the bytes of a caller count. `what` names these bytes in refusals.
     pub(crate) fn shares(&self, sharer: &Sharer, what: &'static str) -> ByteShares {
-        let mut of_keys = self.of_keys.lock();
-        // Nobody has or waits for bytes of these keys.
-        of_keys.retain(|_, room| Arc::strong_count(room) > 1 || room.available_permits() < self.of_one);
-        let own = of_keys.entry(sharer.key.clone()).or_insert_with(|| Arc::new(Semaphore::new(self.of_one))).clone();
+        let own = self.of_keys.of_key(&sharer.key);
         let of_others = (!sharer.is_wide).then(|| self.of_others.clone());
         let parts = std::iter::once(own).chain(of_others).chain([self.all.clone()]).collect();
         ByteShares { parts, key: sharer.key.clone(), what }
@@ -75,7 +70,7 @@ impl ByteRoom {
 
     #[cfg(test)]
     pub(crate) fn keys(&self) -> usize {
-        self.of_keys.lock().len()
+        self.of_keys.known()
     }
 }
 

@@ -1,15 +1,14 @@
 //! Limits how much of one kind is done at once for one namespace, or for a user without one. Source: docs/opsjob-rest.md 2.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use oarlock_core::ops_job::refusal::{Code, OpsRefusal};
 use oarlock_core::shared::quota_key::QuotaKey;
-use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
+use crate::keyed::KeyedSemaphores;
 use crate::room::Sharer;
 
 /// Requests of one key that wait for a turn: each of them keeps a connection.
@@ -22,8 +21,10 @@ const JOBS: usize = 4;
 const THOUSANDS: usize = 8;
 /// A longer list is a long one. One is made at a time.
 const SHORT: usize = 4;
+/// Thousands of jobs of the longest list: the 10,000 that a client may ask for, and the jobs that live beside them.
+const LONGEST: usize = 14;
 /// The most jobs in lists that are being made at one moment, of a long list and of all others.
-pub(crate) const MOST_JOBS: usize = 1_000 * (THOUSANDS + 14);
+pub(crate) const MOST_JOBS: usize = 1_000 * (THOUSANDS + LONGEST);
 /// Requests for which objects are looked up at a time: of one key, and of all. One is for callers with rights in the whole cluster.
 const LOOKUPS_OF_KEY: usize = 2;
 pub(crate) const LOOKUPS: usize = 4;
@@ -34,29 +35,18 @@ const READ_WAITS: Duration = Duration::from_secs(2);
 
 /// The turns of all keys.
 pub(crate) struct Turns {
-    most: usize,
     waits: Duration,
-    /// What the turns are for, in refusals.
+    /// The noun for the requests in refusals.
     what: &'static str,
-    of_keys: Mutex<HashMap<QuotaKey, Arc<OfKey>>>,
-}
-
-/// The turns of one key, and the places of those who wait for one.
-struct OfKey {
-    turns: Arc<Semaphore>,
-    queue: Semaphore,
-}
-
-/// A turn, which lasts until it is dropped.
-pub(crate) struct KeyTurn {
-    _permit: OwnedSemaphorePermit,
-    _key: Arc<OfKey>,
+    turns: KeyedSemaphores,
+    /// The places of those who wait for a turn.
+    queue: KeyedSemaphores,
 }
 
 impl Turns {
     /// Makes turns of which each key has so many at a time.
     pub(crate) fn of(most: usize, waits: Duration, what: &'static str) -> Self {
-        Self { most, waits, what, of_keys: Mutex::default() }
+        Self { waits, what, turns: KeyedSemaphores::of(most), queue: KeyedSemaphores::of(QUEUE) }
     }
 
     /// Makes the turns of reading single jobs.
@@ -64,39 +54,29 @@ impl Turns {
         Self::of(JOBS, READ_WAITS, "jobs")
     }
 
-    /// Waits for a turn.
+    /// Waits for a turn, which lasts until it is dropped.
     ///
     /// # Errors
     /// Others of the key did not end in time, or too many of them wait already.
-    pub(crate) async fn take(&self, key: &QuotaKey) -> Result<KeyTurn, OpsRefusal> {
-        let own = {
-            let mut of_keys = self.of_keys.lock();
-            // Nobody has or waits for turns of these keys.
-            of_keys.retain(|_, turns| Arc::strong_count(turns) > 1);
-            let make = || Arc::new(OfKey { turns: Arc::new(Semaphore::new(self.most)), queue: Semaphore::new(QUEUE) });
-            of_keys.entry(key.clone()).or_insert_with(make).clone()
-        };
+    pub(crate) async fn take(&self, key: &QuotaKey) -> Result<OwnedSemaphorePermit, OpsRefusal> {
+        let turns = self.turns.of_key(key);
+        if let Ok(turn) = turns.clone().try_acquire_owned() {
+            return Ok(turn);
+        }
         let busy = || {
             let words = format!("{} that {key} sent or asked for before are still being read: try again", self.what);
             OpsRefusal::new(Code::TooMany, words).after(1)
         };
-        let permit = match own.turns.clone().try_acquire_owned() {
-            Ok(permit) => permit,
-            Err(_) => {
-                let _place = own.queue.try_acquire().map_err(|_| busy())?;
-                let turn = timeout(self.waits, own.turns.clone().acquire_owned()).await;
-                turn.map_err(|_| busy())?.map_err(|_| busy())?
-            }
-        };
-        Ok(KeyTurn { _permit: permit, _key: own })
+        let _place = self.queue.of_key(key).try_acquire_owned().map_err(|_| busy())?;
+        timeout(self.waits, turns.acquire_owned()).await.map_err(|_| busy())?.map_err(|_| busy())
     }
 }
 
-/// The turns of requests for which objects of the cluster are looked up. What is looked up is as large as its writers like.
+/// The turns of requests for which objects of the cluster are looked up. Writers choose how large these objects are.
 pub(crate) struct Lookups {
     turns: Turns,
     others: Arc<Semaphore>,
-    /// Of callers with rights in the whole cluster.
+    /// The place of callers with rights in the whole cluster.
     wide: Arc<Semaphore>,
 }
 
@@ -112,7 +92,10 @@ impl Lookups {
     ///
     /// # Errors
     /// Other requests did not end in time.
-    pub(crate) async fn take(&self, sharer: &Sharer) -> Result<(KeyTurn, OwnedSemaphorePermit), OpsRefusal> {
+    pub(crate) async fn take(
+        &self,
+        sharer: &Sharer,
+    ) -> Result<(OwnedSemaphorePermit, OwnedSemaphorePermit), OpsRefusal> {
         let own = self.turns.take(&sharer.key).await?;
         let busy =
             || OpsRefusal::new(Code::Unreachable, "requests of others are still being looked at: try again").after(1);
@@ -140,7 +123,7 @@ pub(crate) struct Lists {
 /// The turn of one list.
 pub(crate) struct ListTurn {
     /// The turn of its key, which lasts until its answer has a place.
-    pub(crate) own: KeyTurn,
+    pub(crate) own: OwnedSemaphorePermit,
     /// The turn of its length, which lasts until it is made.
     pub(crate) length: OwnedSemaphorePermit,
 }
@@ -192,7 +175,7 @@ mod tests {
         assert!(waits.await.is_ok());
         held.clear();
         let _carol = lists.take(&key("carol"), 100).await.unwrap();
-        assert_eq!(lists.turns.of_keys.lock().len(), 1, "who asks no more is forgotten");
+        assert_eq!(lists.turns.turns.known(), 1, "who asks no more is forgotten");
     }
 
     #[tokio::test(start_paused = true)]
