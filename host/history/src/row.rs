@@ -201,8 +201,7 @@ mod tests {
     fn a_spec_that_is_kept_as_its_digest_says_what_lists_say() {
         let document = json!({"metadata": {"name": "j", "uid": "u"}, "spec": {"type": "reboot", "jobName": "J",
             "requester": {"id": "i", "name": "alice"}, "inputs": [{"name": "label", "value": "x".repeat(4_096)}]}});
-        let whole = JobSnapshot::of(&document, Defaults::default()).unwrap();
-        let mut whole = whole;
+        let mut whole = JobSnapshot::of(&document, Defaults::default()).unwrap();
         whole.status = json!({"phase": "Failed", "outputs": [{"name": "n", "value": "v".repeat(2_000)}]});
         let digested = whole.clone().digested();
         assert_eq!((&digested.row, digested.status.clone()), (&whole.row, json!({"phase": "Failed"})));

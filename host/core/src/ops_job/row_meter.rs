@@ -18,7 +18,7 @@ const KEYS: usize = 1_000;
 #[derive(Debug)]
 pub struct RowMeter {
     a_day: u64,
-    /// What each key has used of its day, and the time of this count.
+    /// The amount that each key has used of its day, and the time of this count.
     used: HashMap<QuotaKey, (u64, Duration)>,
 }
 
