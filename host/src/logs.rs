@@ -9,7 +9,7 @@ use std::sync::{Arc, Weak};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use oarlock_artefacts::line_time::{LENGTH, LineTime};
 use oarlock_artefacts::part::{LogRoom, OwnerLogs, PartFailed, PartOf, write_part};
-use oarlock_artefacts::{Artefacts, ArtefactsFailed};
+use oarlock_artefacts::{Artefacts, ArtefactsFailed, FileOwner};
 use oarlock_core::cluster::scripts::sha256;
 use oarlock_core::ops_job::outcomes::StoredFile;
 use oarlock_core::shared::quota_key::QuotaKey;
@@ -357,7 +357,7 @@ impl Logs {
         owner: &QuotaKey,
         now: Timestamp,
     ) -> Result<StoredFile, ArtefactsFailed> {
-        self.artefacts.has_room((&digest_of(owner), &owner.to_string())).await?;
+        self.artefacts.has_room(FileOwner { digest: &digest_of(owner), name: &owner.to_string() }).await?;
         let upload = self.artefacts.write((job, file), now).await?;
         let told = |bytes: u64| {
             if let Some(Making::Underway(_, how)) = self.state.lock().files.get_mut(child) {

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use k8s_openapi::jiff::Timestamp;
-use oarlock_artefacts::Artefacts;
+use oarlock_artefacts::{Artefacts, FileOwner};
 use oarlock_core::cluster::own::TASKS_NAMESPACE;
 use oarlock_core::cluster::writes::Stopped;
 use oarlock_core::ops_job::events::events;
@@ -272,8 +272,9 @@ impl OpsTerm {
         let (artefacts, outcomes) = (self.place.artefacts.as_ref()?, seen.outcomes.as_ref()?);
         let (file, report) = (report_file(&job.uid), report(job, outcomes).to_string().into_bytes());
         let size = report.len() as u64;
-        let (digest, owner) = (digest_of(&job.owner()), job.owner().to_string());
-        let made = artefacts.publish_for((&digest, &owner), (&job.name, &file), report, self.now()).await;
+        let (digest, name) = (digest_of(&job.owner()), job.owner().to_string());
+        let owner = FileOwner { digest: &digest, name: &name };
+        let made = artefacts.publish_for(owner, (&job.name, &file), report, self.now()).await;
         let made = made.map(|reference| StoredFile { reference, size, lines: 0 });
         Some(MadeFile::Over(made.map_err(FileFailed::from)))
     }

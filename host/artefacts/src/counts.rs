@@ -1,4 +1,4 @@
-//! What the files of each owner count, kept in memory: so not every job lists all notes of its owner.
+//! Keeps the count of each owner's files in memory, so that not every job lists all notes of its owner.
 //!
 //! Takes listings and notes; yields a count. A note that comes during a listing may count twice until the next listing. No note of this
 //! process is missed. The next listing is due after a minute: it sees which files were removed, and the notes of other processes.

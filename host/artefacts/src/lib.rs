@@ -18,6 +18,6 @@ mod upload;
 
 pub use failed::ArtefactsFailed;
 pub use s3::{S3Options, S3Place, S3PlaceFailed};
-pub use space::{FilesShare, OwnerRoom, VolumeSpace};
+pub use space::{FileOwner, FilesShare, OwnerRoom, VolumeSpace};
 pub use store::Artefacts;
 pub use upload::Upload;

@@ -158,6 +158,15 @@ impl OwnerRoom {
     }
 }
 
+/// The owner of a file.
+#[derive(Clone, Copy, Debug)]
+pub struct FileOwner<'a> {
+    /// The digest of its key, which names the folder of its notes.
+    pub digest: &'a str,
+    /// Its name for people, such as `namespace team`.
+    pub name: &'a str,
+}
+
 impl Artefacts {
     /// Returns the room of the volume that holds the files; `None` for a bucket, or if the volume does not answer.
     pub async fn space(&self) -> Option<VolumeSpace> {
@@ -169,28 +178,24 @@ impl Artefacts {
         self.space().await.and_then(VolumeSpace::scarce)
     }
 
-    /// Publishes a file of a job, by their names, that counts for an owner, by its digest and its name. Returns the reference of the file.
+    /// Publishes a file of a job, by their names, that counts for an owner. Returns the reference of the file.
     ///
     /// # Errors
     /// Says why the volume or the share of the owner has no room, or why the file is not known to be there.
     pub async fn publish_for(
         &self,
-        (digest, owner): (&str, &str),
+        owner: FileOwner<'_>,
         (job, file): (&str, &str),
         bytes: Vec<u8>,
         now: Timestamp,
     ) -> Result<String, ArtefactsFailed> {
         let (space, size) = (self.space().await, bytes.len() as u64);
-        let scarce = space.and_then(VolumeSpace::scarce);
-        let refusal = match scarce {
-            None => self.room_within(space, digest).await?.refusal(owner, size),
-            scarce => scarce,
-        };
-        if let Some(why) = refusal {
+        if let Some(why) = space.and_then(VolumeSpace::scarce) {
             return Err(ArtefactsFailed::full(why));
         }
+        self.check_room(space, owner, size).await?;
         let reference = self.publish((job, file), bytes, now).await?;
-        if let Err(error) = self.note_owner(digest, job, size).await {
+        if let Err(error) = self.note_owner(owner.digest, job, size).await {
             tracing::warn!(job, %error, "failed to note whose a file is; it counts for nobody");
         }
         Ok(reference)
@@ -235,15 +240,23 @@ impl Artefacts {
         Ok(counts.known(owner, now).unwrap_or(found))
     }
 
-    /// Fails unless an owner, by its digest and its name, has room for one more file, an empty one at least.
+    /// Fails unless an owner has room for one more file, an empty one at least.
     ///
     /// # Errors
     /// Says what the files of the owner take, or why that is not known.
-    pub async fn has_room(&self, (digest, owner): (&str, &str)) -> Result<(), ArtefactsFailed> {
-        match self.room_of(digest).await?.refusal(owner, 0) {
-            Some(why) => Err(ArtefactsFailed::full(why)),
-            None => Ok(()),
-        }
+    pub async fn has_room(&self, owner: FileOwner<'_>) -> Result<(), ArtefactsFailed> {
+        self.check_room(self.space().await, owner, 0).await
+    }
+
+    /// Fails unless an owner has room for one more file of this size, on a volume of this space.
+    async fn check_room(
+        &self,
+        space: Option<VolumeSpace>,
+        owner: FileOwner<'_>,
+        size: u64,
+    ) -> Result<(), ArtefactsFailed> {
+        let refusal = self.room_within(space, owner.digest).await?.refusal(owner.name, size);
+        refusal.map_or(Ok(()), |why| Err(ArtefactsFailed::full(why)))
     }
 
     /// Notes that an owner, by its digest, has a file of this job and size. The note goes with the file.
@@ -369,17 +382,24 @@ mod tests {
         }
         let publish = async |digest: &str, job: &str, size: usize| {
             let file = (job, "report.json");
-            artefacts.publish_for((digest, "namespace team"), file, vec![b'x'; size], Timestamp::UNIX_EPOCH).await
+            artefacts
+                .publish_for(
+                    FileOwner { digest, name: "namespace team" },
+                    file,
+                    vec![b'x'; size],
+                    Timestamp::UNIX_EPOCH,
+                )
+                .await
         };
         assert_eq!(publish("a", "last", 10).await.unwrap(), "artifact:last/report.json");
         let failed = publish("a", "more", 0).await.unwrap_err();
         assert!(failed.is_full() && failed.to_string().contains("are 10000 of 10000: each goes"), "{failed}");
-        assert!(artefacts.has_room(("a", "namespace team")).await.unwrap_err().is_full());
+        assert!(artefacts.has_room(FileOwner { digest: "a", name: "namespace team" }).await.unwrap_err().is_full());
         artefacts.note_owner("b", "log", (1 << 30) - (1 << 20)).await.unwrap();
         let failed = publish("b", "large", 1 << 20).await.unwrap_err();
         assert!(failed.is_full() && failed.to_string().contains("take 1023 of 1024 MiB (--files-share)"), "{failed}");
         publish("b", "small", 1 << 10).await.unwrap();
-        artefacts.has_room(("b", "namespace team")).await.unwrap();
+        artefacts.has_room(FileOwner { digest: "b", name: "namespace team" }).await.unwrap();
         let there = ["last", "more", "large", "small"].map(|job| folder.join("artefacts").join(job).exists());
         assert_eq!(there, [true, false, false, true]);
         std::fs::remove_dir_all(folder).unwrap();
@@ -390,8 +410,14 @@ mod tests {
         let folder = folder("scarce");
         let space = VolumeSpace { total: 1_000 << 20, free: 100 << 20, ..VolumeSpace::default() };
         let artefacts = Artefacts::in_folder(&folder).unwrap().on_volume(move || Ok(space));
-        let published =
-            artefacts.publish_for(("a", "user u"), ("job", "report.json"), Vec::new(), Timestamp::UNIX_EPOCH).await;
+        let published = artefacts
+            .publish_for(
+                FileOwner { digest: "a", name: "user u" },
+                ("job", "report.json"),
+                Vec::new(),
+                Timestamp::UNIX_EPOCH,
+            )
+            .await;
         let failed = published.unwrap_err();
         assert!(failed.is_full() && failed.to_string().contains("10 % free"), "{failed}");
         std::fs::remove_dir_all(folder).unwrap();
