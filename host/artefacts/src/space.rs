@@ -31,6 +31,10 @@ pub(crate) const LOOKS_EACH: u64 = 16 * 1024 * 1024;
 const OF_BUCKET: u64 = 64 * 1024 * 1024 * 1024;
 /// The same of a volume, in percent.
 const OF_VOLUME: u8 = 25;
+/// Below so many percent of free bytes, only an owner whose files take at most so many percent of the volume has room: a few owners with
+/// their whole shares leave no other one without.
+const KEPT_FOR_OTHERS: u8 = 40;
+const OF_LITTLE: u8 = 5;
 /// Most files of one owner, whatever their sizes are.
 const MOST_FILES: u64 = 10_000;
 
@@ -218,6 +222,10 @@ impl Artefacts {
             (_, None) => OF_BUCKET,
         };
         let Counted { files, bytes } = self.count_of(owner).await?;
+        let is_kept_for_others = |space: VolumeSpace| {
+            bytes > part(space.total, OF_LITTLE) && space.free < part(space.total, KEPT_FOR_OTHERS)
+        };
+        let most = if space.is_some_and(is_kept_for_others) { bytes.min(most) } else { most };
         Ok(OwnerRoom { files, used: bytes, most })
     }
 
@@ -402,6 +410,24 @@ mod tests {
         artefacts.has_room(FileOwner { digest: "b", name: "namespace team" }).await.unwrap();
         let there = ["last", "more", "large", "small"].map(|job| folder.join("artefacts").join(job).exists());
         assert_eq!(there, [true, false, false, true]);
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[tokio::test]
+    async fn the_last_part_of_a_volume_is_for_owners_with_little() {
+        let folder = folder("little");
+        let free = Arc::new(AtomicU64::new(400 << 20));
+        let said = free.clone();
+        let artefacts = Artefacts::in_folder(&folder).unwrap().on_volume(move || {
+            Ok(VolumeSpace { total: 1_000 << 20, free: said.load(Ordering::Relaxed), ..VolumeSpace::default() })
+        });
+        artefacts.note_owner("much", "log", 60 << 20).await.unwrap();
+        artefacts.note_owner("little", "log", 40 << 20).await.unwrap();
+        let has_room = async |digest: &str| artefacts.has_room(FileOwner { digest, name: "namespace team" }).await;
+        assert!(has_room("much").await.is_ok() && has_room("little").await.is_ok());
+        free.store(399 << 20, Ordering::Relaxed);
+        assert!(has_room("much").await.unwrap_err().is_full() && has_room("little").await.is_ok());
+        assert!(has_room("new").await.is_ok());
         std::fs::remove_dir_all(folder).unwrap();
     }
 

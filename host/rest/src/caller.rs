@@ -15,11 +15,11 @@ use moka::Expiry;
 use moka::future::Cache;
 use oarlock_core::ops_job::refusal::{Code, OpsRefusal};
 use oarlock_core::shared::quota_key::QuotaKey;
-use serde_json::Value;
+use serde_json::Number;
 use sha2::{Digest as _, Sha256};
 
 use crate::errors::of_request;
-use crate::issuer::{Issuer, Signed, TokenParts};
+use crate::issuer::{Claims, Issuer, Signed, TokenParts};
 use crate::rates::{Rate, RateQuotas, TooOften, whole_seconds};
 
 /// For how long an answer counts.
@@ -138,19 +138,14 @@ impl Callers {
     }
 
     /// What a token says of itself: rubbish is not worth a question.
-    fn check_form(&self, claims: &Value, now: i64) -> Result<TokenForm, OpsRefusal> {
-        let audiences = match claims.get("aud") {
-            Some(Value::String(one)) => vec![one.as_str()],
-            Some(Value::Array(all)) => all.iter().filter_map(Value::as_str).collect(),
-            _ => Vec::new(),
-        };
-        let is_for_us = audiences.contains(&self.audience.as_str());
+    fn check_form(&self, claims: &Claims, now: i64) -> Result<TokenForm, OpsRefusal> {
+        let is_for_us = claims.is_for(&self.audience);
         if !self.takes_cluster_tokens && !is_for_us {
             let own = &self.audience;
             let fix = format!("the token is not for the audience {own}: kubectl create token NAME --audience {own}");
             return Err(unknown(&fix));
         }
-        let lasts = match claims.get("exp").and_then(Value::as_i64) {
+        let lasts = match claims.exp.as_ref().and_then(Number::as_i64) {
             Some(expires) if expires <= now => return Err(unknown("the token has expired")),
             Some(expires) => u64::try_from(expires.saturating_sub(now)).unwrap_or(0),
             None => GOOD.as_secs(),
@@ -182,7 +177,7 @@ impl Callers {
 
     /// Checks that the account of a signed token has a review left.
     async fn check_account(&self, parts: &TokenParts<'_>) -> Result<(), OpsRefusal> {
-        let account = parts.claims.get("sub").and_then(Value::as_str).unwrap_or_default();
+        let account = &parts.claims.sub;
         let key = QuotaKey::of(account);
         self.signed.take(account, &key).await.map_err(|refused| match refused {
             TooOften::Name(wait) => too_many(Code::TooMany, &format!("new tokens of {account} at once"), wait),
@@ -249,7 +244,9 @@ fn token(headers: &HeaderMap) -> Result<&str, OpsRefusal> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use base64::Engine as _;
+    use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+    use serde_json::{Value, json};
 
     use super::*;
     use crate::issuer::tests::{NAME, Pen, Server};
@@ -268,6 +265,27 @@ mod tests {
         for wrong in [&[][..], &["Basic x"], &["Bearer"], &["Bearer "], &["Bearer a", "Bearer b"]] {
             assert_eq!(of(wrong), None, "{wrong:?}");
         }
+    }
+
+    #[test]
+    fn of_a_token_that_nobody_has_checked_only_the_claims_that_count_are_kept() {
+        let part = |text: &str| URL_SAFE_NO_PAD.encode(text);
+        let deep = format!("{}{}", "[".repeat(120), "]".repeat(120));
+        let claims = format!(r#"{{"aud": {{}}, "a": [{deep}], "exp": 1.5, "sub": "s"}}"#);
+        let token = |audiences: &str| {
+            format!("{}.{}.AAAA", part(r#"{"kid": "x", "b": [{}]}"#), part(&claims.replace("{}", audiences)))
+        };
+        let many = format!("[{}\"last\"]", "\"x\",".repeat(1_000));
+        for (audiences, is_ours) in
+            [("\"ours\"", true), ("[\"theirs\", \"ours\"]", true), (&many, false), ("[]", false)]
+        {
+            let token = token(audiences);
+            assert_eq!(TokenParts::of(&token).unwrap().claims.is_for("ours"), is_ours, "{audiences}");
+        }
+        for wrong in ["7", "{\"ours\": 1}", "[[\"ours\"]]"] {
+            assert!(TokenParts::of(&token(wrong)).is_none(), "{wrong}");
+        }
+        assert!(size_of::<TokenParts<'_>>() < 512);
     }
 
     fn headers(token: &str) -> HeaderMap {

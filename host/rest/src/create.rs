@@ -104,18 +104,19 @@ impl<'a> CreateRequest<'a> {
         let digest = format!("{}:{:?}:{}", self.body.digest, self.how.mode, self.how.is_rehearsal);
         let mut id = self.draw()?;
         if self.how.key.is_some() && !self.how.is_rehearsal {
-            // One of another name has the same end.
+            // One of another name has the same end. The end of somebody else's job says nothing of this request.
             let known = self.parts.ops.cache().jobs();
             let end = id.rsplit_once('-').map_or("", |(_, end)| end);
+            let own = known.iter().filter(|job| job.summary.is_of(self.caller.id(), &self.caller.name));
             let is_same = |name: &&str| name.rsplit_once('-').is_some_and(|(_, of)| of == end);
-            let known = known.iter().map(|job| job.view.name.as_str()).filter(is_same).find(|name| *name != id);
-            if self.was_made(known.unwrap_or(&id), &digest).await? {
+            let known = own.map(|job| job.view.name.as_str()).filter(is_same).find(|name| *name != id);
+            let known = known.unwrap_or(&id);
+            let is_made = self.parts.lookups.look_up(self.sharer, self.was_made(known, &digest)).await?;
+            if is_made {
                 return Ok(Made::Job(id, Vec::new()));
             }
         }
-        let turn = self.parts.lookups.take(self.sharer).await?;
-        let (job, bounds, _claim) = self.judge(&id).await?;
-        drop(turn);
+        let (job, bounds, _claim) = self.parts.lookups.look_up(self.sharer, self.judge(&id)).await?;
         let is_bound = bounds != CallerBounds::None;
         let bytes = (text_len(&self.document(&id, &job, &digest, None)) as u64).saturating_add(OF_OBJECT);
         if self.how.is_rehearsal {

@@ -16,6 +16,9 @@ use tower_http::services::ServeFile;
 use crate::ranges::{Wanted, length, wanted};
 use crate::serve::random_id;
 
+/// Bytes of a file that are read at a time, for each connection.
+pub(crate) const CHUNK: usize = 16 * 1024;
+
 /// Answers a GET or a HEAD of a file.
 ///
 /// # Errors
@@ -52,7 +55,7 @@ pub(crate) async fn file_answer(path: &Path, request: Request<Body>) -> io::Resu
 async fn serve(path: &Path, method: Method, headers: HeaderMap) -> io::Result<Response<Body>> {
     let mut request = Request::new(Body::empty());
     (*request.method_mut(), *request.headers_mut()) = (method, headers);
-    let mut response = ServeFile::new(path).try_call(request).await?.map(Body::new);
+    let mut response = ServeFile::new(path).with_buf_chunk_size(CHUNK).try_call(request).await?.map(Body::new);
     let kind = response.headers().get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
     // All that is kept here is UTF-8, and a browser takes text that does not say so for something else.
     if let Some(kind) = kind.filter(|kind| kind.starts_with("text/") && !kind.contains("charset")) {

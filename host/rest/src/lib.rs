@@ -70,7 +70,7 @@ use crate::rights::Rights;
 pub use crate::serve::{Listening, Readiness, RestError, Tls};
 use crate::signatures::Signatures;
 pub use crate::signatures::make_first_key;
-use crate::turns::{Lists, Lookups, Turns};
+use crate::turns::{Lists, Lookups, Reads};
 
 /// For how long it is believed that the policies are in force.
 const POLICIES_KEPT: Duration = Duration::from_secs(10);
@@ -119,16 +119,21 @@ pub struct RestOptions {
     pub origins: Vec<Origin>,
 }
 
-/// Most bytes that requests take together, whatever they ask for: connections, heads and buffers of TLS, bodies with what they are read
-/// into, answers, lists, and look-ups.
+/// Most bytes that requests take together, whatever they ask for: connections, heads, tokens, and buffers of TLS and files, bodies with what they are read
+/// into, answers, lists, single jobs, and look-ups.
 pub const MOST_MEMORY: usize = connections::MOST_BYTES
-    + connections::ALL * (serve::HEAD + OF_TLS)
+    + connections::ALL * (serve::HEAD + OF_TOKEN + OF_TLS + 3 * file_answer::CHUNK)
     + bodies::ROOM / 2 * 3
     + answer_room::ROOM
     + turns::MOST_JOBS * OF_LISTED_JOB
+    + turns::JOBS * OF_JOB
     + turns::LOOKUPS * OF_LOOKUP;
 /// Bytes of an object that is looked up, at most: the API server stores 1.5 MiB, which take ten times as much when they are read.
 const OF_LOOKUP: usize = 16 * 1024 * 1024;
+/// Bytes of a job that is read: its names and texts take up to five times the 1.5 MiB that the API server stores.
+const OF_JOB: usize = 8 * 1024 * 1024;
+/// Bytes of a token that is being checked, with its parts.
+const OF_TOKEN: usize = 32 * 1024;
 /// Bytes of the buffers of a connection by TLS.
 const OF_TLS: usize = 40 * 1024;
 /// Bytes of a job in a list, with its row.
@@ -152,7 +157,7 @@ struct Parts {
     rights: Rights,
     rates: Rates,
     lists: Lists,
-    reads: Turns,
+    reads: Reads,
     lookups: Lookups,
     answers: AnswerRoom,
     bodies: Bodies,
@@ -181,7 +186,7 @@ impl Rest {
             rights: Rights::new(client.clone()),
             rates: Rates::new(options.read_rate, options.write_rate),
             lists: Lists::default(),
-            reads: Turns::of_jobs(),
+            reads: Reads::default(),
             lookups: Lookups::default(),
             answers: AnswerRoom::default(),
             reservations: Reservations::default(),

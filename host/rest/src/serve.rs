@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::body::Body;
+use axum::body::{Body, Bytes};
 use axum::extract::{ConnectInfo, State};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::IntoResponse as _;
@@ -235,11 +235,15 @@ fn router(rest: Rest, ready: Readiness, scheme: &'static str) -> Router {
     };
     // The page asks nobody but this server.
     let config = Config::new(["/openapi.json"]).validator_url("none");
-    let docs = SwaggerUi::new("/docs").url("/openapi.json", openapi::document()).config(config);
+    let docs = SwaggerUi::new("/docs").config(config);
+    // One text for all answers, however many clients do not read them.
+    let document = Bytes::from(serde_json::to_vec(&openapi::document()).unwrap_or_default());
+    let document = move || std::future::ready(([(header::CONTENT_TYPE, "application/json")], document.clone()));
     Router::new()
         .merge(jobs)
         .merge(files)
         .merge(docs)
+        .route("/openapi.json", get(document).fallback(no_method))
         .route("/healthz", get(openapi::healthz).fallback(no_method))
         .route("/readyz", get(readyz).fallback(no_method))
         .fallback(handlers::no_path)

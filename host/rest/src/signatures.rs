@@ -25,6 +25,8 @@ const KEYS: [&str; 2] = ["key", "previous"];
 const KEY: usize = 32;
 /// For how long keys are believed to be the ones.
 const KEPT: Duration = Duration::from_secs(30);
+/// The time between two reads that fail.
+const AGAIN: Duration = Duration::from_secs(2);
 
 /// Signs addresses, and looks at signatures.
 pub(crate) struct Signatures {
@@ -32,12 +34,14 @@ pub(crate) struct Signatures {
     namespace: String,
     ttl: Duration,
     keys: Mutex<Option<(Instant, Vec<Vec<u8>>)>>,
+    /// When reading them last failed. Held while they are read: whoever asks has shown no token.
+    failed: tokio::sync::Mutex<Option<Instant>>,
 }
 
 impl Signatures {
     /// With the keys of the Secret in this namespace.
     pub(crate) fn new(client: Client, namespace: String, ttl: Duration) -> Self {
-        Self { client, namespace, ttl, keys: Mutex::default() }
+        Self { client, namespace, ttl, keys: Mutex::default(), failed: tokio::sync::Mutex::default() }
     }
 
     /// The path of a file of a job, with all that lets it be read until it expires.
@@ -77,10 +81,18 @@ impl Signatures {
     }
 
     async fn keys(&self) -> Result<Vec<Vec<u8>>, OpsRefusal> {
-        let kept = self.keys.lock().clone();
-        if let Some((_, keys)) = kept.filter(|(since, _)| since.elapsed() < KEPT) {
+        if let Some(keys) = self.kept() {
             return Ok(keys);
         }
+        let mut failed = self.failed.lock().await;
+        if let Some(keys) = self.kept() {
+            return Ok(keys);
+        }
+        if failed.is_some_and(|at| at.elapsed() < AGAIN) {
+            return Err(no_key());
+        }
+        // Until it has succeeded: the request may be dropped meanwhile.
+        *failed = Some(Instant::now());
         let api: Api<Secret> = Api::namespaced(self.client.clone(), &self.namespace);
         let what = format!("read the Secret {SECRET}, which `oarlock manifests --ops --rest` has");
         let stored = api.get_opt(SECRET).await.map_err(|error| of_request(&error, &what))?;
@@ -89,7 +101,14 @@ impl Signatures {
             return Err(no_key());
         }
         *self.keys.lock() = Some((Instant::now(), keys.clone()));
+        *failed = None;
         Ok(keys)
+    }
+
+    /// The keys that are still believed to be the ones.
+    fn kept(&self) -> Option<Vec<Vec<u8>>> {
+        let kept = self.keys.lock().clone();
+        kept.filter(|(since, _)| since.elapsed() < KEPT).map(|(_, keys)| keys)
     }
 }
 

@@ -15,8 +15,9 @@ use crate::room::Sharer;
 const QUEUE: usize = 8;
 /// Lists of one key at a time. The history reads three at a time.
 const LISTS: usize = 2;
-/// Jobs of one key that are read at a time.
-const JOBS: usize = 4;
+/// Single jobs that are read at a time: of one key, and of all.
+const JOBS_OF_KEY: usize = 4;
+pub(crate) const JOBS: usize = 10;
 /// Thousands of jobs in all lists that are being made, without the long ones: the jobs of a list are in memory twice before they are sent.
 const THOUSANDS: usize = 8;
 /// A longer list is a long one. One is made at a time.
@@ -27,8 +28,10 @@ const LONGEST: usize = 14;
 pub(crate) const MOST_JOBS: usize = 1_000 * (THOUSANDS + LONGEST);
 /// Requests for which objects are looked up at a time: of one key, and of all. One is for callers with rights in the whole cluster.
 const LOOKUPS_OF_KEY: usize = 2;
-pub(crate) const LOOKUPS: usize = 4;
-const LOOKUP_WAITS: Duration = Duration::from_secs(5);
+pub(crate) const LOOKUPS: usize = 7;
+/// Longest time of one look-up. A request waits longer than that for its turn, so a slow look-up of a few others refuses nobody.
+const LOOKUP_TIME: Duration = Duration::from_secs(15);
+const LOOKUP_WAITS: Duration = Duration::from_secs(16);
 /// Longest time that a list waits for others, and that a read waits for others of its key.
 const WAITS: Duration = Duration::from_secs(10);
 const READ_WAITS: Duration = Duration::from_secs(2);
@@ -49,11 +52,6 @@ impl Turns {
         Self { waits, what, turns: KeyedSemaphores::of(most), queue: KeyedSemaphores::of(QUEUE) }
     }
 
-    /// Makes the turns of reading single jobs.
-    pub(crate) fn of_jobs() -> Self {
-        Self::of(JOBS, READ_WAITS, "jobs")
-    }
-
     /// Waits for a turn, which lasts until it is dropped.
     ///
     /// # Errors
@@ -69,6 +67,34 @@ impl Turns {
         };
         let _place = self.queue.of_key(key).try_acquire_owned().map_err(|_| busy())?;
         timeout(self.waits, turns.acquire_owned()).await.map_err(|_| busy())?.map_err(|_| busy())
+    }
+}
+
+/// The turns of requests that read one job. Its text is in memory several times until it is answered.
+pub(crate) struct Reads {
+    turns: Turns,
+    all: Arc<Semaphore>,
+}
+
+impl Default for Reads {
+    fn default() -> Self {
+        Self { turns: Turns::of(JOBS_OF_KEY, READ_WAITS, "jobs"), all: Arc::new(Semaphore::new(JOBS)) }
+    }
+}
+
+impl Reads {
+    /// Waits for a turn, which lasts until it is dropped.
+    ///
+    /// # Errors
+    /// Other requests did not end in time.
+    pub(crate) async fn take(
+        &self,
+        key: &QuotaKey,
+    ) -> Result<(OwnedSemaphorePermit, OwnedSemaphorePermit), OpsRefusal> {
+        let own = self.turns.take(key).await?;
+        let busy = || OpsRefusal::new(Code::Unreachable, "jobs of others are still being read: try again").after(1);
+        let all = timeout(READ_WAITS, self.all.clone().acquire_owned()).await;
+        Ok((own, all.map_err(|_| busy())?.map_err(|_| busy())?))
     }
 }
 
@@ -92,10 +118,7 @@ impl Lookups {
     ///
     /// # Errors
     /// Other requests did not end in time.
-    pub(crate) async fn take(
-        &self,
-        sharer: &Sharer,
-    ) -> Result<(OwnedSemaphorePermit, OwnedSemaphorePermit), OpsRefusal> {
+    async fn take(&self, sharer: &Sharer) -> Result<(OwnedSemaphorePermit, OwnedSemaphorePermit), OpsRefusal> {
         let own = self.turns.take(&sharer.key).await?;
         let busy =
             || OpsRefusal::new(Code::Unreachable, "requests of others are still being looked at: try again").after(1);
@@ -110,6 +133,23 @@ impl Lookups {
             }
         };
         Ok((own, timeout(LOOKUP_WAITS, turn).await.map_err(|_| busy())?.map_err(|_| busy())?))
+    }
+
+    /// Does a look-up, in a turn.
+    ///
+    /// # Errors
+    /// It fails, no turn came in time, or the API server did not answer in time.
+    pub(crate) async fn look_up<T>(
+        &self,
+        sharer: &Sharer,
+        looking: impl Future<Output = Result<T, OpsRefusal>>,
+    ) -> Result<T, OpsRefusal> {
+        let _turn = self.take(sharer).await?;
+        let late = || {
+            let words = format!("the API server did not tell all that this asks for in {} s", LOOKUP_TIME.as_secs());
+            OpsRefusal::new(Code::Unreachable, words).after(1)
+        };
+        timeout(LOOKUP_TIME, looking).await.map_err(|_| late())?
     }
 }
 
@@ -178,29 +218,61 @@ mod tests {
         assert_eq!(lists.turns.turns.known(), 1, "who asks no more is forgotten");
     }
 
+    fn sharer(name: &str, is_wide: bool) -> Sharer {
+        Sharer { key: QuotaKey::of(name), is_wide }
+    }
+
     #[tokio::test(start_paused = true)]
-    async fn a_namespace_has_two_requests_looked_up_at_a_time_and_all_have_three() {
-        let sharer = |name: &str, is_wide: bool| Sharer { key: QuotaKey::of(name), is_wide };
+    async fn a_namespace_has_two_requests_looked_up_at_a_time_and_all_have_six() {
         let (lookups, alice) = (Lookups::default(), sharer("alice", false));
-        let held = [lookups.take(&alice).await.unwrap(), lookups.take(&alice).await.unwrap()];
+        let mut held = vec![lookups.take(&alice).await.unwrap(), lookups.take(&alice).await.unwrap()];
         assert_eq!(lookups.take(&alice).await.map(drop).unwrap_err().code, Code::TooMany);
-        let bob = lookups.take(&sharer("bob", false)).await.unwrap();
-        assert_eq!(lookups.take(&sharer("carol", false)).await.map(drop).unwrap_err().code, Code::Unreachable);
+        for name in ["bob", "carol", "dave", "erin"] {
+            held.push(lookups.take(&sharer(name, false)).await.unwrap());
+        }
+        assert_eq!(lookups.take(&sharer("frank", false)).await.map(drop).unwrap_err().code, Code::Unreachable);
         let admin = lookups.take(&sharer("admin", true)).await.unwrap();
         assert!(lookups.take(&sharer("other", true)).await.is_err(), "a place is for callers of the whole cluster");
-        drop((held, bob));
+        held.clear();
         assert!(lookups.take(&sharer("other", true)).await.is_ok(), "and so are all others");
         drop(admin);
-        assert!(lookups.take(&sharer("carol", false)).await.is_ok());
+        assert!(lookups.take(&sharer("frank", false)).await.is_ok());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_slow_look_up_ends_before_others_stop_waiting_for_it() {
+        let lookups = Lookups::default();
+        let never = || std::future::pending::<Result<(), OpsRefusal>>();
+        let slow = async {
+            let names = ["alice", "bob", "carol"].map(|name| sharer(name, false));
+            let all =
+                names.iter().flat_map(|sharer| [lookups.look_up(sharer, never()), lookups.look_up(sharer, never())]);
+            futures::future::join_all(all).await
+        };
+        let dave = sharer("dave", false);
+        let (slow, other) = tokio::join!(slow, lookups.look_up(&dave, async { Ok(()) }));
+        assert!(slow.iter().all(|ended| ended.as_ref().is_err_and(|why| why.code == Code::Unreachable)));
+        assert!(other.is_ok());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_namespace_reads_four_jobs_at_a_time_and_all_read_ten() {
+        let (reads, mut held) = (Reads::default(), Vec::new());
+        for name in ["alice", "bob", "carol"] {
+            for _ in 0..JOBS_OF_KEY.min(JOBS - held.len()) {
+                held.push(reads.take(&QuotaKey::of(name)).await.unwrap());
+            }
+        }
+        assert_eq!(reads.take(&QuotaKey::of("alice")).await.map(drop).unwrap_err().code, Code::TooMany);
+        assert_eq!(reads.take(&QuotaKey::of("dave")).await.map(drop).unwrap_err().code, Code::Unreachable);
+        held.pop();
+        assert!(reads.take(&QuotaKey::of("dave")).await.is_ok());
     }
 
     #[tokio::test(start_paused = true)]
     async fn eight_requests_of_a_key_wait_and_one_more_is_refused_at_once() {
-        let (turns, key) = (Turns::of_jobs(), QuotaKey::of("alice"));
-        let mut held = Vec::new();
-        for _ in 0..JOBS {
-            held.push(turns.take(&key).await.unwrap());
-        }
+        let (turns, key) = (Turns::of(2, READ_WAITS, "jobs"), QuotaKey::of("alice"));
+        let mut held = vec![turns.take(&key).await.unwrap(), turns.take(&key).await.unwrap()];
         let mut waiting: Vec<_> = (0..QUEUE).map(|_| Box::pin(turns.take(&key))).collect();
         for wait in &mut waiting {
             assert!(futures::poll!(wait.as_mut()).is_pending());

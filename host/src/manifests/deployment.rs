@@ -540,9 +540,9 @@ mod tests {
         );
         assert!(of_server["args"].as_array().unwrap().contains(&json!("--data=/data")));
         let memory = |container: &Value| container["resources"]["limits"]["memory"].clone();
-        assert_eq!((memory(of_host), memory(of_server)), (json!("512Mi"), json!("512Mi")));
+        assert_eq!((memory(of_host), memory(of_server)), (json!("512Mi"), json!("768Mi")));
         // A quarter of it is for objects, and 64 MiB are the process itself.
-        const { assert!(oarlock_rest::MOST_MEMORY <= (512 - 128 - 64) * 1024 * 1024) };
+        const { assert!(oarlock_rest::MOST_MEMORY <= (768 - 128 - 64) * 1024 * 1024) };
         assert_ne!(of_host["livenessProbe"], of_server["livenessProbe"]);
     }
 

@@ -51,6 +51,9 @@ pub struct PodImages {
     pub secrets: Vec<String>,
 }
 
+/// Bytes that the memory of a short text takes beside its letters.
+const OF_TEXT: usize = 16;
+
 impl PodImages {
     /// The fields that are read for this.
     pub const FIELDS: [&str; 3] = ["/spec/containers", "/spec/imagePullSecrets", "/status/containerStatuses"];
@@ -72,10 +75,13 @@ impl PodImages {
         Self { containers: containers.collect(), secrets: secrets.collect() }
     }
 
-    /// Returns the bytes of all names. Their writer chooses how many there are.
+    /// Returns the bytes that all names take in memory. Their writer chooses how many there are.
     pub fn bytes(&self) -> usize {
-        let of_container = |one: &ContainerImage| one.container.len().saturating_add(one.image.len());
-        let names = self.containers.iter().map(of_container).chain(self.secrets.iter().map(String::len));
+        let letters = |one: &ContainerImage| one.container.len().saturating_add(one.image.len());
+        let of_container =
+            |one: &ContainerImage| letters(one).saturating_add(size_of::<ContainerImage>() + 2 * OF_TEXT);
+        let of_secret = |name: &String| name.len().saturating_add(size_of::<String>() + OF_TEXT);
+        let names = self.containers.iter().map(of_container).chain(self.secrets.iter().map(of_secret));
         names.fold(0, usize::saturating_add)
     }
 
@@ -433,7 +439,7 @@ mod tests {
         let statuses = json!([{"name": "c", "imageID": "d".repeat(1_000_000)}]);
         let found = images(containers, statuses);
         assert!(found.containers[0].image.chars().count() <= MOST_IMAGE);
-        assert!((MOST_IMAGE..MOST_IMAGE + 32).contains(&found.bytes()), "{}", found.bytes());
+        assert!((MOST_IMAGE..MOST_IMAGE + 320).contains(&found.bytes()), "{}", found.bytes());
         let pod = json!({"spec": {"imagePullSecrets": [{"name": "s".repeat(1_000_000)}, {"name": "own"}]}});
         assert_eq!(PodImages::read(&pod).secrets, ["own"]);
     }
