@@ -3,6 +3,8 @@
 //! A client may read as slowly as `connections` allows, and its answer stays in memory for that time. Small answers are bounded by the
 //! number of connections. Larger ones take their place in a room before they are sent.
 
+use std::time::Duration;
+
 use axum::body::{Body, Bytes};
 use axum::response::{IntoResponse as _, Response};
 use http::{HeaderValue, header};
@@ -12,7 +14,7 @@ use serde::Serialize;
 
 use crate::Parts;
 use crate::caller::Caller;
-use crate::room::{BytePlaces, ByteRoom, Sharer};
+use crate::room::{BytePlaces, ByteRoom, Sharer, WAITS};
 
 /// Bytes of all answers together that are not small.
 pub(crate) const ROOM: usize = 32 * 1024 * 1024;
@@ -45,7 +47,7 @@ impl AnswerRoom {
     ///
     /// # Errors
     /// The text is larger than the part of one key, or other answers have its place.
-    async fn held(&self, text: Vec<u8>, sharer: &Sharer) -> Result<Bytes, OpsRefusal> {
+    async fn held(&self, text: Vec<u8>, sharer: &Sharer, waits: Duration) -> Result<Bytes, OpsRefusal> {
         let most = self.0.of_one();
         if text.len() > most && !sharer.is_wide {
             let (mib, most) = (text.len().div_ceil(1024 * 1024), most / (1024 * 1024));
@@ -53,7 +55,8 @@ impl AnswerRoom {
             return Err(OpsRefusal::bad(words));
         }
         let mut places = BytePlaces::default();
-        self.0.shares(sharer, "answers that are not read yet").take(text.len().min(most), &mut places).await?;
+        let shares = self.0.shares(sharer, "answers that are not read yet").waiting(waits);
+        shares.take(text.len().min(most), &mut places).await?;
         Ok(Bytes::from_owner(Held { text, _places: places }))
     }
 }
@@ -78,10 +81,23 @@ impl Parts {
     /// # Errors
     /// The answer has no place.
     pub(crate) async fn answer_of(&self, caller: &Caller, text: Vec<u8>) -> Result<Response, OpsRefusal> {
+        self.answer_within(caller, text, WAITS).await
+    }
+
+    /// Returns the same if there is a place within this time.
+    ///
+    /// # Errors
+    /// The answer has no place.
+    pub(crate) async fn answer_within(
+        &self,
+        caller: &Caller,
+        text: Vec<u8>,
+        waits: Duration,
+    ) -> Result<Response, OpsRefusal> {
         if text.len() <= SMALL {
             return Ok(as_json(text.into()));
         }
-        Ok(as_json(self.answers.held(text, &self.sharer(caller).await?).await?))
+        Ok(as_json(self.answers.held(text, &self.sharer(caller).await?, waits).await?))
     }
 
     /// Returns the key of a caller, and whether the caller has rights in the whole cluster.
@@ -112,16 +128,16 @@ mod tests {
             (sharer("system:serviceaccount:team:a", false), sharer("system:serviceaccount:other:a", false));
         let mut held = Vec::new();
         for _ in 0..4 {
-            held.push(answers.held(vec![b' '; 2 * MIB], &team).await.unwrap());
+            held.push(answers.held(vec![b' '; 2 * MIB], &team, WAITS).await.unwrap());
         }
-        let refused = answers.held(vec![b' '; SMALL + 1], &team).await.unwrap_err();
+        let refused = answers.held(vec![b' '; SMALL + 1], &team, WAITS).await.unwrap_err();
         assert_eq!((refused.code, refused.retry_after), (Code::TooMany, Some(1)), "{}", refused.message);
-        assert!(answers.held(vec![b' '; 2 * MIB], &other).await.is_ok());
+        assert!(answers.held(vec![b' '; 2 * MIB], &other, WAITS).await.is_ok());
         // A part that is still to be sent keeps the memory of the whole, and its place.
         let rest = held.pop().unwrap().split_off(MIB);
-        assert!(answers.held(vec![b' '; 2 * MIB], &team).await.is_err());
+        assert!(answers.held(vec![b' '; 2 * MIB], &team, WAITS).await.is_err());
         drop(rest);
-        assert!(answers.held(vec![b' '; 2 * MIB], &team).await.is_ok());
+        assert!(answers.held(vec![b' '; 2 * MIB], &team, WAITS).await.is_ok());
         drop(held);
         assert_eq!(answers.0.free(), ROOM);
     }
@@ -130,9 +146,9 @@ mod tests {
     async fn an_answer_above_the_share_of_a_namespace_is_refused_with_the_way_to_ask_for_less() {
         let answers = AnswerRoom::default();
         let text = vec![b' '; 8 * MIB + 1];
-        let refused = answers.held(text.clone(), &sharer("alice", false)).await.unwrap_err();
+        let refused = answers.held(text.clone(), &sharer("alice", false), WAITS).await.unwrap_err();
         assert_eq!(refused.code, Code::BadRequest);
         assert_eq!(refused.message, "the answer has 9 MiB, and 8 MiB is the most: ask for fewer jobs with limit");
-        assert_eq!(answers.held(text, &sharer("admin", true)).await.unwrap().len(), 8 * MIB + 1);
+        assert_eq!(answers.held(text, &sharer("admin", true), WAITS).await.unwrap().len(), 8 * MIB + 1);
     }
 }

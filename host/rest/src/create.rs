@@ -229,7 +229,7 @@ impl<'a> CreateRequest<'a> {
                 if WorkloadName::read(&text).is_none() {
                     parts.rates.take_search(self.caller).await?;
                 }
-                let found = candidates(&parts.client, &text).await?;
+                let found = candidates(&parts.ops, &text).await?;
                 facts.candidates.insert(text, found);
             }
             RequestNeed::Found(workloads) => {

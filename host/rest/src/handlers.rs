@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::body::Body as HttpBody;
 use axum::extract::{Extension, Path, State};
@@ -241,7 +242,8 @@ async fn detail(parts: &Parts, caller: &Caller, base: &Base, id: &str) -> Result
     parts.address(caller, &base.0, &visible.document, &mut detail.outputs).await?;
     let text = text_of(&detail);
     drop((detail, visible));
-    parts.answer_of(caller, text).await
+    // Others wait for the turn.
+    parts.answer_within(caller, text, Duration::ZERO).await
 }
 
 /// Stops a job: it is ended by force, and its targets released.

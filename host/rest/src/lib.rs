@@ -126,7 +126,7 @@ pub const MOST_MEMORY: usize = connections::MOST_BYTES
     + bodies::ROOM / 2 * 3
     + answer_room::ROOM
     + turns::MOST_JOBS * OF_LISTED_JOB
-    + turns::JOBS * OF_JOB
+    + 2 * turns::JOBS * OF_JOB
     + turns::LOOKUPS * OF_LOOKUP;
 /// Bytes of an object that is looked up, at most: the API server stores 1.5 MiB, which take ten times as much when they are read.
 const OF_LOOKUP: usize = 16 * 1024 * 1024;
@@ -158,6 +158,8 @@ struct Parts {
     rates: Rates,
     lists: Lists,
     reads: Reads,
+    /// The turns of those who stop or delete a job: no reader keeps them waiting.
+    changes: Reads,
     lookups: Lookups,
     answers: AnswerRoom,
     bodies: Bodies,
@@ -187,6 +189,7 @@ impl Rest {
             rates: Rates::new(options.read_rate, options.write_rate),
             lists: Lists::default(),
             reads: Reads::default(),
+            changes: Reads::default(),
             lookups: Lookups::default(),
             answers: AnswerRoom::default(),
             reservations: Reservations::default(),

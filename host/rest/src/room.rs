@@ -12,8 +12,8 @@ use tokio::time::timeout;
 
 use crate::keyed::KeyedSemaphores;
 
-/// Longest time that bytes wait for their place.
-const WAITS: Duration = Duration::from_secs(2);
+/// Longest time that bytes usually wait for their place.
+pub(crate) const WAITS: Duration = Duration::from_secs(2);
 
 /// A room of bytes.
 pub(crate) struct ByteRoom {
@@ -37,6 +37,7 @@ pub(crate) struct ByteShares {
     key: QuotaKey,
     /// The noun for the bytes in refusals.
     what: &'static str,
+    waits: Duration,
 }
 
 /// The places of the bytes of one request. Dropping them gives them back.
@@ -60,7 +61,7 @@ impl ByteRoom {
         let own = self.of_keys.of_key(&sharer.key);
         let of_others = (!sharer.is_wide).then(|| self.of_others.clone());
         let parts = std::iter::once(own).chain(of_others).chain([self.all.clone()]).collect();
-        ByteShares { parts, key: sharer.key.clone(), what }
+        ByteShares { parts, key: sharer.key.clone(), what, waits: WAITS }
     }
 
     #[cfg(test)]
@@ -75,6 +76,11 @@ impl ByteRoom {
 }
 
 impl ByteShares {
+    /// Returns the same, where bytes wait so long for their place.
+    pub(crate) fn waiting(self, waits: Duration) -> Self {
+        Self { waits, ..self }
+    }
+
     /// Takes places for more bytes, and waits a moment for them.
     ///
     /// # Errors
@@ -82,7 +88,7 @@ impl ByteShares {
     pub(crate) async fn take(&self, bytes: usize, places: &mut BytePlaces) -> Result<(), OpsRefusal> {
         let many = u32::try_from(bytes).unwrap_or(u32::MAX);
         for (index, part) in self.parts.iter().enumerate() {
-            let Ok(Ok(more)) = timeout(WAITS, part.clone().acquire_many_owned(many)).await else {
+            let Ok(Ok(more)) = timeout(self.waits, part.clone().acquire_many_owned(many)).await else {
                 return Err(self.refusal(index));
             };
             match places.0.get_mut(index) {

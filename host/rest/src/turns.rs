@@ -17,7 +17,7 @@ const QUEUE: usize = 8;
 const LISTS: usize = 2;
 /// Single jobs that are read at a time: of one key, and of all.
 const JOBS_OF_KEY: usize = 4;
-pub(crate) const JOBS: usize = 10;
+pub(crate) const JOBS: usize = 8;
 /// Thousands of jobs in all lists that are being made, without the long ones: the jobs of a list are in memory twice before they are sent.
 const THOUSANDS: usize = 8;
 /// A longer list is a long one. One is made at a time.
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_namespace_reads_four_jobs_at_a_time_and_all_read_ten() {
+    async fn a_namespace_reads_four_jobs_at_a_time_and_all_read_eight() {
         let (reads, mut held) = (Reads::default(), Vec::new());
         for name in ["alice", "bob", "carol"] {
             for _ in 0..JOBS_OF_KEY.min(JOBS - held.len()) {

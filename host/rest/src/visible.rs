@@ -78,7 +78,7 @@ impl Parts {
         verb: &'static str,
         noted: &mut Noted,
     ) -> Result<Visible, OpsRefusal> {
-        let _turn = self.reads.take(&QuotaKey::of(&caller.name)).await?;
+        let _turn = self.changes.take(&QuotaKey::of(&caller.name)).await?;
         let visible = self.changeable(caller, &noted.job, verb).await;
         noted.is_entitled = match &visible {
             // A caller who is told that he may not do it may see it.

@@ -21,7 +21,7 @@ use oarlock_core::ops_job::workload::{WorkloadName, busies, controller};
 use serde_json::Value;
 
 use crate::ops::port::Ops;
-use crate::past_cache::{ReadFailed, Selected};
+use crate::past_cache::{Picked, ReadFailed, Selected};
 use crate::watch::projection::Projection;
 
 /// Most bytes of the names of images of all pods of a workload.
@@ -76,6 +76,35 @@ impl Ops {
         let of_workloads = (!workloads.is_empty()).then_some(of_workloads);
         let steps = self.steps(asked).await?;
         Ok(Found { nodes, of_workloads, pods: of_pods, missing, steps, gap: None })
+    }
+
+    /// The workloads of this name, in a namespace or in all, each kind up to so many. Whoever made one chose how large its labels are, so
+    /// nothing but its namespace is read.
+    ///
+    /// # Errors
+    /// The API server's sentence.
+    pub async fn named(
+        &self,
+        namespace: Option<&str>,
+        name: &str,
+        most: usize,
+    ) -> Result<Vec<WorkloadName>, ReadFailed> {
+        let link = &self.cluster.link;
+        let fields = format!("metadata.name={name}");
+        let selected = Selected { namespace, fields: Some(&fields), labels: None };
+        let projection = Projection::of_namespace();
+        let of_kind = WorkloadName::kinds().map(|kind| {
+            let projection = &projection;
+            async move {
+                let pick = |item: Value| text(&item, "/metadata/namespace").map(str::to_owned);
+                let kept = Picked { projection, pick, most };
+                let mut found = link.all_stored(&link.transport, &kind, selected, kept).await?;
+                found.truncate(most);
+                let of = |namespace| WorkloadName { kind: kind.clone(), namespace, name: name.to_owned() };
+                Ok::<_, ReadFailed>(found.into_iter().map(of).collect::<Vec<_>>())
+            }
+        });
+        Ok(try_join_all(of_kind).await?.into_iter().flatten().collect())
     }
 
     /// What an addon runs, as it is now.

@@ -27,6 +27,13 @@ impl Projection {
         Self { fields: BTreeMap::new(), core: None }
     }
 
+    /// Reads of an object its namespace alone.
+    pub(crate) fn of_namespace() -> Self {
+        let mut projection = Self::default();
+        projection.add(["metadata", "namespace"].into_iter());
+        projection
+    }
+
     /// Reads the kind of an object, its metadata as far as it is kept, and the fields at these pointers.
     pub(crate) fn of_object(pointers: &[String]) -> Self {
         Self { core: Some(&CORE), ..Self::of_parts(pointers) }
@@ -328,6 +335,14 @@ mod tests {
             assert_eq!(kept(&projected), kept(&pod()), "{pointers:?}");
             assert_eq!(projected.pointer("/metadata/managedFields"), None);
         }
+    }
+
+    #[test]
+    fn of_an_object_whose_labels_its_writer_chose_only_the_namespace_is_read() {
+        let mut named = pod();
+        named["metadata"]["labels"] = (0..60_000).map(|number| (number.to_string(), json!(""))).collect();
+        let read = Projection::of_namespace().read(&serde_json::to_vec(&named).unwrap()).unwrap();
+        assert_eq!(read, json!({"metadata": {"namespace": named["metadata"]["namespace"]}}));
     }
 
     #[test]
