@@ -19,7 +19,7 @@ use serde_json::Number;
 use sha2::{Digest as _, Sha256};
 
 use crate::errors::of_request;
-use crate::issuer::{Claims, Issuer, Signed, TokenParts};
+use crate::issuer::{Issuer, Signed, TokenClaims, TokenParts};
 use crate::rates::{Rate, RateQuotas, TooOften, whole_seconds};
 
 /// For how long an answer counts.
@@ -138,7 +138,7 @@ impl Callers {
     }
 
     /// What a token says of itself: rubbish is not worth a question.
-    fn check_form(&self, claims: &Claims, now: i64) -> Result<TokenForm, OpsRefusal> {
+    fn check_form(&self, claims: &TokenClaims, now: i64) -> Result<TokenForm, OpsRefusal> {
         let is_for_us = claims.is_for(&self.audience);
         if !self.takes_cluster_tokens && !is_for_us {
             let own = &self.audience;

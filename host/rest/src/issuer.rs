@@ -63,7 +63,7 @@ pub(crate) struct TokenParts<'a> {
     /// Its header, which names its key and algorithm.
     header: TokenHeader,
     /// Its claims.
-    pub(crate) claims: Claims,
+    pub(crate) claims: TokenClaims,
     /// Its signature.
     pub(crate) signature: Vec<u8>,
 }
@@ -95,7 +95,7 @@ struct TokenHeader {
 /// The same of its claims.
 #[derive(Default, Deserialize)]
 #[serde(default)]
-pub(crate) struct Claims {
+pub(crate) struct TokenClaims {
     iss: Option<String>,
     /// The account.
     pub(crate) sub: String,
@@ -104,7 +104,7 @@ pub(crate) struct Claims {
     aud: Audiences,
 }
 
-impl Claims {
+impl TokenClaims {
     /// Returns whether the token is for an audience.
     pub(crate) fn is_for(&self, audience: &str) -> bool {
         self.aud.0.iter().any(|one| one == audience)

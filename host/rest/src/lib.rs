@@ -70,7 +70,7 @@ use crate::rights::Rights;
 pub use crate::serve::{Listening, Readiness, RestError, Tls};
 use crate::signatures::Signatures;
 pub use crate::signatures::make_first_key;
-use crate::turns::{Lists, Lookups, Reads};
+use crate::turns::{JobTurns, Lists, Lookups};
 
 /// For how long it is believed that the policies are in force.
 const POLICIES_KEPT: Duration = Duration::from_secs(10);
@@ -103,7 +103,7 @@ pub struct RestOptions {
     pub audience: String,
     /// Tokens for the API server itself are taken too.
     pub takes_cluster_tokens: bool,
-    /// Reads a second of one user.
+    /// JobTurns a second of one user.
     pub read_rate: NonZeroU32,
     /// The same of all other requests.
     pub write_rate: NonZeroU32,
@@ -157,9 +157,9 @@ struct Parts {
     rights: Rights,
     rates: Rates,
     lists: Lists,
-    reads: Reads,
+    reads: JobTurns,
     /// The turns of those who stop or delete a job: no reader keeps them waiting.
-    changes: Reads,
+    changes: JobTurns,
     lookups: Lookups,
     answers: AnswerRoom,
     bodies: Bodies,
@@ -188,8 +188,8 @@ impl Rest {
             rights: Rights::new(client.clone()),
             rates: Rates::new(options.read_rate, options.write_rate),
             lists: Lists::default(),
-            reads: Reads::default(),
-            changes: Reads::default(),
+            reads: JobTurns::default(),
+            changes: JobTurns::default(),
             lookups: Lookups::default(),
             answers: AnswerRoom::default(),
             reservations: Reservations::default(),

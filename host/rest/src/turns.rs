@@ -71,18 +71,18 @@ impl Turns {
 }
 
 /// The turns of requests that read one job. Its text is in memory several times until it is answered.
-pub(crate) struct Reads {
+pub(crate) struct JobTurns {
     turns: Turns,
     all: Arc<Semaphore>,
 }
 
-impl Default for Reads {
+impl Default for JobTurns {
     fn default() -> Self {
         Self { turns: Turns::of(JOBS_OF_KEY, READ_WAITS, "jobs"), all: Arc::new(Semaphore::new(JOBS)) }
     }
 }
 
-impl Reads {
+impl JobTurns {
     /// Waits for a turn, which lasts until it is dropped.
     ///
     /// # Errors
@@ -257,7 +257,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_namespace_reads_four_jobs_at_a_time_and_all_read_eight() {
-        let (reads, mut held) = (Reads::default(), Vec::new());
+        let (reads, mut held) = (JobTurns::default(), Vec::new());
         for name in ["alice", "bob", "carol"] {
             for _ in 0..JOBS_OF_KEY.min(JOBS - held.len()) {
                 held.push(reads.take(&QuotaKey::of(name)).await.unwrap());
