@@ -11,6 +11,7 @@ mod dev;
 mod exports;
 mod graph;
 mod history;
+mod holds;
 mod host;
 #[cfg(feature = "dev")]
 mod in_memory;
@@ -105,6 +106,8 @@ enum Command {
     Graph(graph::GraphArgs),
     /// Run what failed or was omitted of a JobFlow or a DaemonJob again
     Retry(retry::RetryArgs),
+    /// List what jobs hold on pods, and take off what no job will
+    Holds(holds::HoldsArgs),
     /// Print the CustomResourceDefinitions
     #[command(after_help = "Example:\n  oarlock crds | kubectl apply -f -")]
     Crds {
@@ -168,7 +171,8 @@ impl Command {
             | Self::Plan(_)
             | Self::Ops(_)
             | Self::Graph(_)
-            | Self::Retry(_) => "off",
+            | Self::Retry(_)
+            | Self::Holds(_) => "off",
             Self::Crds { .. }
             | Self::Complete { .. }
             | Self::Completions { .. }
@@ -217,6 +221,7 @@ pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Ops(args) => in_runtime(ops::run(args)),
         Command::Graph(args) => in_runtime(graph::run(args)),
         Command::Retry(args) => in_runtime(retry::run(args)),
+        Command::Holds(args) => in_runtime(holds::run(args)),
         Command::Crds { output } => manifests::print_documents(&crate::manifests::crds(), output),
         Command::Manifests(args) => manifests::run(&args),
         #[cfg(feature = "dev")]

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use kube::Client;
 use oarlock_core::cluster::object::Kind;
 use oarlock_core::job::key::JobRef;
+use oarlock_kube::HoldKeysError;
 use oarlock_kube::flows::Flows;
 use oarlock_kube::lease::{Fence, LeaderElector, LeaseError};
 use oarlock_kube::ops::Ops;
@@ -28,6 +29,17 @@ use crate::tasks::TaskRunner;
 pub const RESYNC: Duration = Duration::from_secs(600);
 /// Wait before the jobs are listed again if that failed at the start of a term.
 const LIST_AGAIN: Duration = Duration::from_secs(1);
+
+/// The reason why a process leads no more.
+#[derive(Debug, thiserror::Error)]
+pub enum CannotLead {
+    /// The election ended by itself.
+    #[error(transparent)]
+    Lease(#[from] LeaseError),
+    /// The holds of another process are not known for what they are.
+    #[error(transparent)]
+    HoldKeys(#[from] HoldKeysError),
+}
 
 /// Turns changes into rounds while this process leads.
 pub struct Controller {
@@ -91,8 +103,9 @@ impl Controller {
     ///
     /// # Errors
     ///
-    /// If the election ended by itself: another process runs under the same identity.
-    pub async fn run(mut self, election: LeaderElector, stop: CancellationToken) -> Result<(), LeaseError> {
+    /// If the election ended by itself: another process runs under the same identity; or if the keys of holds are others than this
+    /// process knows.
+    pub async fn run(mut self, election: LeaderElector, stop: CancellationToken) -> Result<(), CannotLead> {
         let mut leadership = election.leadership();
         self.ports.metrics.shows_lease(election.leadership());
         let declaring = tokio::spawn(self.ports.clone().keep_declared(stop.clone()));
@@ -101,6 +114,11 @@ impl Controller {
             let now = *leadership.borrow_and_update();
             if now.leading && last_term != Some(now.term) {
                 last_term = Some(now.term);
+                if let Err(HoldKeysError::Changed) = self.ports.cluster.load_hold_keys().await {
+                    declaring.abort();
+                    election.resign().await?;
+                    return Err(HoldKeysError::Changed.into());
+                }
                 self.lead(&election, now.term, &stop).await;
                 // A term never resumes, even if the lease was renewed late: the next one starts afresh.
                 if !stop.is_cancelled() {
@@ -117,7 +135,7 @@ impl Controller {
             }
         }
         declaring.abort();
-        election.resign().await
+        Ok(election.resign().await?)
     }
 
     /// Leads for one term.
@@ -190,6 +208,14 @@ impl Controller {
         let ready = async {
             // Only a plugin's own jobs wait for the kinds that it declares.
             ports.cluster.synced(&[Kind::pod(), Kind::namespace()]).await;
+            while let Err(failed) = ports.cluster.adopt_holds(fence).await {
+                tracing::warn!(
+                    term = number,
+                    error = failed.message,
+                    "failed to look for holds to adopt; trying again"
+                );
+                sleep(LIST_AGAIN).await;
+            }
             loop {
                 match ports.cluster.list_jobs().await {
                     Ok(jobs) => return jobs,

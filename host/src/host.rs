@@ -18,7 +18,7 @@ use oarlock_kube::lease::{LeaderElector, LeaseConfig};
 use oarlock_kube::ops::Ops;
 use oarlock_kube::transport::server_version::ServerProblem;
 use oarlock_kube::watch::health::KindHealth;
-use oarlock_kube::{Cluster, Setup};
+use oarlock_kube::{Cluster, HOLD_SECRET, Setup};
 use oarlock_rest::Rest;
 use oarlock_wasm::{CAPS, CompileWith, FirstScan, GrantsState, Plugins, PluginsError};
 use tokio::sync::watch;
@@ -117,24 +117,30 @@ impl Host {
         let exports = place.exports.as_ref().map(ExportRegistry::of_commits);
         cluster.make_tasks(TaskSettings { exports, ..tasks });
         memory_limit.into_iter().for_each(|limit| cluster.bound_memory(limit));
+        cluster.prove_holds_in(&namespace);
         let candidacy =
             LeaseConfig { namespace: namespace.clone(), name: LEASE.to_owned(), identity, duration: LEASE_DURATION };
         let election = LeaderElector::stand(&cluster, candidacy);
         let ready = vec![
             ("cache", cache_probe(cluster.clone())),
             ("grants", grants_probe(plugins.clone())),
+            ("holds", holds_probe(cluster.clone())),
             ("lease", lease_probe(election.unheld())),
             ("plugins", plugins_probe(plugins.clone())),
         ];
         let metrics = Arc::new(Metrics::new(cluster.requests()));
         place.recorder.iter().for_each(|recorder| metrics.shows_history(recorder));
+        let old_policy = old_policy_probe(cluster.clone());
         let ports = Arc::new(Ports::new(cluster, plugins, metrics));
         let flows = Flows::watch(ports.cluster.clone());
         let ops = Ops::watch(ports.cluster.clone(), Defaults::default(), place.tap());
         let ready = ready.into_iter().chain([("opsjobs", ops_probe(ops.clone()))]).collect();
         let health = Health::of(ready, ports.heart.clone());
-        let optional =
-            vec![("flows", flows_probe(flows.clone())), ("rights on opsjobs", ops_rights_probe(ops.clone()))];
+        let optional = vec![
+            ("flows", flows_probe(flows.clone())),
+            ("rights on opsjobs", ops_rights_probe(ops.clone())),
+            ("policies", old_policy),
+        ];
         let health = Arc::new(health.with_optional(optional));
         let controller = Controller::new(ports.clone(), events).resync_every(resync).with_flows(flows);
         let home = HostHome { client: client.clone(), namespace: namespace.clone() };
@@ -242,6 +248,17 @@ fn cache_probe(cluster: Cluster) -> Probe {
         }
         Ok(())
     })
+}
+
+/// Ready once the keys are known by which holds are proved.
+fn holds_probe(cluster: Cluster) -> Probe {
+    let words = || format!("the keys in the Secret {HOLD_SECRET} are not read yet: the log says why");
+    Box::new(move || if cluster.lacks_hold_keys() { Err(words()) } else { Ok(()) })
+}
+
+/// Tells of a policy of an earlier version that only costs the API server time.
+fn old_policy_probe(cluster: Cluster) -> Probe {
+    Box::new(move || cluster.old_hold_policy().map_or(Ok(()), Err))
 }
 
 /// Ready while every kind of flows that is served has been listed. Where none is installed there is nothing to list; where they

@@ -70,16 +70,25 @@ pub fn crds() -> String {
 /// If the shipped grants are invalid, which a test excludes.
 pub fn manifests() -> Result<String, ManifestsError> {
     let grants = oarlock_wasm::parse_grants(SHIPPED_GRANTS).map_err(ManifestsError::Grants)?;
-    manifests_with(&GrantedAccess::of(grants), PodPolicies::Printed)
+    manifests_with(&GrantedAccess::of(grants), PodPolicies::USUAL)
 }
 
-/// Whether the admission policies of pods are printed. They cost the API server some time at each create and update of a pod.
+/// Which admission policies of pods are printed. Each costs the API server some time at each update of a pod that it is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PodPolicies {
-    /// They are.
-    Printed,
-    /// They are left out.
-    LeftOut,
+pub struct PodPolicies {
+    /// The one that lets only hosts write holds, which a host that proves its holds does not need.
+    pub guards_holds: bool,
+    /// The one that bounds what the host's account changes of pods.
+    pub guards_pod_writes: bool,
+}
+
+impl PodPolicies {
+    /// None of them.
+    pub const NONE: Self = Self { guards_holds: false, guards_pod_writes: false };
+    /// Those that are printed unless something else is asked for.
+    pub const USUAL: Self = Self { guards_holds: false, guards_pod_writes: true };
+    /// All of them.
+    pub const ALL: Self = Self { guards_holds: true, guards_pod_writes: true };
 }
 
 /// All documents that a cluster needs before the host runs there with these grants, in the order in which to apply them:
@@ -99,13 +108,14 @@ pub fn manifests_with(access: &GrantedAccess, policies: PodPolicies) -> Result<S
     let fixed = [NAMESPACE, job, record].into_iter().chain(of_jobs).chain([ROLES, USERS]);
     let granted = granted.iter().map(String::as_str);
     // Last, since a host that runs already is to have the rights that they ask for.
-    let policies = (policies == PodPolicies::Printed).then(|| of_pods(access)).transpose()?;
+    let of_holds = policies.guards_holds.then_some(oarlock_api::HOLD_ADMISSION);
+    let of_pods = policies.guards_pod_writes.then(|| of_pods(access)).transpose()?;
     let of_nodes = access.changes_nodes().then_some(oarlock_api::NODE_ADMISSION);
-    let all: Vec<&str> = fixed.chain(granted).chain(policies.as_deref()).chain(of_nodes).collect();
+    let all: Vec<&str> = fixed.chain(granted).chain(of_holds).chain(of_pods.as_deref()).chain(of_nodes).collect();
     Ok(access.host.fill(&join(&all)))
 }
 
-/// The policies of pods. The one of the account's own patches is evaluated for everybody's, so only where the account may make some.
+/// The policy of the account's own patches of pods. It is evaluated for everybody's, so only where the account may make some.
 fn of_pods(access: &GrantedAccess) -> Result<String, ManifestsError> {
     let one = |operator: &str, names: Value| json!({"matchExpressions": [{"key": "kubernetes.io/metadata.name", "operator": operator, "values": names}]});
     let selector = match access.patched_namespaces().map_err(ManifestsError::Roles)? {
@@ -174,6 +184,7 @@ mod tests {
                 "ServiceAccount",
                 "ClusterRole",
                 "ClusterRoleBinding",
+                "Secret",
                 "Role",
                 "RoleBinding",
                 // Of people who view and edit jobs, and who plan them.
@@ -185,9 +196,7 @@ mod tests {
                 "ClusterRoleBinding",
                 "ClusterRole",
                 "ClusterRoleBinding",
-                // Of holds on pods, and of what the host may change of pods.
-                "ValidatingAdmissionPolicy",
-                "ValidatingAdmissionPolicyBinding",
+                // Of what the host may change of pods.
                 "ValidatingAdmissionPolicy",
                 "ValidatingAdmissionPolicyBinding",
             ]
@@ -259,7 +268,8 @@ mod tests {
         let rules = documents.iter().filter_map(|document| document["rules"].as_array()).flatten();
         for rule in rules {
             let text = rule.to_string();
-            assert!(!text.contains('*') && !text.contains("secrets"), "{text}");
+            let is_own = rule["resourceNames"] == json!(["oarlock-holds"]);
+            assert!(!text.contains('*') && (is_own || !text.contains("secrets")), "{text}");
             let on_pods = rule["resources"].as_array().unwrap().contains(&"pods".into());
             let verbs = rule["verbs"].as_array().unwrap();
             assert!(
@@ -276,7 +286,7 @@ mod tests {
             let document = json!({"apiVersion": "oarlock.dev/v1alpha1", "kind": "ActionPlugin", "metadata": {"name": "x"}, "spec": spec});
             let grants = oarlock_wasm::parse_grants(&document.to_string()).unwrap();
             let access = GrantedAccess::of(grants);
-            let documents = parsed(&manifests_with(&access, PodPolicies::LeftOut).unwrap());
+            let documents = parsed(&manifests_with(&access, PodPolicies::NONE).unwrap());
             let about = |document: &&Value| {
                 let rules = &document["spec"]["matchConstraints"]["resourceRules"];
                 format!("{}{rules}", document["rules"]).contains("\"nodes\"")
@@ -299,7 +309,7 @@ mod tests {
             let document = json!({"apiVersion": "oarlock.dev/v1alpha1", "kind": "ActionPlugin", "metadata": {"name": "x"}, "spec": spec});
             let grants = oarlock_wasm::parse_grants(&document.to_string()).unwrap();
             let access = GrantedAccess { bind: vec!["b-1".into()], ..GrantedAccess::of(grants) };
-            let documents = parsed(&manifests_with(&access, PodPolicies::Printed).unwrap());
+            let documents = parsed(&manifests_with(&access, PodPolicies::USUAL).unwrap());
             let of = |name: &str, kind: &str| {
                 documents.iter().find(|one| one["metadata"]["name"] == name && one["kind"] == kind).unwrap().clone()
             };
@@ -319,7 +329,7 @@ mod tests {
         let of = |spec: Value| {
             let document = json!({"apiVersion": "oarlock.dev/v1alpha1", "kind": "ActionPlugin", "metadata": {"name": "x"}, "spec": spec});
             let grants = oarlock_wasm::parse_grants(&document.to_string()).unwrap();
-            let printed = manifests_with(&GrantedAccess::of(grants), PodPolicies::LeftOut).unwrap();
+            let printed = manifests_with(&GrantedAccess::of(grants), PodPolicies::NONE).unwrap();
             let documents = parsed(&printed).into_iter();
             documents
                 .filter(|one| one["metadata"]["name"].as_str().unwrap().starts_with("oarlock-tasks"))
@@ -342,7 +352,7 @@ mod tests {
                       tasks: [{name: run-on-node}], writes: [{verb: evict, apiVersion: v1, kind: Pod}]}}";
         let print = |host: HostAccount| {
             let access = GrantedAccess { host, ..GrantedAccess::of(oarlock_wasm::parse_grants(grants).unwrap()) };
-            let first = manifests_with(&access, PodPolicies::Printed).unwrap();
+            let first = manifests_with(&access, PodPolicies::USUAL).unwrap();
             let deployed = deployment(&Deployed::bare("image", grants, &access.host)).unwrap();
             [first, flow_manifests_with(&access.host, &[]).unwrap(), deployed].join("---\n")
         };

@@ -23,6 +23,7 @@ use oarlock_kube::watch::watches::{WatchedKind, WatchedKinds};
 use oarlock_wasm::{Declared, DeclaredKind, FirstScan, Plugins};
 use parking_lot::Mutex;
 use tokio::sync::watch;
+use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 use crate::call_share::CallShares;
@@ -31,6 +32,9 @@ use crate::log_share::LogShare;
 use crate::logs::Logs;
 use crate::metrics::{EndedTarget, JobFigures, Metrics};
 use crate::running::Calling;
+
+/// Wait before the keys of holds are read again.
+const KEYS_AGAIN: Duration = Duration::from_secs(2);
 
 /// The two ports and the metrics.
 pub struct Ports {
@@ -82,6 +86,14 @@ impl Ports {
         tokio::select! {
             () = stop.cancelled() => return,
             reached = first_scan.wait_for(|reached| *reached > FirstScan::Pending) => if reached.is_err() { return },
+        }
+        // No pod is looked at before it is known which holds are the host's.
+        while let Err(error) = self.cluster.load_hold_keys().await {
+            tracing::warn!(%error, "holds cannot be told from what others write; trying again");
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = sleep(KEYS_AGAIN) => {}
+            }
         }
         let mut plugins = self.plugins.changes();
         let mut watches = self.cluster.watch_changes();

@@ -82,10 +82,7 @@ pub(crate) async fn sweep(ports: Arc<Ports>, term: Arc<Term>) {
         Ok(jobs) => jobs.into_iter().map(|job| job.uid).collect(),
         Err(error) => return tracing::warn!(error, "failed to list the jobs that objects are held for"),
     };
-    // Without grants nobody can say which marks may be ours, and a later one may name them.
-    let grants = ports.plugins.grants().filter(|grants| !grants.is_empty());
-    let swept = grants.map(|grants| orphans.sweep(store, &jobs, &grants));
-    let Swept { mut writes, events } = swept.unwrap_or_default();
+    let Swept { mut writes, events } = orphans.sweep(store, &jobs, &ports.plugins.grants().unwrap_or_default());
     ports.cluster.emit(events);
     writes.extend(orphans.sweep_tasks(store, &jobs, &tasks.namespace));
     if !writes.is_empty() {

@@ -146,7 +146,9 @@ impl Holds<'_> {
     }
 }
 
-/// The entries of a hold. What somebody garbled holds nothing.
+/// The marks that a hold lists, without its proof. What somebody garbled holds nothing.
 fn entries(text: &str) -> Vec<String> {
-    serde_json::from_str(text).unwrap_or_default()
+    let mut entries: Vec<String> = serde_json::from_str(text).unwrap_or_default();
+    entries.retain(|entry| !entry.starts_with("mac:"));
+    entries
 }

@@ -51,7 +51,7 @@ fn grants() -> String {
 fn documents() -> anyhow::Result<Vec<Value>> {
     let grants = oarlock_wasm::parse_grants(&grants())?;
     let access = GrantedAccess::of(grants);
-    install::documents(&manifests_with(&access, PodPolicies::Printed)?)
+    install::documents(&manifests_with(&access, PodPolicies::USUAL)?)
 }
 
 /// A control plane that has the namespaces and these documents.

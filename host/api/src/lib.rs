@@ -53,9 +53,12 @@ pub const OPS_ADMISSION: &str = include_str!("../crds/ops.yaml");
 pub const FLOW_ADMISSION: &str = include_str!("../crds/flows.yaml");
 /// The ValidatingAdmissionPolicy of OperationJob and its binding, as YAML documents.
 pub const JOB_ADMISSION: &str = include_str!("../crds/admission.yaml");
-/// The ValidatingAdmissionPolicies of pods, each with its binding: to apply once the host has its roles. `OARLOCK_NAMESPACE:OARLOCK_ACCOUNT`
-/// in it stands for the host's account, `OARLOCK_GRANTED` for a selector of the namespaces in which that may patch pods.
+/// The ValidatingAdmissionPolicy of what the host's account changes of pods, with its binding: to apply once the host has its roles.
+/// `OARLOCK_NAMESPACE:OARLOCK_ACCOUNT` in it stands for the host's account, `OARLOCK_GRANTED` for a selector of the namespaces in which
+/// that may patch pods.
 pub const POD_ADMISSION: &str = include_str!("../crds/pods.yaml");
+/// The ValidatingAdmissionPolicy of holds of pods, with its binding: for hosts that do not prove their holds.
+pub const HOLD_ADMISSION: &str = include_str!("../crds/pod-holds.yaml");
 /// The ValidatingAdmissionPolicy of nodes, with its binding: to apply where a plugin may change nodes.
 pub const NODE_ADMISSION: &str = include_str!("../crds/nodes.yaml");
 /// The ValidatingAdmissionPolicy of what the host's account writes of OperationJobs, with its binding. As in each document here

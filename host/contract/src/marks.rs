@@ -15,6 +15,8 @@ pub const HOLD: &str = "hold.oarlock.dev/";
 pub const HELD: &str = "oarlock.dev/held";
 /// The value of that label.
 pub const IS_HELD: &str = "true";
+/// What the last entry of a hold of a pod begins with, which proves that the host wrote it. It is no mark.
+pub const PROOF: &str = "mac:";
 /// The mark of a node that was cordoned.
 pub const CORDON: &str = "cordon";
 
@@ -68,5 +70,14 @@ impl Marks {
 /// The marks in the text of a hold; none if somebody made it unreadable.
 #[must_use]
 pub fn listed(text: &str) -> BTreeSet<String> {
-    serde_json::from_str(text).unwrap_or_default()
+    let mut marks: BTreeSet<String> = serde_json::from_str(text).unwrap_or_default();
+    marks.retain(|mark| !mark.starts_with(PROOF));
+    marks
+}
+
+/// The proof at the end of the text of a hold.
+#[must_use]
+pub fn proof(text: &str) -> Option<String> {
+    let entries: Vec<String> = serde_json::from_str(text).ok()?;
+    entries.last()?.strip_prefix(PROOF).map(str::to_owned)
 }

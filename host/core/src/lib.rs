@@ -23,6 +23,7 @@ pub mod job {
 pub mod cluster {
     pub mod adopt;
     mod compact;
+    pub mod hold_keys;
     mod kind_cache;
     pub mod lifecycle;
     pub mod live_reads;

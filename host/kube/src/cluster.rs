@@ -23,6 +23,7 @@ use parking_lot::{Mutex, RwLock};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use crate::events::{EventCounts, Events};
+use crate::hold_proof::HoldProof;
 use crate::host_tasks::HostTaskPort;
 use crate::transport::call::Transport;
 use crate::transport::clock::{Clock, ServerClock};
@@ -76,6 +77,8 @@ pub(crate) struct Link {
     pub(crate) scripts: Arc<Mutex<Scripts>>,
     /// The tasks that the host itself does.
     pub(crate) host_tasks: Arc<HostTaskPort>,
+    /// What is known of the keys of holds.
+    pub(crate) hold_proof: Arc<HoldProof>,
 }
 
 impl Cluster {
@@ -99,6 +102,7 @@ impl Cluster {
             listing: Room::default(),
             scripts: Arc::default(),
             host_tasks: Arc::default(),
+            hold_proof: Arc::default(),
         };
         let events = Arc::new(Events::start(&link, identity));
         (Self { link, watches: Arc::default(), events }, received)

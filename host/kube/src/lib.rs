@@ -35,6 +35,7 @@ pub mod cluster;
 pub mod event_queue;
 mod events;
 pub mod flows;
+mod hold_proof;
 pub mod host_tasks;
 pub mod lease;
 mod lease_holder;
@@ -54,5 +55,6 @@ pub mod snapshot;
 mod write;
 
 pub use cluster::{Cluster, Setup};
+pub use hold_proof::{HOLD_KEYS, HOLD_SECRET, HoldKeysError, OLD_POLICY};
 pub use past_cache::ReadFailed;
 pub use transport::requests::Requests;

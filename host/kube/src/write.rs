@@ -76,6 +76,9 @@ impl Link {
         {
             return known;
         }
+        let proved = self.objects.hold_keys.read().proved_patch(write);
+        let proved = proved.map(|body| Write::Patch { object: write.object().clone(), subresource: None, body });
+        let write = proved.as_ref().unwrap_or(write);
         let object = write.object();
         let shown = self.objects.store.get(object).map(|object| object.uid.clone());
         let sent = self.request((write, purpose), permit, check).await;

@@ -76,9 +76,13 @@ pub(crate) struct ManifestsArgs {
     /// What checks on nodes may connect to, `all` or a range of addresses; can be repeated [default: nothing]
     #[arg(long, value_name = "CIDR")]
     tasks_egress: Vec<Egress>,
-    /// Leave out the admission policies of pods, which cost the API server some time at each create and update of a pod
+    /// Leave out the admission policy that bounds what the host's account changes of pods: it costs the API server some time at each
+    /// update of a pod where the account may patch pods
+    #[arg(long, alias = "no-pod-policies")]
+    no_guard_pod_writes: bool,
+    /// Add the admission policy that lets nobody else write holds of pods: for hosts of earlier versions, which prove none
     #[arg(long)]
-    no_pod_policies: bool,
+    guard_holds: bool,
     /// Print the host as a Deployment of this image, too
     #[arg(long, value_name = "IMAGE", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     deployment: Option<String>,
@@ -155,7 +159,7 @@ pub(crate) fn run(args: &ManifestsArgs) -> anyhow::Result<ExitCode> {
     };
     let mut kinds = KnownKinds::built_in();
     args.crds.iter().try_for_each(|path| learn(&mut kinds, path))?;
-    let policies = if args.no_pod_policies { PodPolicies::LeftOut } else { PodPolicies::Printed };
+    let policies = PodPolicies { guards_holds: args.guard_holds, guards_pod_writes: !args.no_guard_pod_writes };
     let host = HostAccount { namespace: args.namespace.clone(), name: args.account.clone() };
     let bind = bound_for_grants(args, &grants);
     let access = GrantedAccess { grants, kinds, bind, host, tasks_egress: args.tasks_egress.clone() };

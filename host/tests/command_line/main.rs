@@ -46,10 +46,15 @@ fn text(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn the_policies_of_pods_can_be_left_out() {
-    let printed = |arguments: &[&str]| text(&oarlock(arguments).stdout).matches("-holds.oarlock.dev").count();
-    assert!(printed(&["manifests"]) > 1);
-    assert_eq!(printed(&["manifests", "--no-pod-policies"]), 0);
+fn the_policy_of_pods_can_be_left_out_and_the_one_of_holds_be_added() {
+    let printed = |flags: &[&str]| {
+        let text = text(&oarlock(&[&["manifests"], flags].concat()).stdout);
+        ["pod-metadata.oarlock.dev", "pod-holds.oarlock.dev}"].map(|name| text.contains(&format!("name: {name}")))
+    };
+    assert_eq!(printed(&[]), [true, false]);
+    assert_eq!(printed(&["--no-guard-pod-writes"]), [false, false]);
+    assert_eq!(printed(&["--no-pod-policies"]), [false, false], "its name of an earlier version");
+    assert_eq!(printed(&["--guard-holds"]), [true, true]);
 }
 
 #[test]

@@ -63,7 +63,7 @@ fn once(
 fn usual() -> anyhow::Result<Vec<Value>> {
     let grants = oarlock_wasm::parse_grants(&format!("{GRANTS}---\n{RESTART_GRANTS}"))?;
     let access = GrantedAccess::of(grants);
-    let mut documents = install::documents(&manifests_with(&access, PodPolicies::Printed)?)?;
+    let mut documents = install::documents(&manifests_with(&access, PodPolicies::USUAL)?)?;
     for document in &mut documents {
         if document.get("kind").and_then(Value::as_str) == Some("ValidatingAdmissionPolicyBinding")
             && let Some(spec) = document.get_mut("spec").and_then(Value::as_object_mut)

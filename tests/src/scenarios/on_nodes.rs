@@ -48,7 +48,7 @@ pub(crate) async fn create(rig: &Rig, name: &str, spec: Value) -> anyhow::Result
 pub(crate) async fn grant(rig: &Rig, (plugin, grants): Plugin) -> anyhow::Result<()> {
     let grants = oarlock_wasm::parse_grants(grants)?;
     let access = GrantedAccess::of(grants);
-    let documents = install::documents(&manifests_with(&access, PodPolicies::LeftOut)?)?;
+    let documents = install::documents(&manifests_with(&access, PodPolicies::NONE)?)?;
     let name =
         |document: &Value| document.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default().to_owned();
     let of_nodes = documents.into_iter().filter(|one| {

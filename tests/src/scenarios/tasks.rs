@@ -41,7 +41,7 @@ fn run(script: &str, targets: &[&String], more: &Value) -> Value {
 fn documents(rig: &Rig) -> anyhow::Result<Vec<Value>> {
     let grants = oarlock_wasm::parse_grants(RUN_SCRIPT_GRANTS)?;
     let access = GrantedAccess::of(grants);
-    let text = manifests_with(&access, PodPolicies::LeftOut)?;
+    let text = manifests_with(&access, PodPolicies::NONE)?;
     let own = install::documents(&text)?.into_iter().filter(|one| {
         let name = one.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
         name.contains("run-script") || name.starts_with(TASKS_NAMESPACE)

@@ -212,7 +212,7 @@ impl Served {
         let plane = control_plane::start(control_plane::Options { controllers, ..Default::default() }).await?;
         let admin = plane.client(Account::Admin).await?;
         let (account, access) = (HostAccount::default(), GrantedAccess::of(oarlock_wasm::parse_grants(&grants())?));
-        let parts = [manifests_with(&access, PodPolicies::Printed)?, ops_manifests(&account), rest_manifests(&account)];
+        let parts = [manifests_with(&access, PodPolicies::USUAL)?, ops_manifests(&account), rest_manifests(&account)];
         install::install(&admin, &install::documents(&parts.join("---\n"))?, Way::Apply).await?;
         let options = WorldOptions::new(1, Arc::new(oarlock_sim::RealClock));
         let options = WorldOptions { runs_jobs: false, ..options };

@@ -424,7 +424,7 @@ async fn plane() -> anyhow::Result<ControlPlane> {
     let plane = control_plane::start(options).await?;
     let grants = format!("{GRANTS}\n---\n{MAINTAIN_GRANTS}").replace("\"*\"", OWN);
     let access = GrantedAccess::of(oarlock_wasm::parse_grants(&format!("{grants}\n---\n{TASKS}"))?);
-    let mut documents = install::documents(&manifests_with(&access, PodPolicies::Printed)?)?;
+    let mut documents = install::documents(&manifests_with(&access, PodPolicies::ALL)?)?;
     documents.extend(install::documents(&flow_manifests()?)?);
     for name in [OWN, "other", "oarlock-ops"] {
         documents.push(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}));

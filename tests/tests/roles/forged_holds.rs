@@ -28,7 +28,7 @@ async fn plane() -> anyhow::Result<ControlPlane> {
     let grants = format!("{GRANTS}\n---\n{MAINTAIN_GRANTS}").replace("\"*\"", NAMESPACE);
     let grants = oarlock_wasm::parse_grants(&grants)?;
     let access = GrantedAccess::of(grants);
-    let mut documents = install::documents(&manifests_with(&access, PodPolicies::Printed)?)?;
+    let mut documents = install::documents(&manifests_with(&access, PodPolicies::ALL)?)?;
     documents.push(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}));
     let group = "rbac.authorization.k8s.io";
     let rules =

@@ -24,7 +24,7 @@ pub(super) async fn plane(flows: &str) -> anyhow::Result<Arc<ControlPlane>> {
     let options = control_plane::Options { controllers: vec![AGGREGATION], ..Default::default() };
     let plane = control_plane::start(options).await?;
     let access = GrantedAccess::of(oarlock_wasm::parse_grants(NODE_GRANTS)?);
-    let mut documents = install::documents(&manifests_with(&access, PodPolicies::LeftOut)?)?;
+    let mut documents = install::documents(&manifests_with(&access, PodPolicies::NONE)?)?;
     documents.extend(install::documents(flows)?);
     let namespace = |name| json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
     documents.extend(NAMESPACES.into_iter().chain(["oarlock-ops"]).map(namespace));

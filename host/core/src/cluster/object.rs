@@ -10,6 +10,7 @@ pub use oarlock_contract::reads::METADATA;
 use serde_json::{Map, Value};
 
 pub use crate::cluster::compact::{Fields, Strings};
+use crate::cluster::hold_keys::{HoldKeys, HoldOf};
 use crate::cluster::node::NodeSpec;
 use crate::cluster::task_pod::{MIRROR, TaskPod};
 
@@ -26,8 +27,8 @@ pub struct Object {
     pub labels: Strings,
     /// `metadata.annotations`, without what kubectl keeps there and without `stray_holds`.
     pub annotations: Strings,
-    /// Keys of annotations that look like holds and are none, since the pod lacks the label of held ones: whoever may write
-    /// a pod may have put them there.
+    /// Keys of annotations of a pod that look like holds and that no key of the host proves: whoever may write a pod may have put them
+    /// there.
     pub stray_holds: Box<[String]>,
     /// `metadata.finalizers`.
     pub finalizers: Vec<String>,
@@ -86,15 +87,27 @@ impl Object {
     /// `fallback` is its kind if the document, as an item of a list, does not name it. `None` if it lacks a name or a
     /// UID, which no stored object does.
     pub fn slim(document: &Value, fallback: &Kind, pointers: &[String]) -> Option<Self> {
+        Self::read(document, fallback, pointers, &HoldKeys::default())
+    }
+
+    /// The same for a host, whose keys prove which holds of a pod are its own.
+    pub fn read(document: &Value, fallback: &Kind, pointers: &[String], keys: &HoldKeys) -> Option<Self> {
         let meta = document.get("metadata")?;
         let text = |field: &str| meta.get(field).and_then(Value::as_str).map(str::to_owned);
         let kind = kind_of(document, fallback);
         let is_read = unread(document).is_none();
         let labels: Vec<(&str, &str)> = strings(meta.get("labels")).collect();
-        let counts = kind != Kind::pod() || labels.contains(&(HELD, IS_HELD));
+        let place = |field: &str| meta.get(field).and_then(Value::as_str).unwrap_or_default();
+        let (namespace, uid) = (place("namespace"), place("uid"));
+        let is_stray = |key: &str, text: &str| {
+            let Some(job) = key.strip_prefix(HOLD).filter(|_| kind == Kind::pod()) else { return false };
+            if keys.is_empty() {
+                return !labels.contains(&(HELD, IS_HELD));
+            }
+            !keys.proves(HoldOf { job, namespace, pod: uid }, text)
+        };
         let annotations = strings(meta.get("annotations")).filter(|(key, _)| *key != LAST_APPLIED);
-        let (strays, annotations): (Vec<_>, Vec<_>) =
-            annotations.partition(|(key, _)| !counts && key.starts_with(HOLD));
+        let (strays, annotations): (Vec<_>, Vec<_>) = annotations.partition(|(key, text)| is_stray(key, text));
         let finalizers: Vec<&str> = list(meta.get("finalizers")).filter_map(Value::as_str).collect();
         let fields = Fields::from(select(document, pointers));
         let whole = is_read

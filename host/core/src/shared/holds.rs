@@ -12,7 +12,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value, json};
 
-use oarlock_contract::marks::{CORDON, HELD, HOLD, IS_HELD, Marks, listed};
+use oarlock_contract::marks::{CORDON, Marks, listed};
+pub use oarlock_contract::marks::{HELD, HOLD, IS_HELD};
 
 use crate::cluster::node::NodeSpec;
 use crate::cluster::object::{Kind, MOST_REFERENCES, Object, ObjectKey, Strings};
@@ -157,7 +158,7 @@ impl<'a> Draft<'a> {
         if after.is_some() {
             self.annotations.extend(without_strays(self.object));
         }
-        if before != after.as_deref() {
+        if before.map(listed) != after.as_deref().map(listed) {
             self.annotations.insert(key, after.map_or(Value::Null, Value::String));
         }
         let mut metadata = Map::new();
@@ -362,7 +363,8 @@ pub fn barred(object: &Object) -> bool {
 pub fn bump_version(object: &Object, job_uid: &str) -> Value {
     let key = annotation(job_uid);
     let list = json!(marks(object, &key)).to_string();
-    let text = if object.annotations.get(&key) == Some(list.as_str()) { format!(" {list}") } else { list };
+    let is_plain = object.annotations.get(&key).is_some_and(|text| !text.starts_with(' '));
+    let text = if is_plain { format!(" {list}") } else { list };
     // The label would make holds of the annotations that were not seen.
     let label = object.is_whole().then(|| Draft::new(object, job_uid, false).held_label(&key, true)).flatten();
     let annotations: Map<String, Value> = without_strays(object).chain([(key, json!(text))]).collect();

@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use oarlock_core::cluster::hold_keys::HoldKeys;
 use oarlock_core::cluster::memory::{NamespaceShares, Room};
 use oarlock_core::cluster::object::{self, Kind, Object};
 use oarlock_core::cluster::store::{Change, Indexed, Store};
@@ -104,6 +105,8 @@ pub(crate) struct Objects {
     pub(crate) store: Arc<Store>,
     pub(crate) events: UnboundedSender<WatchEvent>,
     kept: Arc<RwLock<BTreeMap<Kind, Arc<Kept>>>>,
+    /// By these it is known which holds of pods are the host's.
+    pub(crate) hold_keys: Arc<RwLock<HoldKeys>>,
 }
 
 /// The fields that are kept of a kind, and the projection that reads no others.
@@ -124,7 +127,7 @@ impl Kept {
 
 impl Objects {
     pub(crate) fn new(events: UnboundedSender<WatchEvent>, room: Room) -> Self {
-        Self { store: Arc::new(Store::within(room)), events, kept: Arc::default() }
+        Self { store: Arc::new(Store::within(room)), events, kept: Arc::default(), hold_keys: Arc::default() }
     }
 
     /// Keeps these fields from now on, and of other kinds none.
@@ -150,7 +153,7 @@ impl Objects {
     /// The kept part of a document; `None` where the document is no object.
     pub(crate) fn project(&self, document: &Value, kind: &Kind) -> Option<Object> {
         let kept = self.kept.read().get(kind).cloned();
-        Object::slim(document, kind, kept.as_ref().map_or(&[], |kept| &kept.pointers))
+        Object::read(document, kind, kept.as_ref().map_or(&[], |kept| &kept.pointers), &self.hold_keys.read())
     }
 
     /// Puts a view of an object into the store, where its kind is watched.

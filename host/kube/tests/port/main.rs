@@ -16,6 +16,7 @@ mod events;
 mod faults;
 mod flow_replies;
 mod flow_watches;
+mod holds;
 mod lease;
 mod lease_note;
 mod nodes;

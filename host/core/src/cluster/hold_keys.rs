@@ -1,0 +1,186 @@
+//! The proof that a hold of a pod is the host's.
+//!
+//! Whoever may patch a pod can write an annotation that looks like a hold, and the host would take off the pod what it lists. So the list
+//! ends with a MAC over the UIDs of the job and of the pod, the namespace and the marks, and a hold without it is none. Source:
+//! docs/operationjob.md 3.7.12.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use hmac::{Hmac, Mac as _};
+use oarlock_contract::marks::{HOLD, PROOF, listed, proof};
+use serde_json::{Value, json};
+use sha2::Sha256;
+
+use crate::cluster::object::Kind;
+use crate::cluster::writes::Write;
+
+/// Bytes of a MAC.
+const MAC: usize = 16;
+/// Fewest bytes of a key.
+pub const FEWEST_KEY_BYTES: usize = 32;
+
+/// The keys of a host: by the first one it proves, and by any it knows its holds.
+#[derive(Clone, Default)]
+pub struct HoldKeys(Vec<Hmac<Sha256>>);
+
+/// What a hold is on, and whose.
+#[derive(Clone, Copy, Debug)]
+pub struct HoldOf<'a> {
+    /// The UID of the job.
+    pub job: &'a str,
+    /// The namespace of the pod.
+    pub namespace: &'a str,
+    /// The UID of the pod.
+    pub pod: &'a str,
+}
+
+impl std::fmt::Debug for HoldKeys {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} keys", self.0.len())
+    }
+}
+
+impl HoldKeys {
+    /// Makes them of these keys, the one that proves first. A key that is too short is none.
+    pub fn of<'a>(keys: impl IntoIterator<Item = &'a [u8]>) -> Self {
+        let keys = keys.into_iter().filter(|key| key.len() >= FEWEST_KEY_BYTES);
+        Self(keys.filter_map(|key| Hmac::new_from_slice(key).ok()).collect())
+    }
+
+    /// True where there is no key: then a hold counts where its pod has the label of held ones, and none is proved. Whoever only looks
+    /// at a cluster has none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Returns whether the text of an annotation is a hold that one of these keys proves.
+    pub fn proves(&self, hold: HoldOf<'_>, text: &str) -> bool {
+        let Some(claimed) = proof(text).and_then(|mac| URL_SAFE_NO_PAD.decode(mac).ok()) else { return false };
+        claimed.len() == MAC && self.0.iter().any(|key| mac(key, hold, text).verify_truncated_left(&claimed).is_ok())
+    }
+
+    /// Returns the text of a hold with its proof. A space before the list stays, which only changes the version of the pod.
+    pub fn proved(&self, hold: HoldOf<'_>, text: &str) -> String {
+        let Some(key) = self.0.first() else { return text.to_owned() };
+        let digest = mac(key, hold, text).finalize().into_bytes();
+        let proof = URL_SAFE_NO_PAD.encode(digest.get(..MAC).unwrap_or_default());
+        let space = if text.starts_with(' ') { " " } else { "" };
+        let marks = listed(text).into_iter().chain([format!("{PROOF}{proof}")]);
+        format!("{space}{}", json!(marks.collect::<Vec<_>>()))
+    }
+
+    /// Returns the body of a patch with a proof in each hold that it writes; `None` where it writes none.
+    pub fn proved_patch(&self, write: &Write) -> Option<Value> {
+        let Write::Patch { object, subresource: None, body } = write else { return None };
+        if self.is_empty() || object.kind != Kind::pod() {
+            return None;
+        }
+        let namespace = object.namespace.as_deref()?;
+        let mut body = body.clone();
+        let mut is_proved = false;
+        let mut prove = |key: &str, pod: &str, text: &mut Value| {
+            let job = key.strip_prefix(HOLD).zip(text.as_str());
+            if let Some((job, list)) = job {
+                *text = json!(self.proved(HoldOf { job, namespace, pod }, list));
+                is_proved = true;
+            }
+        };
+        if let Value::Array(steps) = &mut body {
+            let pod = uid_tested(steps)?;
+            for step in steps.iter_mut().filter(|step| step.get("op").is_some_and(|op| op == "replace" || op == "add"))
+            {
+                let path = step.get("path").and_then(Value::as_str).unwrap_or_default();
+                let Some(key) = path.strip_prefix("/metadata/annotations/").map(|key| key.replace("~1", "/")) else {
+                    continue;
+                };
+                step.get_mut("value").into_iter().for_each(|text| prove(&key, &pod, text));
+            }
+        } else {
+            let pod = body.pointer("/metadata/uid").and_then(Value::as_str)?.to_owned();
+            let annotations = body.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut)?;
+            annotations.iter_mut().for_each(|(key, text)| prove(key, &pod, text));
+        }
+        is_proved.then_some(body)
+    }
+}
+
+/// The UID that a JSON Patch tests.
+fn uid_tested(steps: &[Value]) -> Option<String> {
+    let is_test = |step: &&Value| step.get("path").is_some_and(|path| path == "/metadata/uid");
+    steps.iter().find(is_test)?.get("value")?.as_str().map(str::to_owned)
+}
+
+/// The MAC of a hold, over each part with its length before it: no two holds have the same text.
+fn mac(key: &Hmac<Sha256>, hold: HoldOf<'_>, text: &str) -> Hmac<Sha256> {
+    let marks = listed(text);
+    let mut mac = key.clone();
+    for part in [hold.job, hold.namespace, hold.pod].into_iter().chain(marks.iter().map(String::as_str)) {
+        mac.update(&u64::try_from(part.len()).unwrap_or(u64::MAX).to_be_bytes());
+        mac.update(part.as_bytes());
+    }
+    mac
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster::object::ObjectKey;
+
+    const OF: HoldOf<'_> = HoldOf { job: "j", namespace: "d", pod: "u" };
+
+    fn keys(names: &[&str]) -> HoldKeys {
+        let keys: Vec<Vec<u8>> = names.iter().map(|name| name.repeat(FEWEST_KEY_BYTES).into_bytes()).collect();
+        HoldKeys::of(keys.iter().map(Vec::as_slice))
+    }
+
+    #[test]
+    fn a_hold_is_proved_for_its_job_its_pod_its_namespace_and_its_marks_and_nothing_else() {
+        let keys = keys(&["a"]);
+        let text = keys.proved(OF, r#"["label:l","finalizer:f"]"#);
+        assert!(text.starts_with(r#"["finalizer:f","label:l","mac:"#) && text.len() < 60, "{text}");
+        assert!(keys.proves(OF, &text) && keys.proves(OF, &format!(" {text}")));
+        for other in [HoldOf { job: "k", ..OF }, HoldOf { namespace: "e", ..OF }, HoldOf { pod: "v", ..OF }] {
+            assert!(!keys.proves(other, &text), "{other:?}");
+        }
+        let proof = proof(&text).unwrap();
+        for list in
+            [r#"["finalizer:f","#, r#"["finalizer:f","label:l","label:m","#, r#"["finalizer:f","label:","l","#, "["]
+        {
+            assert!(!keys.proves(OF, &format!(r#"{list}"mac:{proof}"]"#)), "{list}");
+        }
+        for text in ["", "[]", "{}", r#"["mac:"]"#, r#"["mac:AAAA"]"#, r#"["mac:!"]"#, r#"["finalizer:f","label:l"]"#] {
+            assert!(!keys.proves(OF, text), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_key_that_was_replaced_proves_no_more_and_is_still_believed() {
+        let (old, both, new) = (keys(&["a"]), keys(&["b", "a"]), keys(&["b"]));
+        let text = old.proved(OF, "[]");
+        assert!(both.proves(OF, &text) && !new.proves(OF, &text));
+        assert!(new.proves(OF, &both.proved(OF, &text)), "what is written anew is by the new key");
+        assert!(HoldKeys::of([b"short".as_slice()]).is_empty());
+    }
+
+    #[test]
+    fn every_patch_of_a_pod_that_writes_a_hold_proves_it_and_no_other_is_changed() {
+        let (keys, pod) = (keys(&["a"]), ObjectKey::pod("d", "a"));
+        let merge = json!({"metadata": {"uid": "u", "annotations": {"hold.oarlock.dev/j": " []", "hold.oarlock.dev/k": null, "x": "[]"}}});
+        let proved = keys.proved_patch(&Write::patch(&pod, merge.clone())).unwrap();
+        let text = proved["metadata"]["annotations"]["hold.oarlock.dev/j"].as_str().unwrap();
+        assert!(text.starts_with(' ') && keys.proves(OF, text), "{text}");
+        assert_eq!((&proved["metadata"]["annotations"]["x"], &proved["metadata"]["uid"]), (&json!("[]"), &json!("u")));
+        let path = "/metadata/annotations/hold.oarlock.dev~1j";
+        let json_patch = json!([{"op": "test", "path": "/metadata/uid", "value": "u"}, {"op": "test", "path": path, "value": "[\"label:l\"]"},
+            {"op": "replace", "path": path, "value": "[]"}]);
+        let proved = keys.proved_patch(&Write::patch(&pod, json_patch)).unwrap();
+        assert_eq!(proved[1]["value"], json!("[\"label:l\"]"), "a test compares with what was seen");
+        assert!(keys.proves(OF, proved[2]["value"].as_str().unwrap()));
+        for other in
+            [Write::patch(&ObjectKey::node("n"), merge.clone()), Write::patch(&pod, json!({"metadata": {"uid": "u"}}))]
+        {
+            assert!(keys.proved_patch(&other).is_none(), "{other:?}");
+        }
+        assert!(HoldKeys::default().proved_patch(&Write::patch(&pod, merge)).is_none());
+    }
+}

@@ -1,0 +1,263 @@
+//! The keys by which holds of pods are proved, and the holds of a host that proved none.
+//!
+//! The keys are in a Secret in the host's namespace. A host reads them before it looks at pods, and makes the first one where there is
+//! none. Source: docs/operationjob.md 3.7.12.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use futures::{StreamExt as _, stream};
+use oarlock_core::cluster::hold_keys::{FEWEST_KEY_BYTES, HoldKeys, HoldOf};
+use oarlock_core::cluster::object::{Kind, Object, ObjectKey};
+use oarlock_core::cluster::writes::{Stopped, Write};
+use oarlock_core::shared::holds::{HELD, HOLD, IS_HELD};
+use parking_lot::Mutex;
+use ring::rand::{SecureRandom as _, SystemRandom};
+use serde_json::{Map, Value, json};
+
+use crate::cluster::{Cluster, Link};
+use crate::lease::Fence;
+use crate::past_cache::{Picked, ReadFailed, Selected};
+use crate::transport::shares::WriteOwner;
+use crate::watch::projection::Projection;
+use crate::write::Purpose;
+
+/// The Secret with the keys, and the names of the one that proves and of the one before it in there.
+pub const HOLD_SECRET: &str = "oarlock-holds";
+/// The names of the keys in there: the one that proves, and the one before it.
+pub const HOLD_KEYS: [&str; 2] = ["key", "previous"];
+/// The policy that kept holds before they were proved, and its binding.
+pub const OLD_POLICY: &str = "pod-holds.oarlock.dev";
+const ADMISSION: &str = "admissionregistration.k8s.io/v1";
+/// How often the pods are listed until none has a hold to adopt: others may write to them meanwhile.
+const ADOPT_TRIES: usize = 10;
+/// Pods that are written at once.
+const AT_ONCE: usize = 16;
+
+/// What is known of the keys.
+#[derive(Default)]
+pub(crate) struct HoldProof {
+    /// The namespace of the Secret, where holds are proved.
+    namespace: Mutex<Option<String>>,
+    /// The keys that are known: the one that proves comes first.
+    keys: Mutex<Vec<Vec<u8>>>,
+    /// The old policy was seen to be installed.
+    is_policy_there: AtomicBool,
+}
+
+/// The reason why a host cannot tell holds from what others write.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum HoldKeysError {
+    /// The keys are not known, and asking again may help.
+    #[error("{0}")]
+    Unknown(String),
+    /// The Secret has other keys than this process knows.
+    #[error("the keys in the Secret {HOLD_SECRET} were changed: this process has to be started again")]
+    Changed,
+}
+
+impl Cluster {
+    /// Proves holds of pods from now on, by the keys of the Secret in this namespace. Holds that they do not prove are none. To be
+    /// called before anything is watched.
+    pub fn prove_holds_in(&self, namespace: &str) {
+        *self.link.hold_proof.namespace.lock() = Some(namespace.to_owned());
+    }
+
+    /// Reads the keys, and makes the first one where there is none. Does nothing where holds are not proved.
+    ///
+    /// # Errors
+    /// They are not known, or are others than before.
+    pub async fn load_hold_keys(&self) -> Result<(), HoldKeysError> {
+        let Some(namespace) = self.link.hold_proof.namespace.lock().clone() else { return Ok(()) };
+        let stored = self.link.stored_keys(&namespace).await?;
+        let mut known = self.link.hold_proof.keys.lock();
+        match known.first() {
+            None => {
+                *self.link.objects.hold_keys.write() = HoldKeys::of(stored.iter().map(Vec::as_slice));
+                *known = stored;
+                Ok(())
+            }
+            Some(proves) if stored.first() == Some(proves) => Ok(()),
+            Some(_) => Err(HoldKeysError::Changed),
+        }
+    }
+
+    /// Proves the holds that a host of an earlier version wrote, while the policy still is in force that let nobody else write any. Returns
+    /// how many pods have such holds and could not be written, with the last reason.
+    ///
+    /// # Errors
+    /// It is not known which pods have such holds.
+    pub async fn adopt_holds(&self, fence: &Fence) -> Result<Option<(usize, String)>, ReadFailed> {
+        let proof = &self.link.hold_proof;
+        if proof.namespace.lock().is_none() || !self.link.is_old_policy_bound().await? {
+            return Ok(None);
+        }
+        let (mut adopted, mut left) = (0, None);
+        for _ in 0..ADOPT_TRIES {
+            let unproved = self.link.unproved_holds().await?;
+            if unproved.is_empty() || !fence.allows() {
+                left = None;
+                break;
+            }
+            let count = unproved.len();
+            let written = stream::iter(unproved).map(|write| async move { self.link.write(&write, fence).await });
+            let results: Vec<Result<Value, Stopped>> = written.buffer_unordered(AT_ONCE).collect().await;
+            let failed: Vec<Stopped> = results.into_iter().filter_map(Result::err).collect();
+            adopted += count - failed.len();
+            let is_refused = |why: &Stopped| matches!(why, Stopped::Refused { .. });
+            left = failed.last().map(|why| (failed.len(), words(why)));
+            if failed.iter().all(is_refused) && !failed.is_empty() {
+                break;
+            }
+        }
+        tracing::info!(pods = adopted, "holds that a host of an earlier version had written are proved now");
+        Ok(left)
+    }
+
+    /// Returns the advice to delete the old policy, once it is no longer needed; `None` where it is not installed.
+    pub fn old_hold_policy(&self) -> Option<String> {
+        self.link.hold_proof.is_policy_there.load(Ordering::Relaxed).then(|| {
+            format!(
+                "the policy {OLD_POLICY} is installed and no longer needed: kubectl delete \
+                 validatingadmissionpolicybinding,validatingadmissionpolicy {OLD_POLICY}"
+            )
+        })
+    }
+
+    /// Returns whether holds are proved and the keys are not known yet.
+    pub fn lacks_hold_keys(&self) -> bool {
+        self.link.hold_proof.namespace.lock().is_some() && self.link.hold_proof.keys.lock().is_empty()
+    }
+}
+
+impl Link {
+    /// Returns the keys in the Secret of this namespace, and makes it or its first key if need be.
+    async fn stored_keys(&self, namespace: &str) -> Result<Vec<Vec<u8>>, HoldKeysError> {
+        let kind = Kind::new("v1", "Secret");
+        let key = ObjectKey { kind, namespace: Some(namespace.to_owned()), name: HOLD_SECRET.to_owned() };
+        let unknown = |why: String| {
+            HoldKeysError::Unknown(format!(
+                "{why} (`oarlock manifests` prints the Secret {HOLD_SECRET} and the right to read it)"
+            ))
+        };
+        let stored = self.stored(&key).await.map_err(|failed| unknown(failed.message))?;
+        let keys = stored.as_ref().map(keys_of).transpose().map_err(HoldKeysError::Unknown)?.unwrap_or_default();
+        if !keys.is_empty() {
+            return Ok(keys);
+        }
+        // What this process knows is not lost with the Secret.
+        let known = self.hold_proof.keys.lock().clone();
+        let keys = if known.is_empty() { vec![new_key().map_err(HoldKeysError::Unknown)?] } else { known };
+        let data: Map<String, Value> =
+            HOLD_KEYS.iter().zip(&keys).map(|(name, key)| ((*name).to_owned(), json!(STANDARD.encode(key)))).collect();
+        let write = match &stored {
+            Some(secret) => {
+                let version = secret.pointer("/metadata/resourceVersion");
+                Write::patch(&key, json!({"metadata": {"resourceVersion": version}, "data": data}))
+            }
+            None => Write::Create {
+                body: json!({"apiVersion": "v1", "kind": "Secret", "type": "Opaque", "data": data,
+                    "metadata": {"name": HOLD_SECRET, "namespace": namespace}}),
+                object: key.clone(),
+                owner_uid: String::new(),
+            },
+        };
+        let permit = self.limiter.enter(WriteOwner::of_object(&key)).await;
+        match self.write_with(&write, permit, || Ok(()), Purpose { whole_reply: true, ..Purpose::default() }).await {
+            Ok(_) => Ok(keys),
+            // Another host may have made one meanwhile: the next try reads it.
+            Err(why) => Err(unknown(format!("failed to store the key of holds: {}", words(&why)))),
+        }
+    }
+
+    /// Returns whether the policy is installed and bound, by which only a host could write holds.
+    async fn is_old_policy_bound(&self) -> Result<bool, ReadFailed> {
+        let of =
+            |kind: &str| ObjectKey { kind: Kind::new(ADMISSION, kind), namespace: None, name: OLD_POLICY.to_owned() };
+        let there = match self.stored(&of("ValidatingAdmissionPolicy")).await {
+            Ok(policy) => policy.is_some(),
+            Err(failed) if failed.is_refused => {
+                tracing::warn!(error = failed.message, "holds of a host of an earlier version are not adopted");
+                false
+            }
+            Err(failed) => return Err(failed),
+        };
+        self.hold_proof.is_policy_there.store(there, Ordering::Relaxed);
+        if !there {
+            return Ok(false);
+        }
+        let binding = self.stored(&of("ValidatingAdmissionPolicyBinding")).await?;
+        Ok(binding.is_some_and(|binding| is_in_force(&binding)))
+    }
+
+    /// Returns the patches that prove the holds of labelled pods that no key proves.
+    async fn unproved_holds(&self) -> Result<Vec<Write>, ReadFailed> {
+        let keys = self.objects.hold_keys.read().clone();
+        let kind = Kind::pod();
+        let label = format!("{HELD}={IS_HELD}");
+        let selected = Selected { labels: Some(&label), ..Selected::default() };
+        let pick = |pod: Value| {
+            let pod = Object::slim(&pod, &kind, &[])?;
+            let of = |job| HoldOf { job, namespace: pod.key.namespace.as_deref().unwrap_or_default(), pod: &pod.uid };
+            let unproved = pod
+                .annotations
+                .iter()
+                .filter(|(key, text)| key.strip_prefix(HOLD).is_some_and(|job| !keys.proves(of(job), text)));
+            let holds: Map<String, Value> = unproved.map(|(key, text)| (key.to_owned(), json!(text))).collect();
+            let metadata = json!({"uid": pod.uid, "resourceVersion": pod.resource_version, "annotations": holds});
+            let is_any =
+                metadata.pointer("/annotations").and_then(Value::as_object).is_some_and(|holds| !holds.is_empty());
+            is_any.then(|| Write::patch(&pod.key, json!({ "metadata": metadata })))
+        };
+        let kept = Picked { projection: &Projection::of_object(&[]), pick, most: usize::MAX };
+        self.all_stored(&self.transport, &kind, selected, kept).await
+    }
+}
+
+/// True of a binding by which the policy is in force everywhere.
+fn is_in_force(binding: &Value) -> bool {
+    let at = |pointer: &str| binding.pointer(pointer);
+    let denies =
+        at("/spec/validationActions").and_then(Value::as_array).is_some_and(|all| all.contains(&json!("Deny")));
+    denies
+        && at("/spec/policyName").is_some_and(|name| name == OLD_POLICY)
+        && at("/spec/matchResources").and_then(Value::as_object).is_none_or(Map::is_empty)
+        && at("/metadata/deletionTimestamp").is_none()
+}
+
+/// The keys in a Secret; none where it has none yet.
+fn keys_of(secret: &Value) -> Result<Vec<Vec<u8>>, String> {
+    let mut keys = Vec::new();
+    for name in HOLD_KEYS {
+        let Some(text) = secret.pointer(&format!("/data/{name}")).and_then(Value::as_str) else { continue };
+        let key = STANDARD.decode(text).ok().filter(|key| key.len() >= FEWEST_KEY_BYTES);
+        keys.push(key.ok_or_else(|| {
+            format!("the Secret {HOLD_SECRET}: {name}: write {FEWEST_KEY_BYTES} random bytes or more, in base64")
+        })?);
+    }
+    // Without the key that proves, the one before it would prove.
+    match secret.pointer("/data/key") {
+        None if !keys.is_empty() => Err(format!("the Secret {HOLD_SECRET} has a key `previous` and no `key`")),
+        _ => Ok(keys),
+    }
+}
+
+/// Why a write was not made, for a log.
+fn words(why: &Stopped) -> String {
+    match why {
+        Stopped::Refused { message } | Stopped::Unknown { message } | Stopped::Blocked { message, .. } => {
+            message.clone()
+        }
+        Stopped::Gone => "there is no such object".to_owned(),
+        Stopped::Conflict | Stopped::NotSent => "it was changed meanwhile".to_owned(),
+        Stopped::Throttled { .. } => "the API server is busy".to_owned(),
+        Stopped::LostLease => "this process leads no more".to_owned(),
+    }
+}
+
+fn new_key() -> Result<Vec<u8>, String> {
+    let mut key = vec![0; FEWEST_KEY_BYTES];
+    SystemRandom::new().fill(&mut key).map_err(|_| "this machine gives no random numbers".to_owned())?;
+    Ok(key)
+}

@@ -1,0 +1,314 @@
+//! `oarlock holds`: lists what jobs hold on pods, and takes off what no job will.
+
+use std::collections::HashMap;
+use std::fmt::Write as _;
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use clap::Args;
+use k8s_openapi::api::core::v1::Secret;
+use kube::Client;
+use kube::api::{Api, ApiResource, DynamicObject, ListParams, Patch, PatchParams};
+use oarlock_core::cluster::hold_keys::{HoldKeys, HoldOf};
+use oarlock_core::cluster::object::{Kind, Object};
+use oarlock_core::shared::holds::{HELD, HOLD, IS_HELD, let_go, marks_in};
+use oarlock_kube::transport::client::connect;
+use oarlock_kube::{HOLD_KEYS, HOLD_SECRET};
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::host::ClusterArgs;
+use super::print;
+use crate::manifests::HOST_NAMESPACE;
+
+const EXAMPLES: &str = "\
+Examples:
+  oarlock holds -A                         every hold of a pod, with its job and whether the host's key proves it
+  oarlock holds -n shop --let-go           take off what jobs that are gone hold on the pods of a namespace
+  oarlock holds -A --job UID --let-go      take off what one job holds, which may be there still
+  oarlock holds -A --unproved --let-go     after the key was lost: take off what no key proves
+
+A host takes off by itself what it has put on. This is for what it cannot: holds whose key was lost, and those that a host of an
+earlier version left. Look at the list first: whoever may patch a pod can write a hold that no key proves, and --let-go takes off
+the labels, annotations and finalizers that it names.";
+
+/// Objects that one list request asks for.
+const PAGE: u32 = 500;
+
+/// Arguments of `oarlock holds`.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct HoldsArgs {
+    /// Namespace [default: that of the context]
+    #[arg(short, long, value_name = "NAMESPACE", conflicts_with = "all_namespaces")]
+    namespace: Option<String>,
+    /// All namespaces
+    #[arg(short = 'A', long)]
+    all_namespaces: bool,
+    /// Only holds of the job with this UID, be it there or gone
+    #[arg(long, value_name = "UID")]
+    job: Option<String>,
+    /// Only holds on the pod of this name
+    #[arg(long, value_name = "NAME")]
+    pod: Option<String>,
+    /// Only holds that no key of the host proves
+    #[arg(long)]
+    unproved: bool,
+    /// Take them off; without --job only those of jobs that are gone
+    #[arg(long)]
+    let_go: bool,
+    /// Namespace of the host, which has the Secret oarlock-holds
+    #[arg(long, value_name = "NAMESPACE", default_value = HOST_NAMESPACE)]
+    host_namespace: String,
+    /// Print JSON
+    #[arg(short, long, value_enum)]
+    output: Option<HoldsFormat>,
+    #[command(flatten)]
+    cluster: ClusterArgs,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum HoldsFormat {
+    Json,
+}
+
+/// A hold, as it is listed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct FoundHold {
+    namespace: String,
+    pod: String,
+    job_uid: String,
+    /// Namespace and name of the job; none where it is gone.
+    job: Option<String>,
+    marks: Vec<String>,
+    /// None where the keys cannot be read.
+    proved: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    let_go: Option<bool>,
+}
+
+/// Lists, and lets go.
+pub(crate) async fn run(args: HoldsArgs) -> anyhow::Result<ExitCode> {
+    let (client, _server) = connect(&args.cluster.source()?).await?;
+    let (keys, unread) = match keys(&client, &args.host_namespace).await {
+        Ok(keys) => (Some(keys), None),
+        Err(why) => (None, Some(format!("{why:#}"))),
+    };
+    anyhow::ensure!(!(args.unproved && keys.is_none()), "--unproved: {}", unread.unwrap_or_default());
+    let jobs = jobs(&client).await?;
+    let pods: Api<DynamicObject> = if args.all_namespaces {
+        Api::all_with(client.clone(), &pod_resource())
+    } else {
+        let namespace = args.namespace.as_deref().unwrap_or(client.default_namespace());
+        Api::namespaced_with(client.clone(), namespace, &pod_resource())
+    };
+    let mut found = Vec::new();
+    let mut exit = ExitCode::SUCCESS;
+    for document in documents(&pods).await? {
+        for mut hold in holds_of(&document, keys.as_ref(), &jobs) {
+            let is_asked = args.job.as_ref().is_none_or(|uid| *uid == hold.job_uid)
+                && args.pod.as_ref().is_none_or(|name| *name == hold.pod)
+                && !(args.unproved && hold.proved != Some(false));
+            if !is_asked {
+                continue;
+            }
+            if args.let_go && (args.job.is_some() || hold.job.is_none()) {
+                let taken_off = take_off(&client, &document, &hold).await;
+                hold.let_go = Some(taken_off.is_ok());
+                if let Err(why) = taken_off {
+                    eprintln!("{}/{}: {why:#}", hold.namespace, hold.pod);
+                    exit = ExitCode::FAILURE;
+                }
+            }
+            found.push(hold);
+        }
+    }
+    let text = match args.output {
+        Some(HoldsFormat::Json) => serde_json::to_string_pretty(&found)? + "\n",
+        None => table(&found, unread.as_deref()),
+    };
+    print(&text)?;
+    Ok(exit)
+}
+
+fn pod_resource() -> ApiResource {
+    ApiResource::erase::<k8s_openapi::api::core::v1::Pod>(&())
+}
+
+/// The keys of the host.
+async fn keys(client: &Client, namespace: &str) -> anyhow::Result<HoldKeys> {
+    let secrets: Api<Secret> = Api::namespaced(client.clone(), namespace);
+    let what = || format!("cannot read the Secret {HOLD_SECRET} in {namespace}, whose keys prove holds");
+    let secret = secrets.get(HOLD_SECRET).await.with_context(what)?;
+    let data = secret.data.unwrap_or_default();
+    let keys = HoldKeys::of(HOLD_KEYS.iter().filter_map(|name| data.get(*name)).map(|key| key.0.as_slice()));
+    anyhow::ensure!(!keys.is_empty(), "the Secret {HOLD_SECRET} in {namespace} has no key: a host makes the first one");
+    Ok(keys)
+}
+
+/// Namespace and name of every job, by its UID.
+async fn jobs(client: &Client) -> anyhow::Result<HashMap<String, String>> {
+    let jobs: Api<oarlock_api::OperationJob> = Api::all(client.clone());
+    let mut named = HashMap::new();
+    let mut params = ListParams::default().limit(PAGE);
+    loop {
+        let page = jobs.list_metadata(&params).await.context("cannot list the OperationJobs of all namespaces")?;
+        named.extend(page.items.into_iter().filter_map(|job| {
+            let name = format!("{}/{}", job.metadata.namespace?, job.metadata.name?);
+            Some((job.metadata.uid?, name))
+        }));
+        match page.metadata.continue_.filter(|token| !token.is_empty()) {
+            Some(token) => params = params.continue_token(&token),
+            None => return Ok(named),
+        }
+    }
+}
+
+/// The pods that have something that looks like a hold.
+async fn documents(pods: &Api<DynamicObject>) -> anyhow::Result<Vec<Value>> {
+    let mut found = Vec::new();
+    let mut params = ListParams::default().limit(PAGE);
+    loop {
+        let page = pods.list(&params).await.context("cannot list pods")?;
+        let is_held = |pod: &DynamicObject| {
+            let annotations = pod.metadata.annotations.as_ref();
+            annotations.is_some_and(|all| all.keys().any(|key| key.starts_with(HOLD)))
+        };
+        for pod in page.items.iter().filter(|pod| is_held(pod)) {
+            found.push(json!({"metadata": pod.metadata}));
+        }
+        match page.metadata.continue_.filter(|token| !token.is_empty()) {
+            Some(token) => params = params.continue_token(&token),
+            None => return Ok(found),
+        }
+    }
+}
+
+fn text<'a>(document: &'a Value, pointer: &str) -> &'a str {
+    document.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// The holds of a pod, whoever wrote them.
+fn holds_of(document: &Value, keys: Option<&HoldKeys>, jobs: &HashMap<String, String>) -> Vec<FoundHold> {
+    let (namespace, pod) = (text(document, "/metadata/namespace"), text(document, "/metadata/uid"));
+    let annotations = document.pointer("/metadata/annotations").and_then(Value::as_object).into_iter().flatten();
+    let holds = annotations.filter_map(|(key, text)| Some((key.strip_prefix(HOLD)?, text.as_str()?)));
+    let found = holds.map(|(job, list)| FoundHold {
+        namespace: namespace.to_owned(),
+        pod: text(document, "/metadata/name").to_owned(),
+        job_uid: job.to_owned(),
+        job: jobs.get(job).cloned(),
+        marks: marks_in(list).into_iter().collect(),
+        proved: keys.map(|keys| keys.proves(HoldOf { job, namespace, pod }, list)),
+        let_go: None,
+    });
+    found.collect()
+}
+
+/// Takes a hold off, with all that it lists and no other hold does.
+async fn take_off(client: &Client, document: &Value, hold: &FoundHold) -> anyhow::Result<()> {
+    let Some(body) = patch_of(document, &hold.job_uid) else { return Ok(()) };
+    let pods: Api<DynamicObject> = Api::namespaced_with(client.clone(), &hold.namespace, &pod_resource());
+    let options = PatchParams::default();
+    let patched = if body.is_array() {
+        pods.patch(&hold.pod, &options, &Patch::<()>::Json(serde_json::from_value(body)?)).await
+    } else {
+        pods.patch(&hold.pod, &options, &Patch::Merge(body)).await
+    };
+    match patched {
+        Ok(_) => Ok(()),
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+        Err(error) => Err(error).context("cannot take off the hold"),
+    }
+}
+
+/// The patch that takes it off.
+fn patch_of(document: &Value, job: &str) -> Option<Value> {
+    let is_labelled =
+        document.pointer("/metadata/labels").is_some_and(|labels| labels.get(HELD).is_some_and(|held| held == IS_HELD));
+    // It is an admin who says that these are holds.
+    let mut held = document.clone();
+    held.pointer_mut("/metadata")?.as_object_mut()?.entry("labels").or_insert_with(|| json!({}))[HELD] = json!(IS_HELD);
+    let mut body = let_go(&Object::slim(&held, &Kind::pod(), &[])?, job)?;
+    if let Some(steps) = body.as_array_mut().filter(|_| !is_labelled) {
+        steps.retain(|step| !text(step, "/path").starts_with("/metadata/labels/"));
+    }
+    Some(body)
+}
+
+fn table(found: &[FoundHold], unread: Option<&str>) -> String {
+    let rows = found.iter().map(|hold| {
+        let proved = match hold.proved {
+            Some(true) => "yes",
+            Some(false) => "no",
+            None => "?",
+        };
+        let job = hold.job.clone().unwrap_or_else(|| format!("gone ({})", hold.job_uid));
+        let marks = if hold.marks.is_empty() { "-".to_owned() } else { hold.marks.join(",") };
+        let marks = match hold.let_go {
+            Some(true) => format!("{marks} (taken off)"),
+            Some(false) => format!("{marks} (failed)"),
+            None => marks,
+        };
+        [format!("{}/{}", hold.namespace, hold.pod), job, proved.to_owned(), marks]
+    });
+    let header = ["POD", "JOB", "PROVED", "MARKS"].map(str::to_owned);
+    let rows: Vec<[String; 4]> = std::iter::once(header).chain(rows).collect();
+    let mut text = String::new();
+    if found.is_empty() {
+        text.push_str("no pod is held\n");
+    } else {
+        let width = |column: usize| {
+            rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0)
+        };
+        let [pod, job, proved] = [width(0), width(1), width(2)];
+        for [a, b, c, d] in &rows {
+            // Writing to a string cannot fail.
+            let _ = writeln!(text, "{a:pod$}  {b:job$}  {c:proved$}  {d}");
+        }
+    }
+    unread.into_iter().for_each(|why| text.push_str(&format!("whether they are proved is not known: {why}\n")));
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pod(labels: Value) -> Value {
+        json!({"metadata": {"name": "a", "namespace": "d", "uid": "u", "resourceVersion": "5", "labels": labels, "finalizers": ["f"],
+            "annotations": {"hold.oarlock.dev/j": "[\"finalizer:f\",\"label:l\",\"mac:x\"]", "other": "[]"}}})
+    }
+
+    #[test]
+    fn a_hold_is_listed_with_its_marks_whoever_wrote_it() {
+        let keys = HoldKeys::of([[7_u8; 32].as_slice()]);
+        let jobs = HashMap::from([("j".to_owned(), "d/job".to_owned())]);
+        let found = holds_of(&pod(json!({})), Some(&keys), &jobs);
+        let [hold] = found.as_slice() else { panic!("{found:?}") };
+        assert_eq!(
+            (hold.marks.join(" "), hold.proved, hold.job.as_deref()),
+            ("finalizer:f label:l".into(), Some(false), Some("d/job"))
+        );
+        let text = table(&found, Some("why"));
+        assert!(
+            text.contains("d/a  d/job  no      finalizer:f,label:l\n") && text.contains("not known: why"),
+            "{text}"
+        );
+        assert_eq!(table(&[], None), "no pod is held\n");
+    }
+
+    #[test]
+    fn an_admin_lets_go_of_a_hold_whether_its_pod_is_labelled_and_terminating_or_not() {
+        let body = patch_of(&pod(json!({"l": "x"})), "j").unwrap();
+        assert_eq!(body["metadata"]["finalizers"], json!([]));
+        assert_eq!(body["metadata"]["labels"]["l"], Value::Null);
+        for (labels, steps) in [(json!({}), 5), (json!({HELD: IS_HELD}), 6)] {
+            let mut terminating = pod(labels);
+            terminating["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+            assert_eq!(patch_of(&terminating, "j").unwrap().as_array().map(Vec::len), Some(steps));
+        }
+        assert_eq!(patch_of(&pod(json!({})), "k"), None);
+    }
+}
