@@ -17,6 +17,7 @@ mod calm_and_killed;
 mod checks;
 mod children;
 mod cleanup;
+mod contenders;
 mod crowd;
 mod deadline;
 mod flows;

@@ -14,6 +14,7 @@ use tokio::time::{Instant, sleep};
 use crate::age;
 use crate::arguments::{Mode, Modes, On, Operations, Scenario};
 use crate::children::{BareProcess, Dropped, HostProcess};
+use crate::contenders::{self, Contender};
 use crate::crowd;
 use crate::goals;
 use crate::ground::Ground;
@@ -28,18 +29,6 @@ use crate::spread::{self, as_f64, round};
 /// How long is watched whether a host writes that has nothing to do.
 const IDLE: std::time::Duration = std::time::Duration::from_secs(10);
 
-/// Figures of which the ratio of the host's to the bare client's is told.
-const RATIOS: [&str; 8] = [
-    "targetsPerSecond",
-    "cpuMillisecondsPerTarget",
-    "apiServerCpuMillisecondsPerTarget",
-    "wakeUpsPerTarget",
-    "kibReceivedPerTarget",
-    "requestsPerTarget",
-    "writesPerTarget",
-    "peakRssMib",
-];
-
 const NOTES: &str = "\
 A figure of several rounds is its median, with the least and the most in brackets; a ratio is the host's figure to the bare
 client's of the same round. Figures per target are of the contender's process alone and go until it last wrote.
@@ -50,22 +39,6 @@ client's of the same round. Figures per target are of the contender's process al
 - writes: the lease's apart; acts: without statuses, records and events. conflictsPercent: of the writes but events.
 - statusAgeMost: how long the first target that was replaced and not yet counted in the status had been so, at most;
   statusGapMost: between two versions of the status, at most. eventToActionP99: the upper edge of its bucket at /metrics.";
-
-/// Who works.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Contender {
-    Bare,
-    Host,
-}
-
-impl Contender {
-    fn word(self) -> &'static str {
-        match self {
-            Self::Bare => "bare",
-            Self::Host => "host",
-        }
-    }
-}
 
 /// Runs each mode with this many targets.
 ///
@@ -104,10 +77,7 @@ struct Place<'a> {
 
 impl Place<'_> {
     async fn round(&self, with_ratios: bool) -> anyhow::Result<Value> {
-        let mut order = [Contender::Bare, Contender::Host];
-        if self.number.is_multiple_of(2) {
-            order.reverse();
-        }
+        let order = Contender::in_order(self.number);
         let mut figures = Map::new();
         for contender in order {
             let site = Site::fresh(self.ground, &self.namespace(contender), quick()).await?;
@@ -119,16 +89,7 @@ impl Place<'_> {
             figures.insert(contender.word().to_owned(), found);
             site.remove().await?;
         }
-        figures.insert("first".to_owned(), order.first().map_or("", |first| first.word()).into());
-        let figures = Value::Object(figures);
-        let ratios = if with_ratios { ratios(&figures) } else { Value::Null };
-        Ok(match figures {
-            Value::Object(mut figures) => {
-                figures.insert("ratios".to_owned(), ratios);
-                Value::Object(figures)
-            }
-            other => other,
-        })
+        Ok(contenders::figures_of_round(figures, order[0], with_ratios))
     }
 
     fn namespace(&self, contender: Contender) -> String {
@@ -140,7 +101,7 @@ impl Place<'_> {
         let mut meter = Meter::start(self.ground, process.id()?)?;
         let begun = Instant::now();
         process.work(longest(self.targets)).await?;
-        let mut figures = self.speed(begun);
+        let mut figures = contenders::speed(self.targets, begun.elapsed());
         meter.until_quiet().await?;
         figures.extend(meter.figures(self.targets)?);
         process.stop().await?;
@@ -161,7 +122,7 @@ impl Place<'_> {
             site.create(&job_watch::replace("bench", &planted.names(), json!({}))).await?;
             watch.until_succeeded("bench", longest(self.targets)).await?;
         }
-        let mut figures = self.speed(begun);
+        let mut figures = contenders::speed(self.targets, begun.elapsed());
         meter.until_quiet().await?;
         figures.extend(meter.figures(self.targets)?);
         self.told_by_host(&mut figures, &before, &process.metrics().await?);
@@ -183,14 +144,6 @@ impl Place<'_> {
         let jobs: Vec<_> =
             crowd::dealt_out(names).map(|(name, targets)| job_watch::replace(&name, targets, json!({}))).collect();
         futures::future::try_join_all(jobs.iter().map(|job| site.create(job))).await.map(drop)
-    }
-
-    fn speed(&self, begun: Instant) -> Map<String, Value> {
-        let seconds = begun.elapsed().as_secs_f64();
-        let mut figures = Map::new();
-        figures.insert("seconds".to_owned(), round(seconds).into());
-        figures.insert("targetsPerSecond".to_owned(), round(as_f64(self.targets) / seconds).into());
-        figures
     }
 
     fn told_by_host(&self, figures: &mut Map<String, Value>, before: &str, after: &str) {
@@ -218,25 +171,4 @@ async fn idle_writes(ground: &Ground) -> anyhow::Result<usize> {
     let mut tail = ground.tail()?;
     sleep(IDLE).await;
     Ok(ground.more(&mut tail)?.iter().filter(|request| Request::is_write(request)).count())
-}
-
-/// The host's figures divided by the bare client's.
-fn ratios(round_figures: &Value) -> Value {
-    let figure = |who: &str, name: &str| round_figures.get(who)?.get(name)?.as_f64();
-    let ratio = |name: &&str| {
-        let bare = figure("bare", name).filter(|bare| *bare > 0.0)?;
-        Some(((*name).to_owned(), round(figure("host", name)? / bare).into()))
-    };
-    RATIOS.iter().filter_map(ratio).collect::<Map<_, _>>().into()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn ratio_needs_both_sides() {
-        let figures = json!({"host": {"peakRssMib": 20.0, "writesPerTarget": 3.0}, "bare": {"peakRssMib": 8.0}});
-        assert_eq!(ratios(&figures), json!({"peakRssMib": 2.5}));
-    }
 }
