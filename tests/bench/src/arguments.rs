@@ -63,14 +63,15 @@ pub(crate) struct Operations {
     /// What happens
     #[arg(long, value_enum, default_value = "replace")]
     pub(crate) scenario: Scenario,
-    /// How targets are replaced; `steady`, `idle` and `deadline` take one mode where both are not asked for
+    /// How targets are replaced; `steady`, `idle` and `deadline` take one mode where both are not asked for, `beside-bare` has CollaSet's
     #[arg(long, value_enum)]
     pub(crate) mode: Option<Modes>,
     /// How many targets, pods or nodes; where this is not given, 100 and then 1,000 for `replace` and `reboots`, 100 for `deadline`, 300 for `neighbours`,
     /// 10,000 for `crowd` and `restart`, 5,000 for `ops-jobs`, else 1,000
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(crate) targets: Option<u32>,
-    /// How often; where this is not given, 10 for `outage`, 3 for `replace`, `crowd`, `rolling` and `kills` up to 1,000 targets, else 1
+    /// How often; where this is not given, 10 for `outage`, 3 for `beside-bare`, 3 for `replace`, `crowd`, `rolling` and `kills` up to
+    /// 1,000 targets, else 1
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) rounds: Option<u32>,
     /// What fails in `outage`; everything, one after the other, where this is not given
@@ -85,7 +86,7 @@ pub(crate) struct Operations {
     /// How long the host lives in `kills`, and in the second run of `reboots` and `checks`
     #[arg(long, value_name = "SECONDS", default_value = "2", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) kill_every: u32,
-    /// Which cluster; `replace`, `neighbours`, `rolling`, `crowd`, `kills`, `restart`, `reboots` and `checks` run on both
+    /// Which cluster; `replace`, `beside-bare`, `neighbours`, `rolling`, `crowd`, `kills`, `restart`, `reboots` and `checks` run on both
     #[arg(long, value_enum, default_value = "real")]
     pub(crate) on: On,
     #[command(flatten)]
@@ -108,6 +109,8 @@ pub(crate) struct Common {
 pub(crate) enum Scenario {
     /// One job replaces all targets, beside a bare client that makes the same writes
     Replace,
+    /// The same in CollaSet mode, where each has a control plane of its own and pods of 8 KB: what either costs the API server
+    BesideBare,
     /// Ten jobs of one target a second for a minute: how long from a change to the write that it calls for
     Steady,
     /// 200 jobs have ended and 50 pods change a second for a minute: what it costs to have nothing to do
@@ -185,6 +188,7 @@ impl Scenario {
     pub(crate) fn word(self) -> &'static str {
         match self {
             Self::Replace => "replace",
+            Self::BesideBare => "beside-bare",
             Self::Steady => "steady",
             Self::Idle => "idle",
             Self::Deadline => "deadline",

@@ -13,6 +13,7 @@ mod addons;
 mod age;
 mod arguments;
 mod bare;
+mod beside_bare;
 mod calm_and_killed;
 mod checks;
 mod children;
@@ -119,6 +120,7 @@ async fn operations(asked: &Operations) -> anyhow::Result<Value> {
     for count in counts {
         let figures = match asked.scenario {
             Scenario::Replace | Scenario::Crowd => replace::run(asked, count, &components).await?,
+            Scenario::BesideBare => beside_bare::run(asked, count, &components).await?,
             Scenario::Steady => steady::run(asked, count, &components).await?,
             Scenario::Idle => idle::run(asked, count, &components).await?,
             Scenario::Deadline => deadline::run(asked, count, &components).await?,

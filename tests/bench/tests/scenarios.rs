@@ -82,6 +82,16 @@ fn rolling_replaces_every_target_within_its_bound() {
 }
 
 #[test]
+fn beside_bare_ends_with_one_pair_for_each_target_of_either_contender() {
+    let figures = run("beside-bare", &["--targets", "4"]);
+    for contender in ["host", "bare"] {
+        let found = &figures[contender];
+        assert_eq!((&found["verdict"], count(found, "wrong")), (&"clean".into(), 0.0));
+        assert_eq!(count(found, "controllerWritesPerTarget"), 5.0, "{found}");
+    }
+}
+
+#[test]
 fn crowd_has_a_job_for_each_few_targets() {
     let figures = run("crowd", &["--targets", "4"])["host"].take();
     assert_eq!(figures["verdict"], "clean");

@@ -1,0 +1,189 @@
+//! A cluster of its own for one contender of the scenario `beside-bare`.
+//!
+//! Takes the number of targets; yields a control plane that nobody has used before, with what `oarlock manifests` prints, a
+//! CollaSet whose pods ask for nothing yet, and its controller. It ends with the value that is returned.
+
+use std::time::Duration;
+
+use anyhow::Context as _;
+use futures::{StreamExt as _, TryStreamExt as _, stream};
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::api::{Api, DynamicObject, ListParams, PostParams};
+use kube::{Client, ResourceExt as _};
+use oarlock_bed::accounts::Account;
+use oarlock_bed::install::{self, Way};
+use oarlock_sim::world::{Seedbed, SetKey, collaset_crd};
+use tokio::time::sleep;
+
+use super::admission::PolicyNames;
+use super::controller::Controller;
+use super::pods;
+use super::verdict::{PairVerdict, judge};
+use crate::arguments::On;
+use crate::children::manifests;
+use crate::ground::Ground;
+use crate::usage::Usage;
+
+/// Where the pods are.
+pub(crate) const NAMESPACE: &str = "beside-bare";
+/// Pods that are created at once.
+const CREATED_AT_ONCE: usize = 16;
+/// An API server that has started lately has work of its own. It is quiet once it uses less CPU time than this in a second.
+const QUIET: Duration = Duration::from_millis(60);
+/// For how many seconds it may go on.
+const QUIET_WITHIN: u32 = 60;
+const SECOND: Duration = Duration::from_secs(1);
+
+/// Where a contender works.
+pub(crate) struct PreparedCluster {
+    pub(crate) ground: Ground,
+    /// The bench's own client.
+    pub(crate) client: Client,
+    pub(crate) controller: Controller,
+    /// Names and UIDs of the origins.
+    pub(crate) targets: Vec<(String, String)>,
+    /// The policies that writes of pods are judged by.
+    pub(crate) policies: PolicyNames,
+    /// The bytes of an origin as the API server shows it, with what it added.
+    pub(crate) pod_bytes: usize,
+}
+
+impl PreparedCluster {
+    /// Starts one.
+    ///
+    /// # Errors
+    /// If it cannot be started or furnished.
+    pub(crate) async fn start(on: On, targets: usize) -> anyhow::Result<Self> {
+        let ground = Ground::for_contenders(on).await?;
+        let client = ground.client(Account::Admin).await?;
+        let (owner, targets) = plant(&client, targets).await?;
+        let first = targets.first().map(|(name, _)| name.as_str()).context("there are no targets")?;
+        let pod_bytes = read(&client, first).await?.len();
+        let policies = PolicyNames::of(&manifests().await?);
+        if on == On::Real {
+            let mut probe = pods::origin(&owner, targets.len());
+            probe.metadata.namespace = Some(NAMESPACE.to_owned());
+            policies.until_in_force(&client, probe).await?;
+        }
+        // The probe had the id after the last origin's.
+        let next_id = targets.len() + 1;
+        let controller = Controller::start(ground.client(Account::World).await?, NAMESPACE, owner, next_id).await?;
+        Ok(Self { ground, client, controller, targets, policies, pod_bytes })
+    }
+
+    /// Names of the origins.
+    pub(crate) fn names(&self) -> Vec<String> {
+        self.targets.iter().map(|(name, _)| name.clone()).collect()
+    }
+
+    /// Waits until the API server does hardly anything, and yields the CPU time that it used in the last second; none where it is
+    /// no process of its own.
+    ///
+    /// # Errors
+    /// If it has ended.
+    pub(crate) async fn until_quiet(&self) -> anyhow::Result<Option<Duration>> {
+        let Some(server) = self.ground.api_server() else { return Ok(None) };
+        let mut used = Duration::MAX;
+        for _ in 0..QUIET_WITHIN {
+            let before = Usage::of(server)?;
+            sleep(SECOND).await;
+            used = Usage::of(server)?.since(&before).cpu;
+            if used < QUIET {
+                return Ok(Some(used));
+            }
+        }
+        eprintln!("the API server still uses {used:?} of CPU time in a second, with nothing to do");
+        Ok(Some(used))
+    }
+
+    /// What became of the targets. The controller has to have finished.
+    ///
+    /// # Errors
+    /// If the pods cannot be listed.
+    pub(crate) async fn verdict(&self) -> anyhow::Result<PairVerdict> {
+        Ok(judge(&self.targets, &pods_of(&self.client).list_metadata(&ListParams::default()).await?.items))
+    }
+}
+
+fn pods_of(client: &Client) -> Api<Pod> {
+    Api::namespaced(client.clone(), NAMESPACE)
+}
+
+/// Creates a CollaSet and its pods; yields it as its pods name it, and their names and UIDs.
+async fn plant(client: &Client, count: usize) -> anyhow::Result<(OwnerReference, Vec<(String, String)>)> {
+    install::install(client, &[collaset_crd()], Way::CreateMissing).await?;
+    let seedbed = Seedbed::namespace(client.clone(), NAMESPACE).await?;
+    let owner = as_owner(client, &seedbed.collaset("set", count).await?).await?;
+    let targets = create_origins(client, &owner, count).await?;
+    Ok((owner, targets))
+}
+
+/// A CollaSet as its pods name it.
+async fn as_owner(client: &Client, set: &SetKey) -> anyhow::Result<OwnerReference> {
+    let resource = set.kind.resource();
+    let sets: Api<DynamicObject> = Api::namespaced_with(client.clone(), &set.namespace, &resource);
+    let uid = sets.get(&set.name).await?.uid().context("the CollaSet has no UID")?;
+    let (controller, name) = (Some(true), set.name.clone());
+    let (api_version, kind) = (resource.api_version, resource.kind);
+    Ok(OwnerReference { api_version, kind, name, uid, controller, block_owner_deletion: Some(true) })
+}
+
+async fn create_origins(
+    client: &Client,
+    owner: &OwnerReference,
+    count: usize,
+) -> anyhow::Result<Vec<(String, String)>> {
+    let (api, options) = (pods_of(client), PostParams::default());
+    let (api, options) = (&api, &options);
+    let created = stream::iter(0..count).map(|id| async move { api.create(options, &pods::origin(owner, id)).await });
+    let created: Vec<Pod> = created.buffered(CREATED_AT_ONCE).try_collect().await.context("cannot create the pods")?;
+    Ok(created.iter().map(|pod| (pod.name_any(), pod.uid().unwrap_or_default())).collect())
+}
+
+/// A pod as the API server shows it.
+async fn read(client: &Client, pod: &str) -> anyhow::Result<String> {
+    let request = http::Request::get(format!("/api/v1/namespaces/{NAMESPACE}/pods/{pod}")).body(Vec::new())?;
+    client.request_text(request).await.context("cannot read a pod")
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::api::{Patch, PatchParams};
+    use serde_json::json;
+
+    use super::*;
+
+    const WITHIN: Duration = Duration::from_secs(60);
+
+    #[tokio::test]
+    async fn controller_replaces_what_is_marked_and_waits_for_the_finalizer() {
+        let client = Client::new(oarlock_sim::Cluster::new(oarlock_sim::Options::default()).service(), "default");
+        let (owner, targets) = plant(&client, 3).await.unwrap();
+        let mut controller = Controller::start(client.clone(), NAMESPACE, owner, 3).await.unwrap();
+        let (pods, options) = (pods_of(&client), PatchParams::default());
+        let asked =
+            json!({"labels": {"collaset.kusionstack.io/to-replace": "true"}, "finalizers": ["example.com/held"]});
+        for (name, _) in &targets[..2] {
+            pods.patch(name, &options, &Patch::Merge(json!({ "metadata": asked }))).await.unwrap();
+        }
+        // Four writes for each target, and none more before the finalizers are gone.
+        let deleted = |pod: &Pod| pod.metadata.deletion_timestamp.is_some();
+        let all_deleted = async {
+            while pods.list(&ListParams::default()).await.unwrap().iter().filter(|pod| deleted(pod)).count() < 2 {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(WITHIN, all_deleted).await.unwrap();
+        assert_eq!(controller.done().progress.gone, 0);
+        for (name, _) in &targets[..2] {
+            pods.patch(name, &options, &Patch::Merge(json!({"metadata": {"finalizers": null}}))).await.unwrap();
+        }
+        controller.until_gone(2, WITHIN).await.unwrap();
+        controller.until_finished(2, WITHIN).await.unwrap();
+        assert_eq!(controller.done().writes, 10);
+        let left = pods.list(&ListParams::default()).await.unwrap().items;
+        assert_eq!(judge(&targets[..2], &left).wrong, ["set-00002 takes no target's place"]);
+        assert_eq!(judge(&targets, &left).wrong, ["set-00002 is not gone"]);
+    }
+}
