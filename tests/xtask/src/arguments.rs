@@ -125,7 +125,8 @@ pub(crate) struct Bench {
     /// `neighbours`, 10,000 for `crowd` and `restart`, else 1,000
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(crate) targets: Option<u32>,
-    /// How often; by default 10 for `outage`, 3 for `replace`, `crowd`, `rolling` and `kills` up to 1,000 targets, else 1
+    /// How often; by default 10 for `outage`, 3 for `beside-bare`, 3 for `replace`, `crowd`, `rolling` and `kills` up to 1,000
+    /// targets, else 1
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) rounds: Option<u32>,
     /// What fails in `outage`; by default everything, one after the other
@@ -137,8 +138,8 @@ pub(crate) struct Bench {
     /// How many seconds the host lives in `kills`, and in the second run of `reboots` and `checks`; by default 2
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) kill_every: Option<u32>,
-    /// Which API server operations run on; `replace`, `neighbours`, `rolling`, `crowd`, `kills`, `restart`, `reboots` and
-    /// `checks` run on both
+    /// Which API server operations run on; `replace`, `beside-bare`, `neighbours`, `rolling`, `crowd`, `kills`, `restart`,
+    /// `reboots` and `checks` run on both
     #[arg(long, value_enum)]
     pub(crate) on: Option<Ground>,
     /// What `flows` measures; by default everything, one after the other
@@ -160,6 +161,7 @@ Examples:
   cargo xtask bench plugins
   cargo xtask bench operations                                    host and bare client, 100 and 1,000 targets, both modes
   cargo xtask bench operations --targets 10000 --mode collaset    one round
+  cargo xtask bench operations --scenario beside-bare             CPU of the API server, host and bare client on fresh servers each
   cargo xtask bench operations --scenario steady                  from a change to the write that it calls for
   cargo xtask bench operations --scenario rolling                 maxUnavailable: 10%, beside the least time that is possible
   cargo xtask bench operations --scenario kills --mode evict      SIGKILL every two seconds, beside a host that is left alone
@@ -216,6 +218,8 @@ pub(crate) enum Measure {
 pub(crate) enum Scenario {
     /// One job replaces all targets, beside a bare client that makes the same writes
     Replace,
+    /// The same in CollaSet mode, where each has a control plane of its own and pods of 8 KB: what either costs the API server
+    BesideBare,
     /// Ten jobs of one target a second for a minute: how long from a change to the write that it calls for
     Steady,
     /// 200 jobs have ended and 50 pods change a second for a minute: what it costs to have nothing to do
