@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::Client;
-use oarlock::controller::Controller;
+use oarlock::controller::{CannotLead, Controller};
 use oarlock::history::{Keeping, Recorder};
 use oarlock::host::HostPlace;
 use oarlock::images::ExportRegistry;
@@ -23,7 +23,7 @@ use oarlock_core::ops_job::spec::Defaults;
 use oarlock_core::round::task_settings::TaskSettings;
 use oarlock_history::History;
 use oarlock_kube::flows::Flows;
-use oarlock_kube::lease::{LeaderElector, Leadership, LeaseConfig, LeaseError};
+use oarlock_kube::lease::{LeaderElector, Leadership, LeaseConfig};
 use oarlock_kube::ops::Ops;
 use oarlock_kube::{Cluster, Setup};
 use oarlock_wasm::Plugins;
@@ -58,7 +58,7 @@ pub struct Begin {
 pub struct Running {
     identity: String,
     stop: CancellationToken,
-    task: JoinHandle<Result<(), LeaseError>>,
+    task: JoinHandle<Result<(), CannotLead>>,
     cluster: Cluster,
     leadership: watch::Receiver<Leadership>,
     /// Its ports.
@@ -114,6 +114,7 @@ impl Rig {
             Ground::Real(_) => Arc::new(move || after(Timestamp::now(), ahead)),
         };
         let (cluster, news) = Cluster::open(Setup { client, clock, identity: identity.clone() });
+        cluster.prove_holds_in("oarlock-system");
         let namespace = tasks_namespace(&self.namespace);
         let exports = self.exports.as_ref().map(ExportRegistry::of_commits);
         cluster.make_tasks(TaskSettings { namespace, exports, ..TaskSettings::default() });

@@ -8,7 +8,7 @@ use anyhow::Context as _;
 use clap::Args;
 use k8s_openapi::api::core::v1::Secret;
 use kube::Client;
-use kube::api::{Api, ApiResource, DynamicObject, ListParams, Patch, PatchParams};
+use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams};
 use oarlock_core::cluster::hold_keys::{HoldKeys, HoldOf};
 use oarlock_core::cluster::object::{Kind, Object};
 use oarlock_core::shared::holds::{HELD, HOLD, IS_HELD, let_go, marks_in};
@@ -149,7 +149,10 @@ async fn keys(client: &Client, namespace: &str) -> anyhow::Result<HoldKeys> {
 
 /// Namespace and name of every job, by its UID.
 async fn jobs(client: &Client) -> anyhow::Result<HashMap<String, String>> {
-    let jobs: Api<oarlock_api::OperationJob> = Api::all(client.clone());
+    let Kind { api_version, kind } = Kind::job();
+    let (group, version) = api_version.split_once('/').unwrap_or(("", &api_version));
+    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, &kind));
+    let jobs: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
     let mut named = HashMap::new();
     let mut params = ListParams::default().limit(PAGE);
     loop {

@@ -7,11 +7,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kube::Client;
-use oarlock::controller::Controller;
+use oarlock::controller::{CannotLead, Controller};
 use oarlock::metrics::Metrics;
 use oarlock::ports::Ports;
 use oarlock_kube::flows::Flows;
-use oarlock_kube::lease::{LeaderElector, LeaseConfig, LeaseError};
+use oarlock_kube::lease::{LeaderElector, LeaseConfig};
 use oarlock_kube::transport::clock::Clock;
 use oarlock_kube::{Cluster, Setup};
 use oarlock_wasm::Plugins;
@@ -43,7 +43,7 @@ pub struct Birth {
 
 /// A running host.
 pub struct Mortal {
-    task: JoinHandle<Result<(), LeaseError>>,
+    task: JoinHandle<Result<(), CannotLead>>,
     cluster: Cluster,
 }
 
@@ -52,6 +52,7 @@ impl Mortal {
     #[must_use]
     pub fn start(Birth { identity, client, clock, plugins, serves }: Birth) -> Self {
         let (cluster, news) = Cluster::open(Setup { client, clock, identity: identity.clone() });
+        cluster.prove_holds_in("oarlock-system");
         let metrics = Arc::new(Metrics::new(cluster.requests()));
         let host = Arc::new(Ports::new(cluster.clone(), plugins, metrics));
         let candidacy = LeaseConfig {

@@ -14,8 +14,8 @@ const PROTECTED: &str = "finalizer.operationjob.kusionstack.io/replace-protected
 const HOLD: &str = "hold.oarlock.dev/";
 /// What stands between the word of a lifecycle's label and the name of its job.
 const OPERATION: &str = ".podopslifecycle.kusionstack.io/";
-/// What a hold lists on a pod that is nobody's target: it only says who may not take that pod.
-const BARRED: &str = "[\"barred\"]";
+/// How a hold begins on a pod that is nobody's target: it only says who may not take that pod.
+const BARRED: &str = "[\"barred\"";
 
 impl Seen<'_> {
     /// S5, S7: nothing happens to a pod before it is durably a target in flight, under this very UID, and S3: nothing after
@@ -87,7 +87,7 @@ fn drains(job: &Job, pod: &Version) -> bool {
 /// UIDs of the jobs that hold a pod, those apart that only bar others from it.
 pub(super) fn holders(pod: &Version) -> Vec<&str> {
     let annotations = pod.at("/metadata/annotations").as_object().into_iter().flatten();
-    let held = annotations.filter(|(_, marks)| marks.as_str().is_some_and(|marks| marks != BARRED));
+    let held = annotations.filter(|(_, marks)| marks.as_str().is_some_and(|marks| !marks.starts_with(BARRED)));
     held.filter_map(|(key, _)| key.strip_prefix(HOLD)).collect()
 }
 

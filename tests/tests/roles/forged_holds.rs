@@ -2,12 +2,20 @@
 
 use anyhow::{Context as _, ensure};
 use k8s_openapi::api::core::v1::{Node, Pod};
-use kube::Client;
+use k8s_openapi::jiff::Timestamp;
 use kube::api::{Api, Patch, PatchParams};
-use oarlock::manifests::{GrantedAccess, PodPolicies, manifests_with};
+use kube::{Client, ResourceExt as _};
+use oarlock::manifests::{GrantedAccess, HOST_NAMESPACE, PodPolicies, manifests_with};
 use oarlock_bed::accounts::Account;
 use oarlock_bed::control_plane::{self, ControlPlane};
 use oarlock_bed::install::{self, Way};
+use oarlock_core::cluster::object::{Kind, Object, ObjectKey};
+use oarlock_core::cluster::writes::Write;
+use oarlock_core::shared::holds::holders;
+use oarlock_kube::lease::Fence;
+use oarlock_kube::transport::client::{Source, connect};
+use oarlock_kube::watch::watches::{WatchedKind, WatchedKinds};
+use oarlock_kube::{Cluster, Setup};
 use oarlock_tests::components::{GRANTS, MAINTAIN_GRANTS};
 use oarlock_tests::rig::patiently;
 use serde_json::{Value, json};
@@ -19,8 +27,8 @@ const NAMESPACE: &str = "granted";
 const OF_NODES: &str = "only the host of OperationJobs adds or changes hold.oarlock.dev/*";
 const OF_PODS: &str = "only the host of OperationJobs adds the label oarlock.dev/held";
 
-/// A control plane whose kubelets may do what kubelets may, with the policies of pods and of nodes.
-async fn plane() -> anyhow::Result<ControlPlane> {
+/// A control plane whose kubelets may do what kubelets may, with these policies of pods and that of nodes.
+async fn plane(policies: PodPolicies) -> anyhow::Result<ControlPlane> {
     // Beside RBAC, which is there already.
     let flags = ["--authorization-mode=Node", "--enable-admission-plugins=NodeRestriction"];
     let api_server_flags = flags.map(str::to_owned).into();
@@ -28,7 +36,7 @@ async fn plane() -> anyhow::Result<ControlPlane> {
     let grants = format!("{GRANTS}\n---\n{MAINTAIN_GRANTS}").replace("\"*\"", NAMESPACE);
     let grants = oarlock_wasm::parse_grants(&grants)?;
     let access = GrantedAccess::of(grants);
-    let mut documents = install::documents(&manifests_with(&access, PodPolicies::ALL)?)?;
+    let mut documents = install::documents(&manifests_with(&access, policies)?)?;
     documents.push(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}));
     let group = "rbac.authorization.k8s.io";
     let rules =
@@ -69,7 +77,7 @@ fn against<T>(answer: kube::Result<T>) -> anyhow::Result<String> {
 /// SECURITY.md, docs/grants.md: what the host takes off a node, no kubelet names.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_kubelet_adds_no_hold_to_its_node_by_its_status_either() -> anyhow::Result<()> {
-    let plane = plane().await?;
+    let plane = plane(PodPolicies::USUAL).await?;
     let options = PatchParams::default();
     let nodes: Api<Node> = Api::all(kubelet(&plane).await?);
     patiently("the policy is in force", async || {
@@ -102,8 +110,8 @@ async fn a_kubelet_adds_no_hold_to_its_node_by_its_status_either() -> anyhow::Re
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nobody_makes_a_pod_held_by_its_status_or_its_binding() -> anyhow::Result<()> {
-    let plane = plane().await?;
+async fn with_the_policy_of_holds_nobody_makes_a_pod_held_by_its_status_or_its_binding() -> anyhow::Result<()> {
+    let plane = plane(PodPolicies::ALL).await?;
     let options = PatchParams::default();
     let pods: Api<Pod> = Api::namespaced(plane.client(Account::Visitor).await?, NAMESPACE);
     patiently("the policy is in force", async || {
@@ -119,24 +127,84 @@ async fn nobody_makes_a_pod_held_by_its_status_or_its_binding() -> anyhow::Resul
     let of_node: Api<Pod> = Api::namespaced(kubelet(&plane).await?, NAMESPACE);
     let said = against(of_node.patch_status("bound", &options, &Patch::Merge(labelled("[\"finalizer:x\"]"))).await)?;
     ensure!(!said.is_empty(), "NodeRestriction or the policy refuses a kubelet");
-    // The server copies labels and annotations of a binding to the pod, and no policy sees that pod.
+    let mut binding = binding();
+    let said = bind(&plane, &binding).await?;
+    ensure!(said.contains(OF_PODS), "{said}");
+    binding["metadata"]["labels"] = Value::Null;
+    let said = bind(&plane, &binding).await?;
+    ensure!(said.is_empty(), "a scheduler binds: {said}");
+    let bound = admin.get("pending").await?;
+    ensure!(bound.metadata.labels.is_none_or(|labels| !labels.contains_key("oarlock.dev/held")), "and it is not held");
+    Ok(())
+}
+
+/// A binding of the pending pod with a hold: the server copies its labels and annotations to the pod, and no policy sees that pod.
+fn binding() -> Value {
     let mut binding = labelled("[\"finalizer:x\"]");
     binding["apiVersion"] = json!("v1");
     binding["kind"] = json!("Binding");
     binding["metadata"]["name"] = json!("pending");
     binding["target"] = json!({"apiVersion": "v1", "kind": "Node", "name": "n"});
-    let bind = async |body: &Value| {
-        let request = http::Request::post(format!("/api/v1/namespaces/{NAMESPACE}/pods/pending/binding"))
-            .header("Content-Type", "application/json")
-            .body(serde_json::to_vec(body)?)?;
-        against(plane.client(Account::Visitor).await?.request::<Value>(request).await)
-    };
-    let said = bind(&binding).await?;
-    ensure!(said.contains(OF_PODS), "{said}");
-    binding["metadata"]["labels"] = Value::Null;
-    let said = bind(&binding).await?;
-    ensure!(said.is_empty(), "a scheduler binds: {said}");
-    let bound = admin.get("pending").await?;
-    ensure!(bound.metadata.labels.is_none_or(|labels| !labels.contains_key("oarlock.dev/held")), "and it is not held");
+    binding
+}
+
+async fn bind(plane: &ControlPlane, body: &Value) -> anyhow::Result<String> {
+    let request = http::Request::post(format!("/api/v1/namespaces/{NAMESPACE}/pods/pending/binding"))
+        .header("Content-Type", "application/json")
+        .body(serde_json::to_vec(body)?)?;
+    against(plane.client(Account::Visitor).await?.request::<Value>(request).await)
+}
+
+/// SECURITY.md: whoever may write a pod takes a hold off, and makes none.
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_may_write_a_pod_its_status_or_its_binding_makes_no_hold() -> anyhow::Result<()> {
+    let plane = plane(PodPolicies::NONE).await?;
+    let path = plane.kubeconfig(Account::Host)?;
+    let (client, _server) = connect(&Source::Kubeconfig { path, context: None }).await?;
+    let setup = Setup { client, clock: std::sync::Arc::new(Timestamp::now), identity: "host-0".into() };
+    let (cluster, _events) = Cluster::open(setup);
+    cluster.prove_holds_in(HOST_NAMESPACE);
+    patiently("the host may read its keys", async || Ok(cluster.load_hold_keys().await.is_ok())).await?;
+    let kinds = [(Kind::pod(), WatchedKind::default())].into();
+    cluster.declare(WatchedKinds { kinds, ..WatchedKinds::default() }).await;
+    cluster.synced(&[Kind::pod()]).await;
+    let own = json!({"metadata": {"uid": shown(&cluster, "bound").context("the pod")?.uid,
+        "annotations": {"hold.oarlock.dev/own": "[\"label:l\"]"}}});
+    let failed = cluster.clean_up(vec![Write::patch(&ObjectKey::pod(NAMESPACE, "bound"), own)], &Fence::open()).await;
+    ensure!(failed.is_empty(), "the host holds a pod, and no policy asks by what right");
+    let options = PatchParams::default();
+    let (tenant, kubelet) = (plane.client(Account::Admin).await?, kubelet(&plane).await?);
+    let pods = |client: Client| Api::<Pod>::namespaced(client, NAMESPACE);
+    let proof = pods(tenant.clone()).get("bound").await?.annotations()["hold.oarlock.dev/own"].clone();
+    let forged = labelled("[\"finalizer:x\"]");
+    let by_tenant = against(pods(tenant.clone()).patch("bound", &options, &Patch::Merge(&forged)).await)?;
+    let by_operator = pods(plane.client(Account::Visitor).await?);
+    let by_status =
+        against(by_operator.patch_status("bound", &options, &Patch::Merge(labelled("[\"label:app\"]"))).await)?;
+    // A kubelet may be refused by NodeRestriction, whatever it writes of metadata.
+    let of_kubelet = pods(kubelet).patch_status("bound", &options, &Patch::Merge(&forged)).await;
+    ensure!(by_tenant.is_empty() && by_status.is_empty(), "{by_tenant} {by_status} {of_kubelet:?}");
+    ensure!(bind(&plane, &binding()).await?.is_empty(), "a scheduler binds");
+    let copy =
+        json!({"metadata": {"labels": {"oarlock.dev/held": "true"}, "annotations": {"hold.oarlock.dev/own": proof}}});
+    ensure!(against(pods(tenant.clone()).patch("pending", &options, &Patch::Merge(copy)).await)?.is_empty());
+    let last = pods(tenant).get("pending").await?.metadata.resource_version;
+    patiently("the host sees all of that", async || {
+        Ok(shown(&cluster, "pending").is_some_and(|pod| Some(&pod.resource_version) == last.as_ref()))
+    })
+    .await?;
+    for (name, expected) in [("bound", vec!["own"]), ("pending", vec![])] {
+        let pod = shown(&cluster, name).context("the pod")?;
+        let found: Vec<&str> = holders(&pod).collect();
+        ensure!(found == expected, "{name} is held by {found:?}: {:?}", pod.stray_holds);
+    }
+    ensure!(
+        cluster.old_hold_policy().is_none()
+            && cluster.adopt_holds(&Fence::open()).await.is_ok_and(|left| left.is_none())
+    );
     Ok(())
+}
+
+fn shown(cluster: &Cluster, name: &str) -> Option<std::sync::Arc<Object>> {
+    cluster.store().get(&ObjectKey::pod(NAMESPACE, name))
 }

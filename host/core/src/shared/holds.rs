@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Map, Value, json};
 
 use oarlock_contract::marks::{CORDON, Marks, listed};
-pub use oarlock_contract::marks::{HELD, HOLD, IS_HELD};
+pub use oarlock_contract::marks::{HELD, HOLD, IS_HELD, listed as marks_in};
 
 use crate::cluster::node::NodeSpec;
 use crate::cluster::object::{Kind, MOST_REFERENCES, Object, ObjectKey, Strings};
