@@ -21,7 +21,7 @@ fn annotated(key: &str, value: &str) -> Value {
     json!({"metadata": {"annotations": {key: value}}})
 }
 
-/// Labelled as held, so that these holds count.
+/// Labelled as held, as a host does it; no key proves these holds.
 fn held(holds: &Value) -> Value {
     json!({"metadata": {"labels": {"oarlock.dev/held": "true"}, "annotations": holds}})
 }
@@ -51,7 +51,7 @@ pub fn table() -> Vec<Misfit> {
             annotated("hold.oarlock.dev/00000000-0000-0000-0000-000000000000", "[\"label:app\"]"),
             LATE,
         ),
-        marked("500 holds", held(&many), LATE),
+        marked("500 holds", held(&many), Told::Target("Failed/PodTooLarge")),
         marked("a hold that bars it", hold("[\"barred\"]"), LATE),
         marked("2,000 labels", json!({"metadata": {"labels": wide}}), LATE),
         marked("an annotation of 200 KiB", annotated("a.test/x", &"x".repeat(200 << 10)), LATE),
