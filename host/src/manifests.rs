@@ -315,13 +315,34 @@ mod tests {
             };
             let policy = of("pod-metadata.oarlock.dev", "ValidatingAdmissionPolicy");
             let condition = policy["spec"]["matchConditions"][0]["expression"].as_str().unwrap();
-            assert!(condition.starts_with("request.userInfo.username == 'system:serviceaccount:oarlock-system:oarlock' && ("));
+            assert!(
+                condition
+                    .starts_with("request.userInfo.username == 'system:serviceaccount:oarlock-system:oarlock' && (")
+            );
             let binding = of("pod-metadata.oarlock.dev", "ValidatingAdmissionPolicyBinding");
             binding["spec"]["matchResources"]["namespaceSelector"]["matchExpressions"][0].clone()
         };
         assert_eq!(bound_to(json!(["b-1", "*"]), "Pod"), Value::Null);
         assert_eq!(bound_to(json!(["a", "b-*"]), "Pod")["values"], json!(["a", "b-1"]));
         assert_eq!(bound_to(json!(["b-1"]), "Node")["operator"], "DoesNotExist", "it may patch pods nowhere");
+    }
+
+    /// Each policy that looks at pods costs whoever updates one a tenth of that update.
+    #[test]
+    fn one_policy_looks_at_an_update_of_a_pod_and_none_at_its_status_its_binding_or_a_new_pod() {
+        let looking = |policies: PodPolicies| {
+            let grants = oarlock_wasm::parse_grants(SHIPPED_GRANTS).unwrap();
+            let all =
+                manifests_with(&GrantedAccess::of(grants), policies).unwrap() + "---\n" + &flow_manifests().unwrap();
+            let documents = parsed(&all);
+            let policies = documents.iter().filter(|one| one["kind"] == "ValidatingAdmissionPolicy");
+            let rules =
+                |one: &Value| one["spec"]["matchConstraints"]["resourceRules"].as_array().cloned().unwrap_or_default();
+            let pods = policies.flat_map(rules).filter(|rule| rule["resources"].to_string().contains("pods"));
+            pods.map(|rule| format!("{} {}", rule["operations"], rule["resources"])).collect::<Vec<_>>()
+        };
+        assert_eq!(looking(PodPolicies::USUAL), [r#"["UPDATE"] ["pods"]"#]);
+        assert_eq!(looking(PodPolicies::NONE), Vec::<String>::new());
     }
 
     #[test]
