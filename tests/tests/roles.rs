@@ -165,12 +165,16 @@ const EVERYWHERE: &[&str] = &[
     "apps/statefulsets list",
     "apps/statefulsets watch",
     "events.k8s.io/events create",
+    "admissionregistration.k8s.io/validatingadmissionpolicies get pod-holds.oarlock.dev",
+    "admissionregistration.k8s.io/validatingadmissionpolicybindings get pod-holds.oarlock.dev",
 ];
 const GRANTED: &[&str] =
     &["/pods patch", "/pods/eviction create", "oarlock.dev/holds update", "policy/poddisruptionbudgets list"];
 const ELSEWHERE: &[&str] = &[];
-/// The lease of this host, and those that the rigs' own roles name.
+/// The lease of this host, those that the rigs' own roles name, and the keys of holds.
 const AT_HOME: &[&str] = &[
+    "/secrets get oarlock-holds",
+    "/secrets patch oarlock-holds",
     "coordination.k8s.io/leases create",
     "coordination.k8s.io/leases get oarlock",
     "coordination.k8s.io/leases get oarlock-granted",
