@@ -208,6 +208,14 @@ impl Controller {
         let ready = async {
             // Only a plugin's own jobs wait for the kinds that it declares.
             ports.cluster.synced(&[Kind::pod(), Kind::namespace()]).await;
+            // By old keys, holds of a host with new ones would be nobody's.
+            while let Err(error) = ports.cluster.load_hold_keys().await {
+                if error == HoldKeysError::Changed {
+                    return None;
+                }
+                tracing::warn!(term = number, %error, "failed to read the keys of holds; trying again");
+                sleep(LIST_AGAIN).await;
+            }
             while let Err(failed) = ports.cluster.adopt_holds(fence).await {
                 tracing::warn!(
                     term = number,
@@ -218,7 +226,7 @@ impl Controller {
             }
             loop {
                 match ports.cluster.list_jobs().await {
-                    Ok(jobs) => return jobs,
+                    Ok(jobs) => return Some(jobs),
                     Err(error) => tracing::warn!(term = number, error, "failed to list the jobs; trying again"),
                 }
                 sleep(LIST_AGAIN).await;
@@ -230,7 +238,7 @@ impl Controller {
                 () = stop.cancelled() => return None,
                 () = fence.closed() => return None,
                 () = ports.heart.beat() => {}
-                jobs = &mut ready => return Some(jobs),
+                jobs = &mut ready => return jobs,
                 // However long that takes, changes do not pile up.
                 Some(event) = self.events.recv() => lead.hear(event),
             }

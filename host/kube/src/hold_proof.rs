@@ -4,6 +4,7 @@
 //! none. Source: docs/operationjob.md 3.7.12.
 
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -15,6 +16,7 @@ use oarlock_core::shared::holds::{HELD, HOLD, IS_HELD};
 use parking_lot::Mutex;
 use ring::rand::{SecureRandom as _, SystemRandom};
 use serde_json::{Map, Value, json};
+use tokio::time::sleep;
 
 use crate::cluster::{Cluster, Link};
 use crate::lease::Fence;
@@ -32,6 +34,8 @@ pub const OLD_POLICY: &str = "pod-holds.oarlock.dev";
 const ADMISSION: &str = "admissionregistration.k8s.io/v1";
 /// How often the pods are listed until none has a hold to adopt: others may write to them meanwhile.
 const ADOPT_TRIES: usize = 10;
+/// Wait between two such lists after a write that failed.
+const ADOPT_AGAIN: Duration = Duration::from_millis(500);
 /// Pods that are written at once.
 const AT_ONCE: usize = 16;
 
@@ -44,6 +48,8 @@ pub(crate) struct HoldProof {
     keys: Mutex<Vec<Vec<u8>>>,
     /// The old policy was seen to be installed.
     is_policy_there: AtomicBool,
+    /// How many pods have holds that could not be adopted, and why.
+    left: Mutex<Option<(usize, String)>>,
 }
 
 /// The reason why a host cannot tell holds from what others write.
@@ -90,7 +96,11 @@ impl Cluster {
     /// It is not known which pods have such holds.
     pub async fn adopt_holds(&self, fence: &Fence) -> Result<Option<(usize, String)>, ReadFailed> {
         let proof = &self.link.hold_proof;
-        if proof.namespace.lock().is_none() || !self.link.is_old_policy_bound().await? {
+        if proof.namespace.lock().is_none() {
+            return Ok(None);
+        }
+        if !self.link.is_old_policy_bound().await? {
+            self.warn_of_strays();
             return Ok(None);
         }
         let (mut adopted, mut left) = (0, None);
@@ -110,13 +120,43 @@ impl Cluster {
             if failed.iter().all(is_refused) && !failed.is_empty() {
                 break;
             }
+            if !failed.is_empty() {
+                sleep(ADOPT_AGAIN).await;
+            }
         }
         tracing::info!(pods = adopted, "holds that a host of an earlier version had written are proved now");
+        if let Some((pods, why)) = &left {
+            tracing::warn!(
+                pods,
+                why,
+                "holds that a host of an earlier version had written could not be proved; the next term tries again"
+            );
+        }
+        *proof.left.lock() = left.clone();
         Ok(left)
     }
 
-    /// Returns the advice to delete the old policy, once it is no longer needed; `None` where it is not installed.
+    /// Says on how many pods a host of an earlier version may have left something that nothing takes off.
+    fn warn_of_strays(&self) {
+        let is_labelled = |pod: &Object| pod.labels.get(HELD) == Some(IS_HELD);
+        let pods = self.store().all(&Kind::pod(), None);
+        let strays = pods.iter().filter(|pod| !pod.stray_holds.is_empty() && is_labelled(pod)).count();
+        if strays > 0 {
+            tracing::warn!(
+                pods = strays,
+                "pods have holds that no key proves, and the policy {OLD_POLICY} is not in force: nothing of them is taken off; \
+                 `oarlock holds -A --unproved` lists them"
+            );
+        }
+    }
+
+    /// Returns the advice to delete the old policy, or why it is still needed; `None` where it is not installed.
     pub fn old_hold_policy(&self) -> Option<String> {
+        if let Some((pods, why)) = &*self.link.hold_proof.left.lock() {
+            return Some(format!(
+                "{OLD_POLICY} has to stay, for {pods} pods have holds that could not be proved: {why}"
+            ));
+        }
         self.link.hold_proof.is_policy_there.load(Ordering::Relaxed).then(|| {
             format!(
                 "the policy {OLD_POLICY} is installed and no longer needed: kubectl delete \
@@ -175,20 +215,19 @@ impl Link {
     async fn is_old_policy_bound(&self) -> Result<bool, ReadFailed> {
         let of =
             |kind: &str| ObjectKey { kind: Kind::new(ADMISSION, kind), namespace: None, name: OLD_POLICY.to_owned() };
-        let there = match self.stored(&of("ValidatingAdmissionPolicy")).await {
-            Ok(policy) => policy.is_some(),
+        let policy = async { self.stored(&of("ValidatingAdmissionPolicy")).await };
+        let binding = async { self.stored(&of("ValidatingAdmissionPolicyBinding")).await };
+        match futures::try_join!(policy, binding) {
+            Ok((policy, binding)) => {
+                self.hold_proof.is_policy_there.store(policy.is_some(), Ordering::Relaxed);
+                Ok(policy.is_some() && binding.is_some_and(|binding| is_in_force(&binding)))
+            }
             Err(failed) if failed.is_refused => {
                 tracing::warn!(error = failed.message, "holds of a host of an earlier version are not adopted");
-                false
+                Ok(false)
             }
-            Err(failed) => return Err(failed),
-        };
-        self.hold_proof.is_policy_there.store(there, Ordering::Relaxed);
-        if !there {
-            return Ok(false);
+            Err(failed) => Err(failed),
         }
-        let binding = self.stored(&of("ValidatingAdmissionPolicyBinding")).await?;
-        Ok(binding.is_some_and(|binding| is_in_force(&binding)))
     }
 
     /// Returns the patches that prove the holds of labelled pods that no key proves.
@@ -204,11 +243,14 @@ impl Link {
                 .annotations
                 .iter()
                 .filter(|(key, text)| key.strip_prefix(HOLD).is_some_and(|job| !keys.proves(of(job), text)));
-            let holds: Map<String, Value> = unproved.map(|(key, text)| (key.to_owned(), json!(text))).collect();
-            let metadata = json!({"uid": pod.uid, "resourceVersion": pod.resource_version, "annotations": holds});
-            let is_any =
-                metadata.pointer("/annotations").and_then(Value::as_object).is_some_and(|holds| !holds.is_empty());
-            is_any.then(|| Write::patch(&pod.key, json!({ "metadata": metadata })))
+            // What others write to the pod meanwhile does not matter.
+            let mut steps = vec![json!({"op": "test", "path": "/metadata/uid", "value": pod.uid})];
+            for (key, text) in unproved {
+                let path = format!("/metadata/annotations/{}", key.replace('~', "~0").replace('/', "~1"));
+                steps.push(json!({"op": "test", "path": path, "value": text}));
+                steps.push(json!({"op": "replace", "path": path, "value": text}));
+            }
+            (steps.len() > 1).then(|| Write::patch(&pod.key, Value::Array(steps)))
         };
         let kept = Picked { projection: &Projection::of_object(&[]), pick, most: usize::MAX };
         self.all_stored(&self.transport, &kind, selected, kept).await

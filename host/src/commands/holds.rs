@@ -14,6 +14,7 @@ use oarlock_core::cluster::object::{Kind, Object};
 use oarlock_core::shared::holds::{HELD, HOLD, IS_HELD, let_go, marks_in};
 use oarlock_kube::transport::client::connect;
 use oarlock_kube::{HOLD_KEYS, HOLD_SECRET};
+use oarlock_view::escaped;
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -24,13 +25,13 @@ use crate::manifests::HOST_NAMESPACE;
 const EXAMPLES: &str = "\
 Examples:
   oarlock holds -A                         every hold of a pod, with its job and whether the host's key proves it
-  oarlock holds -n shop --let-go           take off what jobs that are gone hold on the pods of a namespace
-  oarlock holds -A --job UID --let-go      take off what one job holds, which may be there still
+  oarlock holds -n shop --let-go           take off what a host put on for jobs that are gone, on the pods of a namespace
+  oarlock holds -A --job UID --let-go      the same for one job, which may be there still
   oarlock holds -A --unproved --let-go     after the key was lost: take off what no key proves
 
 A host takes off by itself what it has put on. This is for what it cannot: holds whose key was lost, and those that a host of an
-earlier version left. Look at the list first: whoever may patch a pod can write a hold that no key proves, and --let-go takes off
-the labels, annotations and finalizers that it names.";
+earlier version left. Look at the list before --unproved --let-go: whoever may write a pod can write a hold that no key proves, and
+this takes off the labels, annotations and finalizers that it names.";
 
 /// Objects that one list request asks for.
 const PAGE: u32 = 500;
@@ -54,7 +55,7 @@ pub(crate) struct HoldsArgs {
     /// Only holds that no key of the host proves
     #[arg(long)]
     unproved: bool,
-    /// Take them off; without --job only those of jobs that are gone
+    /// Take them off: without --unproved only those that a key proves, and without --job only those of jobs that are gone
     #[arg(long)]
     let_go: bool,
     /// Namespace of the host, which has the Secret oarlock-holds
@@ -95,17 +96,24 @@ pub(crate) async fn run(args: HoldsArgs) -> anyhow::Result<ExitCode> {
         Ok(keys) => (Some(keys), None),
         Err(why) => (None, Some(format!("{why:#}"))),
     };
-    anyhow::ensure!(!(args.unproved && keys.is_none()), "--unproved: {}", unread.unwrap_or_default());
-    let jobs = jobs(&client).await?;
+    let needs_keys = args.unproved || args.let_go;
+    anyhow::ensure!(
+        !needs_keys || keys.is_some(),
+        "without the keys nobody knows what is proved: {}",
+        unread.unwrap_or_default()
+    );
     let pods: Api<DynamicObject> = if args.all_namespaces {
         Api::all_with(client.clone(), &pod_resource())
     } else {
         let namespace = args.namespace.as_deref().unwrap_or(client.default_namespace());
         Api::namespaced_with(client.clone(), namespace, &pod_resource())
     };
+    let documents = documents(&pods).await?;
+    // After the pods: a job is stored before it holds anything, so one that is not stored now is gone.
+    let jobs = jobs(&client).await?;
     let mut found = Vec::new();
     let mut exit = ExitCode::SUCCESS;
-    for document in documents(&pods).await? {
+    for mut document in documents {
         for mut hold in holds_of(&document, keys.as_ref(), &jobs) {
             let is_asked = args.job.as_ref().is_none_or(|uid| *uid == hold.job_uid)
                 && args.pod.as_ref().is_none_or(|name| *name == hold.pod)
@@ -113,12 +121,16 @@ pub(crate) async fn run(args: HoldsArgs) -> anyhow::Result<ExitCode> {
             if !is_asked {
                 continue;
             }
-            if args.let_go && (args.job.is_some() || hold.job.is_none()) {
+            let is_meant = hold.proved == Some(!args.unproved) && (args.job.is_some() || hold.job.is_none());
+            if args.let_go && is_meant {
                 let taken_off = take_off(&client, &document, &hold).await;
                 hold.let_go = Some(taken_off.is_ok());
-                if let Err(why) = taken_off {
-                    eprintln!("{}/{}: {why:#}", hold.namespace, hold.pod);
-                    exit = ExitCode::FAILURE;
+                match taken_off {
+                    Ok(after) => document = after,
+                    Err(why) => {
+                        eprintln!("{}/{}: {}", hold.namespace, hold.pod, escaped(&format!("{why:#}")));
+                        exit = ExitCode::FAILURE;
+                    }
                 }
             }
             found.push(hold);
@@ -209,9 +221,9 @@ fn holds_of(document: &Value, keys: Option<&HoldKeys>, jobs: &HashMap<String, St
     found.collect()
 }
 
-/// Takes a hold off, with all that it lists and no other hold does.
-async fn take_off(client: &Client, document: &Value, hold: &FoundHold) -> anyhow::Result<()> {
-    let Some(body) = patch_of(document, &hold.job_uid) else { return Ok(()) };
+/// Takes a hold off, with all that it lists and no other hold does. Yields the pod as it is then.
+async fn take_off(client: &Client, document: &Value, hold: &FoundHold) -> anyhow::Result<Value> {
+    let Some(body) = patch_of(document, &hold.job_uid) else { return Ok(document.clone()) };
     let pods: Api<DynamicObject> = Api::namespaced_with(client.clone(), &hold.namespace, &pod_resource());
     let options = PatchParams::default();
     let patched = if body.is_array() {
@@ -220,8 +232,8 @@ async fn take_off(client: &Client, document: &Value, hold: &FoundHold) -> anyhow
         pods.patch(&hold.pod, &options, &Patch::Merge(body)).await
     };
     match patched {
-        Ok(_) => Ok(()),
-        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+        Ok(pod) => Ok(json!({"metadata": pod.metadata})),
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(document.clone()),
         Err(error) => Err(error).context("cannot take off the hold"),
     }
 }
@@ -254,7 +266,9 @@ fn table(found: &[FoundHold], unread: Option<&str>) -> String {
             Some(false) => format!("{marks} (failed)"),
             None => marks,
         };
+        // Whoever writes a pod may write what moves the cursor.
         [format!("{}/{}", hold.namespace, hold.pod), job, proved.to_owned(), marks]
+            .map(|cell| escaped(&cell).into_owned())
     });
     let header = ["POD", "JOB", "PROVED", "MARKS"].map(str::to_owned);
     let rows: Vec<[String; 4]> = std::iter::once(header).chain(rows).collect();
@@ -300,6 +314,8 @@ mod tests {
             "{text}"
         );
         assert_eq!(table(&[], None), "no pod is held\n");
+        let forged = FoundHold { marks: vec!["label:a\nd/b  d/job  yes  -\u{1b}[2J".to_owned()], ..found[0].clone() };
+        assert_eq!(table(&[forged], None).lines().count(), 2, "nobody writes a row of his own");
     }
 
     #[test]

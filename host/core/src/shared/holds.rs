@@ -191,7 +191,9 @@ impl Draft<'_> {
     fn held_label(&self, key: &str, is_held: bool) -> Option<(String, Value)> {
         let others = || self.object.annotations.keys().any(|other| other.starts_with(HOLD) && other != key);
         let (there, wanted) = (self.object.labels.get(HELD) == Some(IS_HELD), is_held || others());
-        let changes = self.object.key.kind == Kind::pod() && there != wanted;
+        // The label would make holds, for a host of an earlier version, of annotations that were not seen.
+        let may_be_put_on = self.object.is_whole() || !wanted;
+        let changes = self.object.key.kind == Kind::pod() && there != wanted && may_be_put_on;
         changes.then(|| (HELD.to_owned(), if wanted { json!(IS_HELD) } else { Value::Null }))
     }
 
@@ -365,8 +367,7 @@ pub fn bump_version(object: &Object, job_uid: &str) -> Value {
     let list = json!(marks(object, &key)).to_string();
     let is_plain = object.annotations.get(&key).is_some_and(|text| !text.starts_with(' '));
     let text = if is_plain { format!(" {list}") } else { list };
-    // The label would make holds of the annotations that were not seen.
-    let label = object.is_whole().then(|| Draft::new(object, job_uid, false).held_label(&key, true)).flatten();
+    let label = Draft::new(object, job_uid, false).held_label(&key, true);
     let annotations: Map<String, Value> = without_strays(object).chain([(key, json!(text))]).collect();
     let mut metadata = Map::new();
     metadata.extend(label.map(|label| ("labels".to_owned(), Value::Object([label].into_iter().collect()))));
