@@ -9,7 +9,7 @@ use crate::round::memory::JobMemory;
 /// Shortest time between two writes of a status that mutations wait for.
 const URGENT_MS: i64 = 100;
 /// Longest such time: if writes are slow, the next one waits to carry more changes.
-const LONGEST_URGENT_MS: i64 = 250;
+const LONGEST_URGENT_MS: i64 = 1_000;
 /// Shortest time between two writes of a status for the tasks of few targets.
 const PROMPT_MS: i64 = 20;
 /// Most targets in flight that count as few: their records are small, and no more than a few a second each.
