@@ -103,6 +103,12 @@ impl Controller {
     }
 }
 
+/// The options of a create by the controller. It has a field manager of its own, as any program has: the API server's work for a patch grows
+/// with the number of managers, and that of a contender is one more beside it.
+pub(super) fn as_controller() -> PostParams {
+    PostParams { field_manager: Some("collaset-controller".to_owned()), ..PostParams::default() }
+}
+
 async fn run(writer: PodWriter, mut protocol: Protocol, sender: watch::Sender<Done>) -> anyhow::Result<()> {
     let mut events = pin!(watcher(writer.pods.clone(), Config::default()));
     let mut queue = VecDeque::new();
@@ -142,7 +148,7 @@ impl PodWriter {
         match write {
             PodWrite::CreatePair { id, origin } => {
                 let pair = pods::pair(&self.owner, id, &origin);
-                let created = self.pods.create(&PostParams::default(), &pair).await;
+                let created = self.pods.create(&as_controller(), &pair).await;
                 created.map(drop).with_context(|| format!("cannot create the pair of {origin}"))
             }
             PodWrite::NamePair { origin, uid, id } => {
@@ -161,8 +167,9 @@ impl PodWriter {
     }
 
     async fn patch(&self, name: &str, metadata: Value) -> anyhow::Result<()> {
+        let options = PatchParams { field_manager: as_controller().field_manager, ..PatchParams::default() };
         let patch = Patch::Merge(json!({ "metadata": metadata }));
-        let patched = self.pods.patch(name, &PatchParams::default(), &patch).await;
+        let patched = self.pods.patch(name, &options, &patch).await;
         patched.map(drop).with_context(|| format!("cannot patch {name}"))
     }
 }

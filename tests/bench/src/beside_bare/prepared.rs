@@ -9,7 +9,7 @@ use anyhow::Context as _;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use kube::api::{Api, DynamicObject, ListParams, PostParams};
+use kube::api::{Api, DynamicObject, ListParams};
 use kube::{Client, ResourceExt as _};
 use oarlock_bed::accounts::Account;
 use oarlock_bed::install::{self, Way};
@@ -17,7 +17,7 @@ use oarlock_sim::world::{Seedbed, SetKey, collaset_crd};
 use tokio::time::sleep;
 
 use super::admission::PolicyNames;
-use super::controller::Controller;
+use super::controller::{Controller, as_controller};
 use super::pods;
 use super::verdict::{PairVerdict, judge};
 use crate::arguments::On;
@@ -134,7 +134,7 @@ async fn create_origins(
     owner: &OwnerReference,
     count: usize,
 ) -> anyhow::Result<Vec<(String, String)>> {
-    let (api, options) = (pods_of(client), PostParams::default());
+    let (api, options) = (pods_of(client), as_controller());
     let (api, options) = (&api, &options);
     let created = stream::iter(0..count).map(|id| async move { api.create(options, &pods::origin(owner, id)).await });
     let created: Vec<Pod> = created.buffered(CREATED_AT_ONCE).try_collect().await.context("cannot create the pods")?;
