@@ -3,7 +3,7 @@
 //! Takes a control plane and the address of a counting proxy; yields a process that speaks through it with the host's own
 //! account. Only that one process is ever killed, by its id. May not help it: a restart has nothing but the same name.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -67,7 +67,15 @@ impl HostProcess {
     /// # Errors
     /// If the binary cannot be started.
     pub fn begin(&self) -> anyhow::Result<()> {
-        let mut command = Command::new(host_binary()?);
+        self.begin_with(&host_binary()?)
+    }
+
+    /// Starts it once more, with this binary.
+    ///
+    /// # Errors
+    /// If the binary cannot be started.
+    pub fn begin_with(&self, binary: &Path) -> anyhow::Result<()> {
+        let mut command = Command::new(binary);
         command.args(["host", "--identity", &self.identity, "--listen", "127.0.0.1:0", "--task-image", "oarlock"]);
         command.arg("--plugins").arg(self.folder.join("plugins")).arg("--kubeconfig").arg(&self.kubeconfig);
         // What was compiled is found again, and the user's own cache is left alone.
