@@ -9,6 +9,7 @@
     reason = "a test fails loudly, its helpers too"
 )]
 
+mod allocations;
 mod answers;
 mod bad_input;
 mod bench;
