@@ -140,12 +140,10 @@ async fn with_the_policy_of_holds_nobody_makes_a_pod_held_by_its_status_or_its_b
 
 /// A binding of the pending pod with a hold: the server copies its labels and annotations to the pod, and no policy sees that pod.
 fn binding() -> Value {
-    let mut binding = labelled("[\"finalizer:x\"]");
-    binding["apiVersion"] = json!("v1");
-    binding["kind"] = json!("Binding");
-    binding["metadata"]["name"] = json!("pending");
-    binding["target"] = json!({"apiVersion": "v1", "kind": "Node", "name": "n"});
-    binding
+    let metadata = json!({"name": "pending", "labels": {"oarlock.dev/held": "true"},
+        "annotations": {"hold.oarlock.dev/00000000-0000-0000-0000-000000000000": "[\"finalizer:x\"]"}});
+    let target = json!({"apiVersion": "v1", "kind": "Node", "name": "n"});
+    json!({"apiVersion": "v1", "kind": "Binding", "metadata": metadata, "target": target})
 }
 
 async fn bind(plane: &ControlPlane, body: &Value) -> anyhow::Result<String> {
