@@ -114,12 +114,11 @@ impl Controller {
             let now = *leadership.borrow_and_update();
             if now.leading && last_term != Some(now.term) {
                 last_term = Some(now.term);
-                if let Err(HoldKeysError::Changed) = self.ports.cluster.load_hold_keys().await {
+                if let Err(changed) = self.lead(&election, now.term, &stop).await {
                     declaring.abort();
                     election.resign().await?;
-                    return Err(HoldKeysError::Changed.into());
+                    return Err(changed.into());
                 }
-                self.lead(&election, now.term, &stop).await;
                 // A term never resumes, even if the lease was renewed late: the next one starts afresh.
                 if !stop.is_cancelled() {
                     election.begin_anew(now.term);
@@ -139,7 +138,15 @@ impl Controller {
     }
 
     /// Leads for one term.
-    async fn lead(&mut self, election: &LeaderElector, number: u64, stop: &CancellationToken) {
+    ///
+    /// # Errors
+    /// The keys of holds were changed, so this process may lead no more.
+    async fn lead(
+        &mut self,
+        election: &LeaderElector,
+        number: u64,
+        stop: &CancellationToken,
+    ) -> Result<(), HoldKeysError> {
         let fence = election.fence();
         let (mut lead, mut results) = Lead::begin(self.ports.clone(), fence.clone());
         // They end with the term, and wait for no job.
@@ -154,7 +161,13 @@ impl Controller {
         let ops = ops.map(|term| tokio::spawn(reconcilers::lead(term)));
         let (_flows, _ops, _publishing) =
             (flows.map(AbortOnDropHandle::new), ops.map(AbortOnDropHandle::new), publishing);
-        let Some(jobs) = self.first_jobs(&mut lead, &fence, number, stop).await else { return lead.end().await };
+        let jobs = match self.first_jobs(&mut lead, &fence, number, stop).await {
+            Ok(Some(jobs)) => jobs,
+            ended => {
+                lead.end().await;
+                return ended.map(drop);
+            }
+        };
         self.ports.metrics.leads(true);
         lead.expect(jobs);
         lead.sweep();
@@ -194,16 +207,20 @@ impl Controller {
         lead.end().await;
         self.ports.metrics.leads(false);
         tracing::info!(term = number, "the term of leadership ended");
+        Ok(())
     }
 
     /// The jobs that there are when the term begins, once pods and namespaces are known; none if the term ends before.
+    ///
+    /// # Errors
+    /// The keys of holds were changed.
     async fn first_jobs(
         &mut self,
         lead: &mut Lead,
         fence: &Fence,
         number: u64,
         stop: &CancellationToken,
-    ) -> Option<Vec<JobRef>> {
+    ) -> Result<Option<Vec<JobRef>>, HoldKeysError> {
         let ports = self.ports.clone();
         let ready = async {
             // Only a plugin's own jobs wait for the kinds that it declares.
@@ -211,7 +228,7 @@ impl Controller {
             // By old keys, holds of a host with new ones would be nobody's.
             while let Err(error) = ports.cluster.load_hold_keys().await {
                 if error == HoldKeysError::Changed {
-                    return None;
+                    return Err(error);
                 }
                 tracing::warn!(term = number, %error, "failed to read the keys of holds; trying again");
                 sleep(LIST_AGAIN).await;
@@ -226,7 +243,7 @@ impl Controller {
             }
             loop {
                 match ports.cluster.list_jobs().await {
-                    Ok(jobs) => return Some(jobs),
+                    Ok(jobs) => return Ok(Some(jobs)),
                     Err(error) => tracing::warn!(term = number, error, "failed to list the jobs; trying again"),
                 }
                 sleep(LIST_AGAIN).await;
@@ -235,8 +252,8 @@ impl Controller {
         tokio::pin!(ready);
         loop {
             tokio::select! {
-                () = stop.cancelled() => return None,
-                () = fence.closed() => return None,
+                () = stop.cancelled() => return Ok(None),
+                () = fence.closed() => return Ok(None),
                 () = ports.heart.beat() => {}
                 jobs = &mut ready => return jobs,
                 // However long that takes, changes do not pile up.
