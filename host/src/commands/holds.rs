@@ -9,6 +9,7 @@ use clap::Args;
 use k8s_openapi::api::core::v1::Secret;
 use kube::Client;
 use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams};
+use kube::core::PartialObjectMeta;
 use oarlock_core::cluster::hold_keys::{HoldKeys, HoldOf};
 use oarlock_core::cluster::object::{Kind, Object};
 use oarlock_core::shared::holds::{HELD, HOLD, IS_HELD, let_go, marks_in};
@@ -19,6 +20,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::host::ClusterArgs;
+use super::jobs::every_page;
 use super::print;
 use crate::manifests::HOST_NAMESPACE;
 
@@ -32,9 +34,6 @@ Examples:
 A host takes off by itself what it has put on. This is for what it cannot: holds whose key was lost, and those that a host of an
 earlier version left. Look at the list before --unproved --let-go: whoever may write a pod can write a hold that no key proves, and
 this takes off the labels, annotations and finalizers that it names.";
-
-/// Objects that one list request asks for.
-const PAGE: u32 = 500;
 
 /// Arguments of `oarlock holds`.
 #[derive(Debug, Args)]
@@ -165,39 +164,21 @@ async fn jobs(client: &Client) -> anyhow::Result<HashMap<String, String>> {
     let (group, version) = api_version.split_once('/').unwrap_or(("", &api_version));
     let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, &kind));
     let jobs: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
-    let mut named = HashMap::new();
-    let mut params = ListParams::default().limit(PAGE);
-    loop {
-        let page = jobs.list_metadata(&params).await.context("cannot list the OperationJobs of all namespaces")?;
-        named.extend(page.items.into_iter().filter_map(|job| {
-            let name = format!("{}/{}", job.metadata.namespace?, job.metadata.name?);
-            Some((job.metadata.uid?, name))
-        }));
-        match page.metadata.continue_.filter(|token| !token.is_empty()) {
-            Some(token) => params = params.continue_token(&token),
-            None => return Ok(named),
-        }
-    }
+    let named = |job: PartialObjectMeta<DynamicObject>| {
+        let name = format!("{}/{}", job.metadata.namespace?, job.metadata.name?);
+        Some((job.metadata.uid?, name))
+    };
+    let listed = every_page(async |page: &ListParams| jobs.list_metadata(page).await, named).await;
+    Ok(listed.context("cannot list the OperationJobs of all namespaces")?.into_iter().collect())
 }
 
 /// The pods that have something that looks like a hold.
 async fn documents(pods: &Api<DynamicObject>) -> anyhow::Result<Vec<Value>> {
-    let mut found = Vec::new();
-    let mut params = ListParams::default().limit(PAGE);
-    loop {
-        let page = pods.list(&params).await.context("cannot list pods")?;
-        let is_held = |pod: &DynamicObject| {
-            let annotations = pod.metadata.annotations.as_ref();
-            annotations.is_some_and(|all| all.keys().any(|key| key.starts_with(HOLD)))
-        };
-        for pod in page.items.iter().filter(|pod| is_held(pod)) {
-            found.push(json!({"metadata": pod.metadata}));
-        }
-        match page.metadata.continue_.filter(|token| !token.is_empty()) {
-            Some(token) => params = params.continue_token(&token),
-            None => return Ok(found),
-        }
-    }
+    let document = |pod: PartialObjectMeta<DynamicObject>| {
+        let is_held = pod.metadata.annotations.iter().flatten().any(|(key, _)| key.starts_with(HOLD));
+        is_held.then(|| json!({"metadata": pod.metadata}))
+    };
+    every_page(async |page: &ListParams| pods.list_metadata(page).await, document).await.context("cannot list pods")
 }
 
 fn text<'a>(document: &'a Value, pointer: &str) -> &'a str {
@@ -266,7 +247,7 @@ fn table(found: &[FoundHold], unread: Option<&str>) -> String {
             Some(false) => format!("{marks} (failed)"),
             None => marks,
         };
-        // Whoever writes a pod may write what moves the cursor.
+        // A writer of pods may write what moves the cursor.
         [format!("{}/{}", hold.namespace, hold.pod), job, proved.to_owned(), marks]
             .map(|cell| escaped(&cell).into_owned())
     });

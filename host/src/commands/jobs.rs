@@ -12,7 +12,7 @@ pub(super) mod watch;
 use anyhow::Context as _;
 use clap::Args;
 use k8s_openapi::jiff::Timestamp;
-use kube::api::{Api, ListParams, PostParams};
+use kube::api::{Api, ListParams, ObjectList, PostParams};
 use oarlock_api::{OARLOCK_GROUP, OperationJob};
 use oarlock_kube::transport::client::connect;
 use oarlock_view::JobView;
@@ -24,7 +24,7 @@ use self::ops::ops_name;
 use self::stored::{StoredJob, StoredRecord};
 use super::host::ClusterArgs;
 
-/// Jobs that one list request asks for.
+/// Objects that one list request asks for.
 const PAGE: u32 = 500;
 
 /// The cluster and the namespace in it, as kubectl takes them.
@@ -89,6 +89,23 @@ pub(super) fn watched_name(text: &str) -> Result<WatchedName, String> {
     if is_flow { flow_name(text).map(WatchedName::Flow) } else { got_name(text).map(WatchedName::Job) }
 }
 
+/// Reads a list page by page. Yields what `pick` makes of its items.
+pub(super) async fn every_page<K: Clone, T>(
+    read: impl AsyncFn(&ListParams) -> kube::Result<ObjectList<K>>,
+    pick: impl Fn(K) -> Option<T>,
+) -> kube::Result<Vec<T>> {
+    let mut picked = Vec::new();
+    let mut page = ListParams::default().limit(PAGE);
+    loop {
+        let list = read(&page).await?;
+        picked.extend(list.items.into_iter().filter_map(&pick));
+        match list.metadata.continue_.filter(|token| !token.is_empty()) {
+            Some(token) => page = page.continue_token(&token),
+            None => return Ok(picked),
+        }
+    }
+}
+
 /// The jobs of one namespace.
 #[derive(Clone)]
 pub(super) struct JobClient {
@@ -143,16 +160,9 @@ impl JobClient {
     /// All jobs of the namespace, or of all.
     async fn list(&self, all_namespaces: bool) -> anyhow::Result<Vec<JobView>> {
         let api = if all_namespaces { Api::<StoredJob>::all(self.client.clone()) } else { self.jobs() };
-        let mut jobs = Vec::new();
-        let mut page = ListParams::default().limit(PAGE);
-        loop {
-            let list = api.list(&page).await.map_err(|cause| self.refused(cause, "list", None))?;
-            jobs.extend(list.items.iter().map(|stored| JobView::new(&stored.0, &[])));
-            match list.metadata.continue_.filter(|token| !token.is_empty()) {
-                Some(token) => page = page.continue_token(&token),
-                None => return Ok(jobs),
-            }
-        }
+        let view = |stored: StoredJob| Some(JobView::new(&stored.0, &[]));
+        let listed = every_page(async |page: &ListParams| api.list(page).await, view).await;
+        listed.map_err(|cause| self.refused(cause, "list", None))
     }
 
     /// Creates a job, and yields it as the cluster stores it.
