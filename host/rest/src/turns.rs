@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use oarlock_core::ops_job::refusal::{Code, OpsRefusal};
 use oarlock_core::shared::quota_key::QuotaKey;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
 use crate::keyed::KeyedSemaphores;
@@ -66,8 +66,16 @@ impl Turns {
             OpsRefusal::new(Code::TooMany, words).after(1)
         };
         let _place = self.queue.of_key(key).try_acquire_owned().map_err(|_| busy())?;
-        timeout(self.waits, turns.acquire_owned()).await.map_err(|_| busy())?.map_err(|_| busy())
+        within(self.waits, turns.acquire_owned()).await.ok_or_else(busy)
     }
+}
+
+/// Waits so long for a permit; none if others have all of them.
+async fn within(
+    waits: Duration,
+    permit: impl Future<Output = Result<OwnedSemaphorePermit, AcquireError>>,
+) -> Option<OwnedSemaphorePermit> {
+    timeout(waits, permit).await.ok()?.ok()
 }
 
 /// The turns of requests that read one job. Its text is in memory several times until it is answered.
@@ -93,8 +101,7 @@ impl JobTurns {
     ) -> Result<(OwnedSemaphorePermit, OwnedSemaphorePermit), OpsRefusal> {
         let own = self.turns.take(key).await?;
         let busy = || OpsRefusal::new(Code::Unreachable, "jobs of others are still being read: try again").after(1);
-        let all = timeout(READ_WAITS, self.all.clone().acquire_owned()).await;
-        Ok((own, all.map_err(|_| busy())?.map_err(|_| busy())?))
+        Ok((own, within(READ_WAITS, self.all.clone().acquire_owned()).await.ok_or_else(busy)?))
     }
 }
 
@@ -132,7 +139,7 @@ impl Lookups {
                 turn = others => turn,
             }
         };
-        Ok((own, timeout(LOOKUP_WAITS, turn).await.map_err(|_| busy())?.map_err(|_| busy())?))
+        Ok((own, within(LOOKUP_WAITS, turn).await.ok_or_else(busy)?))
     }
 
     /// Does a look-up, in a turn.
@@ -186,12 +193,12 @@ impl Lists {
             thousands @ 0..=SHORT => (&self.short, u32::try_from(thousands.max(1)).unwrap_or(1)),
             _ => (&self.long, 1),
         };
-        let length = timeout(WAITS, lengths.clone().acquire_many_owned(permits)).await;
+        let length = within(WAITS, lengths.clone().acquire_many_owned(permits)).await;
         let busy = || {
             let words = "lists of others are still being made: try again, or ask for fewer jobs with limit";
             OpsRefusal::new(Code::Unreachable, words).after(1)
         };
-        Ok(ListTurn { own, length: length.map_err(|_| busy())?.map_err(|_| busy())? })
+        Ok(ListTurn { own, length: length.ok_or_else(busy)? })
     }
 }
 
