@@ -57,12 +57,13 @@ pub(crate) fn a_node_that_does_not_come_back_costs_its_ops_job_its_time(scene: &
     sorted.sort();
     let Some(first) = sorted.first() else { anyhow::bail!("three nodes are needed") };
     let asked = scene.bed.reboots_of(first);
-    make(scene, &name, &json!({"type": "reboot", "timeoutSecond": 45, "availableRatio": "0.3"}))?;
+    // The time covers the start of the pod that orders the reboot, beside all other scenarios.
+    make(scene, &name, &json!({"type": "reboot", "timeoutSecond": 120, "availableRatio": "0.3"}))?;
     scene.until("its reboot was ordered", || Ok((scene.bed.reboots_of(first) != asked).then_some(())))?;
     scene.bed.order(&format!("kill {first}"))?;
     let job = until_ended(scene, &name)?;
     let conditions = job.pointer("/status/conditions").map(ToString::to_string).unwrap_or_default();
-    ensure!(text_at(&job, "/status/phase") == "Failed" && conditions.contains("timed out after 45 s"), "{job:#}");
+    ensure!(text_at(&job, "/status/phase") == "Failed" && conditions.contains("timed out after 120 s"), "{job:#}");
     scene.bed.order(&format!("boot {first}"))?;
     let after = boots(scene)?;
     let others = scene.nodes.iter().zip(before.iter().zip(&after)).filter(|(node, _)| *node != first);

@@ -104,8 +104,9 @@ impl Scene {
 
     /// What the namespace has, for whoever reads why a scenario failed.
     fn tell(&self) -> String {
-        let told =
-            self.kubectl(&["get", "operationjobs,jobflows,daemonjobs,jobs,pods", "-o", "wide"]).unwrap_or_default();
+        let told = self
+            .kubectl(&["get", "operationjobs,opsjobs,jobflows,daemonjobs,jobs,pods", "-o", "wide"])
+            .unwrap_or_default();
         let pods = self.bed.kubectl(&["-n", "oarlock-tasks", "get", "pods", "-o", "wide"]).unwrap_or_default();
         format!("{told}\n{pods}")
     }
