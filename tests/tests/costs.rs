@@ -1,6 +1,6 @@
 //! The cost of a replacement in numbers that no machine changes: requests and bytes each way for each target, in memory.
 //!
-//! A bound is a little above what was counted when it was set. Whoever raises one says why in the commit.
+//! Each bound is a little above the count on the day it was set. A commit that raises one says why.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,18 +11,12 @@ use http::{Method, Request};
 use http_body_util::BodyExt as _;
 use kube::Client;
 use kube::client::Body;
-use oarlock::controller::Controller;
-use oarlock::metrics::Metrics;
-use oarlock::ports::Ports;
-use oarlock_kube::lease::{LeaderElector, LeaseConfig};
-use oarlock_kube::{Cluster, Setup};
-use oarlock_tests::components::{self, GRANTS, component};
+use oarlock_tests::components::{GRANTS, component};
+use oarlock_tests::crash::host::{Birth, Mortal, Serves};
 use oarlock_tests::crash::mode::Mode;
 use oarlock_tests::jobs::replace;
-use oarlock_tests::rig::{Ground, Rig};
-use oarlock_wasm::Plugins;
+use oarlock_tests::rig::{Ground, Rig, published};
 use serde_json::json;
-use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
 
 /// Targets of the job: four records.
@@ -96,31 +90,15 @@ async fn costs_of(mode: Mode) -> anyhow::Result<Costs> {
     let set = mode.plant(&rig, TARGETS).await?;
     rig.world.settled(&set, Duration::from_secs(600)).await?;
     let names = rig.pod_names(mode.app()).await?;
-    let (port, news) = Cluster::open(Setup { client, clock, identity: "host".to_owned() });
-    port.prove_holds_in("oarlock-system");
-    let cache = components::folder().join("compiled-for-scenarios");
-    let options = oarlock_wasm::Options { cache_dir: Some(cache), ..oarlock_wasm::Options::in_memory() };
-    let plugins = Plugins::start(options).await?;
-    plugins.set_grants(oarlock_wasm::parse_grants(GRANTS)?).await;
-    plugins.publish("replace", component("replace")?).await;
-    let ports = Arc::new(Ports::new(port.clone(), plugins, Arc::new(Metrics::new(port.requests()))));
-    let lease = LeaseConfig {
-        namespace: "oarlock-system".into(),
-        name: "oarlock".into(),
-        identity: "host".into(),
-        duration: Duration::from_secs(15),
-    };
-    let election = LeaderElector::stand(&port, lease);
-    let stop = CancellationToken::new();
-    let running = tokio::spawn(Controller::new(ports, news).run(election, stop.clone()));
+    let plugins = published(&[component("replace")?], GRANTS).await?;
+    let host = Mortal::start(Birth { identity: "host".to_owned(), client, clock, plugins, serves: Serves::Jobs });
     rig.create_job("first", replace(&["missing".to_owned()], json!({}))).await?;
     rig.until_progress("first", "Failed").await?;
     noted(&costs, |costs| *costs = Costs::default());
     rig.create_job("all", replace(&names, json!({}))).await?;
     rig.until_progress("all", "Succeeded").await?;
-    stop.cancel();
-    let _ended = running.await;
     let counted = std::mem::take(&mut *costs.lock().unwrap_or_else(PoisonError::into_inner));
+    host.kill().await?;
     Ok(counted)
 }
 

@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use kube::ResourceExt as _;
-use kube::api::{Api, DeleteParams, DynamicObject};
 use oarlock::manifests::{GrantedAccess, PodPolicies, manifests_with};
 use oarlock_bed::accounts::Account;
 use oarlock_bed::control_plane;
@@ -70,15 +69,9 @@ async fn what_a_host_of_an_earlier_version_has_put_on_a_pod_this_one_takes_off_a
     rig.until_nothing_is_left().await?;
 
     // Without the policy, as the docs say from then on.
-    for kind in ["ValidatingAdmissionPolicyBinding", "ValidatingAdmissionPolicy"] {
-        let resource = kube::api::ApiResource::from_gvk(&kube::api::GroupVersionKind::gvk(
-            "admissionregistration.k8s.io",
-            "v1",
-            kind,
-        ));
-        let policies: Api<DynamicObject> = Api::all_with(admin.clone(), &resource);
-        policies.delete("pod-holds.oarlock.dev", &DeleteParams::default()).await?;
-    }
+    let mut old_policy = newer()?;
+    old_policy.retain(|document| document["metadata"]["name"] == "pod-holds.oarlock.dev");
+    install::remove(&admin, &old_policy).await?;
 
     // Back: this host holds two pods, the job of one vanishes, and the earlier host takes both holds off.
     rig.world.hold(Pause::Creation, Scope::World);
