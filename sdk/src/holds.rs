@@ -146,7 +146,7 @@ impl Holds<'_> {
     }
 }
 
-/// The marks that a hold lists, without its proof. What somebody garbled holds nothing.
+/// The marks that a hold lists, without its proof. A garbled hold lists none.
 fn entries(text: &str) -> Vec<String> {
     let mut entries: Vec<String> = serde_json::from_str(text).unwrap_or_default();
     entries.retain(|entry| !entry.starts_with("mac:"));

@@ -15,7 +15,7 @@ pub const HOLD: &str = "hold.oarlock.dev/";
 pub const HELD: &str = "oarlock.dev/held";
 /// The value of that label.
 pub const IS_HELD: &str = "true";
-/// What the last entry of a hold of a pod begins with, which proves that the host wrote it. It is no mark.
+/// The beginning of the last entry of a hold of a pod, which proves that the host wrote it. It is no mark.
 pub const PROOF: &str = "mac:";
 /// The mark of a node that was cordoned.
 pub const CORDON: &str = "cordon";

@@ -77,7 +77,7 @@ pub(crate) struct Link {
     pub(crate) scripts: Arc<Mutex<Scripts>>,
     /// The tasks that the host itself does.
     pub(crate) host_tasks: Arc<HostTaskPort>,
-    /// What is known of the keys of holds.
+    /// The keys of holds as far as they are known.
     pub(crate) hold_proof: Arc<HoldProof>,
 }
 

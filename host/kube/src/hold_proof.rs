@@ -12,7 +12,7 @@ use futures::{StreamExt as _, stream};
 use oarlock_core::cluster::hold_keys::{FEWEST_KEY_BYTES, HoldKeys, HoldOf};
 use oarlock_core::cluster::object::{Kind, Object, ObjectKey};
 use oarlock_core::cluster::writes::{Stopped, Write};
-use oarlock_core::shared::holds::{HELD, HOLD, IS_HELD};
+use oarlock_core::shared::holds::{HELD, HOLD, IS_HELD, annotation_pointer};
 use parking_lot::Mutex;
 use ring::rand::{SecureRandom as _, SystemRandom};
 use serde_json::{Map, Value, json};
@@ -25,7 +25,7 @@ use crate::transport::shares::WriteOwner;
 use crate::watch::projection::Projection;
 use crate::write::Purpose;
 
-/// The Secret with the keys, and the names of the one that proves and of the one before it in there.
+/// The Secret with the keys.
 pub const HOLD_SECRET: &str = "oarlock-holds";
 /// The names of the keys in there: the one that proves, and the one before it.
 pub const HOLD_KEYS: [&str; 2] = ["key", "previous"];
@@ -39,7 +39,7 @@ const ADOPT_AGAIN: Duration = Duration::from_millis(500);
 /// Pods that are written at once.
 const AT_ONCE: usize = 16;
 
-/// What is known of the keys.
+/// The keys as far as they are known, and the old policy as it was last seen.
 #[derive(Default)]
 pub(crate) struct HoldProof {
     /// The namespace of the Secret, where holds are proved.
@@ -186,7 +186,7 @@ impl Link {
         if !keys.is_empty() {
             return Ok(keys);
         }
-        // What this process knows is not lost with the Secret.
+        // A process that knows the keys stores them again.
         let known = self.hold_proof.keys.lock().clone();
         let keys = if known.is_empty() { vec![new_key().map_err(HoldKeysError::Unknown)?] } else { known };
         let data: Map<String, Value> =
@@ -243,10 +243,10 @@ impl Link {
                 .annotations
                 .iter()
                 .filter(|(key, text)| key.strip_prefix(HOLD).is_some_and(|job| !keys.proves(of(job), text)));
-            // What others write to the pod meanwhile does not matter.
+            // Other writes to the pod meanwhile do not matter.
             let mut steps = vec![json!({"op": "test", "path": "/metadata/uid", "value": pod.uid})];
             for (key, text) in unproved {
-                let path = format!("/metadata/annotations/{}", key.replace('~', "~0").replace('/', "~1"));
+                let path = annotation_pointer(key);
                 steps.push(json!({"op": "test", "path": path, "value": text}));
                 steps.push(json!({"op": "replace", "path": path, "value": text}));
             }

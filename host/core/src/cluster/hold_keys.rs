@@ -1,7 +1,7 @@
 //! The proof that a hold of a pod is the host's.
 //!
-//! Whoever may patch a pod can write an annotation that looks like a hold, and the host would take off the pod what it lists. So the list
-//! ends with a MAC over the UIDs of the job and of the pod, the namespace and the marks, and a hold without it is none. Source:
+//! A user who may patch a pod can write an annotation that looks like a hold, and the host would take off the pod what it lists. So the
+//! list ends with a MAC over the UIDs of the job and of the pod, the namespace and the marks, and a hold without it is none. Source:
 //! docs/operationjob.md 3.7.12.
 
 use base64::Engine as _;
@@ -19,11 +19,11 @@ const MAC: usize = 16;
 /// Fewest bytes of a key.
 pub const FEWEST_KEY_BYTES: usize = 32;
 
-/// The keys of a host: by the first one it proves, and by any it knows its holds.
+/// The keys of a host. The host proves its holds by the first key, and knows them by any.
 #[derive(Clone, Default)]
 pub struct HoldKeys(Vec<Hmac<Sha256>>);
 
-/// What a hold is on, and whose.
+/// The place of a hold: its job, and the pod that it is on.
 #[derive(Clone, Copy, Debug)]
 pub struct HoldOf<'a> {
     /// The UID of the job.
@@ -47,8 +47,8 @@ impl HoldKeys {
         Self(keys.filter_map(|key| Hmac::new_from_slice(key).ok()).collect())
     }
 
-    /// True where there is no key: then a hold counts where its pod has the label of held ones, and none is proved. Whoever only looks
-    /// at a cluster has none.
+    /// True where there is no key: then a hold counts where its pod has the label of held ones, and none is proved. A process that
+    /// only looks at a cluster has no key.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

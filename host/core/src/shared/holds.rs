@@ -208,7 +208,7 @@ impl Draft<'_> {
         if !only_lets_go || self.is_restored || self.finalizers.len() >= seen.len() {
             return None;
         }
-        let hold = format!("/metadata/annotations/{}", escaped(key));
+        let hold = annotation_pointer(key);
         let mut patch = vec![
             json!({"op": "test", "path": "/metadata/uid", "value": self.object.uid}),
             json!({"op": "test", "path": hold, "value": before}),
@@ -228,6 +228,11 @@ impl Draft<'_> {
         }
         Some(Value::Array(patch))
     }
+}
+
+/// The JSON Pointer of the annotation with this key.
+pub fn annotation_pointer(key: &str) -> String {
+    format!("/metadata/annotations/{}", escaped(key))
 }
 
 /// A key as a part of a JSON Pointer.

@@ -47,7 +47,7 @@ impl Orphans {
     }
 
     /// Sweeps holds. `jobs` are the UIDs of all jobs that exist. An orphaned hold of a pod is proved, so all of its marks go, whatever is
-    /// granted today. Of one of a node only the marks go that a plugin under `grants` may have put there: who forged it would have the
+    /// granted today. A hold of a node loses only the marks that a plugin under `grants` may have put there: its forger would have the
     /// host take off the others.
     pub fn sweep(&mut self, store: &Store, jobs: &BTreeSet<String>, grants: &[Grant]) -> Swept {
         let holders: BTreeSet<String> = TargetKind::ALL.iter().flat_map(|kind| store.holders(&kind.kind())).collect();

@@ -78,8 +78,8 @@ impl Ops {
         Ok(Found { nodes, of_workloads, pods: of_pods, missing, steps, gap: None })
     }
 
-    /// The workloads of this name, in a namespace or in all, each kind up to so many. Whoever made one chose how large its labels are, so
-    /// nothing but its namespace is read.
+    /// The workloads of this name, in a namespace or in all, each kind up to so many. Their makers chose how large the labels are, so
+    /// nothing but the namespace is read.
     ///
     /// # Errors
     /// The API server's sentence.
