@@ -263,7 +263,7 @@ pub(crate) async fn stop(
 }
 
 async fn end(parts: &Parts, caller: &Caller, noted: &mut Noted) -> Result<Answer, OpsRefusal> {
-    let visible = parts.changed(caller, "update", noted).await?;
+    let (visible, _turn) = parts.changed(caller, "update", noted).await?;
     if visible.is_gone || visible.job.view.status.has_ended() || visible.job.view.stops {
         return Ok(HttpBody::empty().into_response());
     }
@@ -301,7 +301,7 @@ pub(crate) async fn delete(
 }
 
 async fn remove(parts: &Parts, caller: &Caller, noted: &mut Noted) -> Result<Answer, OpsRefusal> {
-    let visible = parts.changed(caller, "delete", noted).await?;
+    let (visible, _turn) = parts.changed(caller, "delete", noted).await?;
     if visible.is_gone || visible.job.view.deleting {
         return Ok(HttpBody::empty().into_response());
     }

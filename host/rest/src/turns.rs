@@ -27,7 +27,8 @@ const LONGEST: usize = 14;
 /// The most jobs in lists that are being made at one moment, of a long list and of all others.
 pub(crate) const MOST_JOBS: usize = 1_000 * (THOUSANDS + LONGEST);
 /// Requests for which objects are looked up at a time: of one key, and of all. One is for callers with rights in the whole cluster.
-const LOOKUPS_OF_KEY: usize = 2;
+/// Each key has only one, so that whoever waits behind all others waits for one look-up and not for two.
+const LOOKUPS_OF_KEY: usize = 1;
 pub(crate) const LOOKUPS: usize = 7;
 /// Longest time of one look-up. A request waits longer than that for its turn, so a slow look-up of a few others refuses nobody.
 const LOOKUP_TIME: Duration = Duration::from_secs(15);
@@ -78,6 +79,9 @@ async fn within(
     timeout(waits, permit).await.ok()?.ok()
 }
 
+/// A turn of one key, and one of all.
+pub(crate) type JobTurn = (OwnedSemaphorePermit, OwnedSemaphorePermit);
+
 /// The turns of requests that read one job. Its text is in memory several times until it is answered.
 pub(crate) struct JobTurns {
     turns: Turns,
@@ -95,10 +99,7 @@ impl JobTurns {
     ///
     /// # Errors
     /// Other requests did not end in time.
-    pub(crate) async fn take(
-        &self,
-        key: &QuotaKey,
-    ) -> Result<(OwnedSemaphorePermit, OwnedSemaphorePermit), OpsRefusal> {
+    pub(crate) async fn take(&self, key: &QuotaKey) -> Result<JobTurn, OpsRefusal> {
         let own = self.turns.take(key).await?;
         let busy = || OpsRefusal::new(Code::Unreachable, "jobs of others are still being read: try again").after(1);
         Ok((own, within(READ_WAITS, self.all.clone().acquire_owned()).await.ok_or_else(busy)?))
@@ -230,11 +231,11 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_namespace_has_two_requests_looked_up_at_a_time_and_all_have_six() {
+    async fn a_namespace_has_one_request_looked_up_at_a_time_and_all_have_six() {
         let (lookups, alice) = (Lookups::default(), sharer("alice", false));
-        let mut held = vec![lookups.take(&alice).await.unwrap(), lookups.take(&alice).await.unwrap()];
+        let mut held = vec![lookups.take(&alice).await.unwrap()];
         assert_eq!(lookups.take(&alice).await.map(drop).unwrap_err().code, Code::TooMany);
-        for name in ["bob", "carol", "dave", "erin"] {
+        for name in ["bob", "carol", "dave", "erin", "grace"] {
             held.push(lookups.take(&sharer(name, false)).await.unwrap());
         }
         assert_eq!(lookups.take(&sharer("frank", false)).await.map(drop).unwrap_err().code, Code::Unreachable);
@@ -251,7 +252,8 @@ mod tests {
         let lookups = Lookups::default();
         let never = || std::future::pending::<Result<(), OpsRefusal>>();
         let slow = async {
-            let names = ["alice", "bob", "carol"].map(|name| sharer(name, false));
+            let names = ["alice", "bob", "carol", "erin", "frank", "grace"].map(|name| sharer(name, false));
+            // Each of them sends a second one, which waits behind `dave`.
             let all =
                 names.iter().flat_map(|sharer| [lookups.look_up(sharer, never()), lookups.look_up(sharer, never())]);
             futures::future::join_all(all).await

@@ -12,6 +12,7 @@ use crate::Parts;
 use crate::audit::Noted;
 use crate::caller::Caller;
 use crate::errors::{of_history, of_request};
+use crate::turns::JobTurn;
 
 /// A job that somebody may see.
 pub(crate) struct Visible {
@@ -71,14 +72,15 @@ impl Parts {
         let words = format!("you may not {verb} opsjobs of oarlock.dev, nor opsjobs/{}", visible.job.summary.kind);
         Err(OpsRefusal::new(Code::Forbidden, words))
     }
-    /// The same, and notes whether the caller has some right on OpsJobs.
+    /// The same, with the turn of the change, which lasts as long as the job is in memory. Notes whether the caller has some right on
+    /// OpsJobs.
     pub(crate) async fn changed(
         &self,
         caller: &Caller,
         verb: &'static str,
         noted: &mut Noted,
-    ) -> Result<Visible, OpsRefusal> {
-        let _turn = self.changes.take(&QuotaKey::of(&caller.name)).await?;
+    ) -> Result<(Visible, JobTurn), OpsRefusal> {
+        let turn = self.changes.take(&QuotaKey::of(&caller.name)).await?;
         let visible = self.changeable(caller, &noted.job, verb).await;
         noted.is_entitled = match &visible {
             // A caller who is told that he may not do it may see it.
@@ -86,6 +88,6 @@ impl Parts {
             Err(OpsRefusal { code: Code::NotFound, .. }) => self.rights.has_some(caller, "get").await.unwrap_or(false),
             Err(_) => false,
         };
-        visible
+        Ok((visible?, turn))
     }
 }
