@@ -69,6 +69,7 @@ bare client's of the same round.
   per second, with the contender connected and nothing to do.
 - seconds, targetsPerSecond: until the bare client saw every target gone and as many others serve, or the job had succeeded.
 - cpu, wakeUps, kibReceived, requests, writes: of the contender's process alone, as for `replace`.
+- longestPauseSeconds: between two writes of the contender, and how long after its first one it began.
 - controllerWrites: requests of the controller. podKib: an origin as the API server shows it; 8 KB of it were sent.
 - policyExclusions: how often the match conditions of a policy of pods excluded a write of a pod, by anybody, per such write. The API
   server does not count what a policy admits, such as the write by which the host begins to hold a pod.

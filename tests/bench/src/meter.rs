@@ -117,6 +117,7 @@ impl<'a> Meter<'a> {
         let exact = |n: u64| n as f64;
         // The proxy in front of the API in memory counts writes alone.
         let requests = self.last.api_server.as_ref().map(|_| per_target(as_f64(requests::all(&self.requests))));
+        let pause = requests::longest_pause(&self.requests);
         let figures = json!({
             "cpuMillisecondsPerTarget": per_target(spent.cpu.as_secs_f64() * 1000.0),
             "apiServerCpuMillisecondsPerTarget": self.api_server_cpu().map(|cpu| per_target(cpu.as_secs_f64() * 1000.0)),
@@ -126,6 +127,8 @@ impl<'a> Meter<'a> {
             "writesPerTarget": per_target(as_f64(requests::writes(&self.requests))),
             "actsPerTarget": per_target(as_f64(requests::acts(&self.requests))),
             "conflictsPercent": requests::conflicts_percent(&self.requests),
+            "longestPauseSeconds": pause.map(|(seconds, _)| seconds),
+            "longestPauseAfterSeconds": pause.map(|(_, after)| after),
             "peakRssMib": round(exact(usage::peak_rss_kib(self.process)?) / 1024.0),
             "writes": requests::by_kind(&self.requests, targets),
         });

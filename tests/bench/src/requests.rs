@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 
+use k8s_openapi::jiff::Timestamp;
 use oarlock_bed::audit;
 use serde_json::{Value, json};
 
@@ -19,13 +20,15 @@ pub(crate) struct Request {
     pub(crate) resource: String,
     /// The HTTP status of the reply.
     pub(crate) code: u64,
+    /// The time at which the server received it; none where that is not known.
+    pub(crate) received: Option<Timestamp>,
 }
 
 impl From<audit::Request> for Request {
     fn from(found: audit::Request) -> Self {
-        let audit::Request { verb, resource, subresource, code, .. } = found;
+        let audit::Request { verb, resource, subresource, code, received, .. } = found;
         let resource = if subresource.is_empty() { resource } else { format!("{resource}/{subresource}") };
-        Self { verb, resource, code }
+        Self { verb, resource, code, received: received.parse().ok() }
     }
 }
 
@@ -65,7 +68,7 @@ pub(crate) fn acts(requests: &[Request]) -> usize {
 /// How many requests of each verb, resource and code there were per target.
 pub(crate) fn by_kind(requests: &[Request], targets: usize) -> Value {
     let mut counts = BTreeMap::<String, usize>::new();
-    for Request { verb, resource, code } in requests.iter().filter(|request| request.is_write()) {
+    for Request { verb, resource, code, .. } in requests.iter().filter(|request| request.is_write()) {
         *counts.entry(format!("{verb} {resource} {code}")).or_default() += 1;
     }
     counts.into_iter().map(|(kind, n)| (kind, json!(round(as_f64(n) / as_f64(targets))))).collect()
@@ -80,6 +83,18 @@ pub(crate) fn by_verb(requests: &[Request], targets: usize) -> Value {
     counts.into_iter().map(|(kind, n)| (kind, json!(round(as_f64(n) / as_f64(targets))))).collect()
 }
 
+/// The longest time between two writes, in seconds, and the seconds from the first write until it began. A contender that stands still for
+/// a while with nothing to do is seen by it.
+pub(crate) fn longest_pause(requests: &[Request]) -> Option<(f64, f64)> {
+    let mut times: Vec<Timestamp> =
+        requests.iter().filter(|one| one.is_write()).filter_map(|one| one.received).collect();
+    times.sort_unstable();
+    let first = *times.first()?;
+    let seconds = |from: Timestamp, to: Timestamp| to.duration_since(from).as_secs_f64();
+    let pauses = times.iter().zip(times.iter().skip(1)).map(|(a, b)| (seconds(*a, *b), seconds(first, *a)));
+    pauses.max_by(|a, b| a.0.total_cmp(&b.0)).map(|(pause, after)| (round(pause), round(after)))
+}
+
 /// How many of a hundred writes were refused as conflicts; events are not among them.
 pub(crate) fn conflicts_percent(requests: &[Request]) -> f64 {
     let checked = || requests.iter().filter(|request| request.is_write() && request.resource != "events");
@@ -92,7 +107,7 @@ mod tests {
     use super::*;
 
     fn request(verb: &str, resource: &str, code: u64) -> Request {
-        Request { verb: verb.into(), resource: resource.into(), code }
+        Request { verb: verb.into(), resource: resource.into(), code, received: None }
     }
 
     #[test]
@@ -109,5 +124,17 @@ mod tests {
         assert_eq!(requests.iter().filter(|request| request.is_for_a_pod()).count(), 2);
         assert!((conflicts_percent(&requests) - 33.333).abs() < 0.001);
         assert_eq!(by_kind(&requests, 2)["create pods/eviction 201"], json!(0.5));
+        assert_eq!(longest_pause(&requests), None);
+    }
+
+    #[test]
+    fn a_pause_is_between_two_writes_in_the_order_in_which_the_server_received_them() {
+        let at = |verb: &str, second: u8| {
+            let received = format!("2026-01-01T00:00:{second:02}.500000Z").parse().ok();
+            Request { received, ..request(verb, "pods", 200) }
+        };
+        let requests = [at("patch", 9), at("patch", 2), at("get", 5), at("patch", 3), at("patch", 40)];
+        assert_eq!(longest_pause(&requests), Some((31.0, 7.0)));
+        assert_eq!(longest_pause(&requests[..1]), None);
     }
 }

@@ -55,6 +55,7 @@ impl ServedSim {
             verb: verb(&write.verb),
             resource: resource(&write.path),
             code: write.status.map_or(0, |code| u64::from(code.as_u16())),
+            received: None,
         };
         records.iter().skip(skipped).map(request).collect()
     }
