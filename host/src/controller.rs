@@ -11,7 +11,7 @@ use oarlock_kube::lease::{Fence, LeaderElector, LeaseError};
 use oarlock_kube::ops::Ops;
 use oarlock_kube::watch::watches::WatchEvent;
 use tokio::sync::mpsc::UnboundedReceiver;
-use tokio::time::{Duration, Instant, sleep, sleep_until};
+use tokio::time::{Duration, Instant, sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -29,6 +29,10 @@ use crate::tasks::TaskRunner;
 pub const RESYNC: Duration = Duration::from_secs(600);
 /// Wait before the jobs are listed again if that failed at the start of a term.
 const LIST_AGAIN: Duration = Duration::from_secs(1);
+/// Interval between two looks at the Secret of the keys. Somebody who replaces it by the printed one empties it.
+const KEYS_EVERY: Duration = Duration::from_secs(60);
+/// Longest time of the last look, when this process stops.
+const LAST_KEYS: Duration = Duration::from_secs(2);
 
 /// The reason why a process leads no more.
 #[derive(Debug, thiserror::Error)]
@@ -173,9 +177,11 @@ impl Controller {
         lead.sweep();
         let mut plugins = self.ports.listed();
         let mut resync = Instant::now() + self.resync;
+        let mut keys = AbortOnDropHandle::new(tokio::spawn(keys_changed(self.ports.clone())));
+        let mut ended = Ok(());
         let closed = fence.closed();
         tokio::pin!(closed);
-        while !stop.is_cancelled() && fence.allows() {
+        while !stop.is_cancelled() && fence.allows() && ended.is_ok() {
             // All pending events become one round of each job that they concern.
             while let Ok(event) = self.events.try_recv() {
                 lead.hear(event);
@@ -191,6 +197,7 @@ impl Controller {
                 () = self.ports.heart.beat() => {}
                 Some(event) = self.events.recv() => lead.hear(event),
                 Some(result) = results.recv() => lead.take(result),
+                Ok(changed) = &mut keys => ended = Err(changed),
                 () = lead.round_ended() => {}
                 Ok(()) = plugins.changed() => {
                     lead.wake_all(|inbox| inbox.revisit = true);
@@ -207,7 +214,11 @@ impl Controller {
         lead.end().await;
         self.ports.metrics.leads(false);
         tracing::info!(term = number, "the term of leadership ended");
-        Ok(())
+        if ended.is_ok() && stop.is_cancelled() {
+            // The next host reads them before this one is back.
+            let _ = timeout(LAST_KEYS, self.ports.cluster.keep_hold_keys()).await;
+        }
+        ended
     }
 
     /// The jobs that there are when the term begins, once pods and namespaces are known; none if the term ends before.
@@ -223,16 +234,16 @@ impl Controller {
     ) -> Result<Option<Vec<JobRef>>, HoldKeysError> {
         let ports = self.ports.clone();
         let ready = async {
-            // Only a plugin's own jobs wait for the kinds that it declares.
-            ports.cluster.synced(&[Kind::pod(), Kind::namespace()]).await;
-            // By old keys, holds of a host with new ones would be nobody's.
-            while let Err(error) = ports.cluster.load_hold_keys().await {
+            // Pods are not looked at before. By old keys, holds of a host with new ones would be nobody's.
+            while let Err(error) = ports.cluster.keep_hold_keys().await {
                 if error == HoldKeysError::Changed {
                     return Err(error);
                 }
                 tracing::warn!(term = number, %error, "failed to read the keys of holds; trying again");
                 sleep(LIST_AGAIN).await;
             }
+            // Only a plugin's own jobs wait for the kinds that it declares.
+            ports.cluster.synced(&[Kind::pod(), Kind::namespace()]).await;
             while let Err(failed) = ports.cluster.adopt_holds(fence).await {
                 tracing::warn!(
                     term = number,
@@ -259,6 +270,18 @@ impl Controller {
                 // However long that takes, changes do not pile up.
                 Some(event) = self.events.recv() => lead.hear(event),
             }
+        }
+    }
+}
+
+/// Looks at the keys of holds again and again, and ends when they were changed.
+async fn keys_changed(ports: Arc<Ports>) -> HoldKeysError {
+    loop {
+        sleep(KEYS_EVERY).await;
+        match ports.cluster.keep_hold_keys().await {
+            Ok(()) => {}
+            Err(HoldKeysError::Changed) => return HoldKeysError::Changed,
+            Err(error) => tracing::warn!(%error, "failed to look at the keys of holds; trying again"),
         }
     }
 }

@@ -16,10 +16,10 @@ use oarlock_core::round::decided::Commit;
 use oarlock_core::round::events::{EventBuilder, new_events};
 use oarlock_core::round::memory::JobMemory;
 use oarlock_core::shared::tables::{SharedTables, lock};
-use oarlock_kube::Cluster;
 use oarlock_kube::record::RecordError;
 use oarlock_kube::watch::health::KindHealth;
 use oarlock_kube::watch::watches::{WatchedKind, WatchedKinds};
+use oarlock_kube::{Cluster, HoldKeysError};
 use oarlock_wasm::{Declared, DeclaredKind, FirstScan, Plugins};
 use parking_lot::Mutex;
 use tokio::sync::watch;
@@ -89,9 +89,12 @@ impl Ports {
         }
         // No pod is looked at before it is known which holds are the host's.
         while let Err(error) = self.cluster.load_hold_keys().await {
-            tracing::warn!(%error, "holds cannot be told from what others write; trying again");
+            if error != HoldKeysError::NotMade {
+                tracing::warn!(%error, "holds cannot be told from what others write; trying again");
+            }
             tokio::select! {
                 () = stop.cancelled() => return,
+                () = self.cluster.hold_keys_known() => {}
                 () = sleep(KEYS_AGAIN) => {}
             }
         }

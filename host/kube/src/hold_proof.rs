@@ -16,6 +16,7 @@ use oarlock_core::shared::holds::{HELD, HOLD, IS_HELD, annotation_pointer};
 use parking_lot::Mutex;
 use ring::rand::{SecureRandom as _, SystemRandom};
 use serde_json::{Map, Value, json};
+use tokio::sync::Notify;
 use tokio::time::sleep;
 
 use crate::cluster::{Cluster, Link};
@@ -46,6 +47,8 @@ pub(crate) struct HoldProof {
     namespace: Mutex<Option<String>>,
     /// The keys that are known: the one that proves comes first.
     keys: Mutex<Vec<Vec<u8>>>,
+    /// Tells that the keys are known.
+    known: Notify,
     /// The old policy was seen to be installed.
     is_policy_there: AtomicBool,
     /// How many pods have holds that could not be adopted, and why.
@@ -58,6 +61,9 @@ pub enum HoldKeysError {
     /// The keys are not known, and asking again may help.
     #[error("{0}")]
     Unknown(String),
+    /// There is no key yet.
+    #[error("the Secret {HOLD_SECRET} has no key yet: the host that leads makes it")]
+    NotMade,
     /// The Secret has other keys than this process knows.
     #[error("the keys in the Secret {HOLD_SECRET} were changed: this process has to be started again")]
     Changed,
@@ -70,18 +76,57 @@ impl Cluster {
         *self.link.hold_proof.namespace.lock() = Some(namespace.to_owned());
     }
 
-    /// Reads the keys, and makes the first one where there is none. Does nothing where holds are not proved.
+    /// Reads the keys. Does nothing where holds are not proved.
     ///
     /// # Errors
-    /// They are not known, or are others than before.
+    /// They are not known or not made yet, or are others than before.
     pub async fn load_hold_keys(&self) -> Result<(), HoldKeysError> {
-        let Some(namespace) = self.link.hold_proof.namespace.lock().clone() else { return Ok(()) };
-        let stored = self.link.stored_keys(&namespace).await?;
+        let Some(secret) = self.hold_secret() else { return Ok(()) };
+        let (_, stored) = self.link.stored_keys(&secret).await?;
+        if stored.is_empty() { Err(HoldKeysError::NotMade) } else { self.know(stored) }
+    }
+
+    /// The same for the host that leads: it makes the first key, and stores the keys that it knows again where they are gone. A host
+    /// that does not lead makes none, for the one that leads may know the key by which pods are held.
+    ///
+    /// # Errors
+    /// They are not known, cannot be stored, or are others than before.
+    pub async fn keep_hold_keys(&self) -> Result<(), HoldKeysError> {
+        let Some(secret) = self.hold_secret() else { return Ok(()) };
+        let (found, mut stored) = self.link.stored_keys(&secret).await?;
+        if stored.is_empty() {
+            let known = self.link.hold_proof.keys.lock().clone();
+            stored = if known.is_empty() { vec![new_key().map_err(HoldKeysError::Unknown)?] } else { known };
+            self.link.store_keys(&secret, found, &stored).await?;
+        }
+        self.know(stored)
+    }
+
+    /// Waits until the keys are known.
+    pub async fn hold_keys_known(&self) {
+        loop {
+            let known = self.link.hold_proof.known.notified();
+            if !self.lacks_hold_keys() {
+                return;
+            }
+            known.await;
+        }
+    }
+
+    /// The Secret of the keys, where holds are proved.
+    fn hold_secret(&self) -> Option<ObjectKey> {
+        let namespace = self.link.hold_proof.namespace.lock().clone()?;
+        Some(ObjectKey { kind: Kind::new("v1", "Secret"), namespace: Some(namespace), name: HOLD_SECRET.to_owned() })
+    }
+
+    /// Knows the keys that are stored, or says that they were changed.
+    fn know(&self, stored: Vec<Vec<u8>>) -> Result<(), HoldKeysError> {
         let mut known = self.link.hold_proof.keys.lock();
         match known.first() {
             None => {
                 *self.link.objects.hold_keys.write() = HoldKeys::of(stored.iter().map(Vec::as_slice));
                 *known = stored;
+                self.link.hold_proof.known.notify_waiters();
                 Ok(())
             }
             Some(proves) if stored.first() == Some(proves) => Ok(()),
@@ -172,43 +217,38 @@ impl Cluster {
 }
 
 impl Link {
-    /// Returns the keys in the Secret of this namespace, and makes it or its first key if need be.
-    async fn stored_keys(&self, namespace: &str) -> Result<Vec<Vec<u8>>, HoldKeysError> {
-        let kind = Kind::new("v1", "Secret");
-        let key = ObjectKey { kind, namespace: Some(namespace.to_owned()), name: HOLD_SECRET.to_owned() };
-        let unknown = |why: String| {
-            HoldKeysError::Unknown(format!(
-                "{why} (`oarlock manifests` prints the Secret {HOLD_SECRET} and the right to read it)"
-            ))
-        };
-        let stored = self.stored(&key).await.map_err(|failed| unknown(failed.message))?;
-        let keys = stored.as_ref().map(keys_of).transpose().map_err(HoldKeysError::Unknown)?.unwrap_or_default();
-        if !keys.is_empty() {
-            return Ok(keys);
-        }
-        // A process that knows the keys stores them again.
-        let known = self.hold_proof.keys.lock().clone();
-        let keys = if known.is_empty() { vec![new_key().map_err(HoldKeysError::Unknown)?] } else { known };
+    /// Returns the Secret, and the keys in there.
+    async fn stored_keys(&self, secret: &ObjectKey) -> Result<(Option<Value>, Vec<Vec<u8>>), HoldKeysError> {
+        let found = self.stored(secret).await.map_err(|failed| unknown(&failed.message))?;
+        let keys = found.as_ref().map(keys_of).transpose().map_err(HoldKeysError::Unknown)?.unwrap_or_default();
+        Ok((found, keys))
+    }
+
+    /// Stores the keys in this Secret, as it was found.
+    async fn store_keys(
+        &self,
+        secret: &ObjectKey,
+        found: Option<Value>,
+        keys: &[Vec<u8>],
+    ) -> Result<(), HoldKeysError> {
         let data: Map<String, Value> =
-            HOLD_KEYS.iter().zip(&keys).map(|(name, key)| ((*name).to_owned(), json!(STANDARD.encode(key)))).collect();
-        let write = match &stored {
-            Some(secret) => {
-                let version = secret.pointer("/metadata/resourceVersion");
-                Write::patch(&key, json!({"metadata": {"resourceVersion": version}, "data": data}))
+            HOLD_KEYS.iter().zip(keys).map(|(name, key)| ((*name).to_owned(), json!(STANDARD.encode(key)))).collect();
+        let write = match found {
+            Some(found) => {
+                let version = found.pointer("/metadata/resourceVersion");
+                Write::patch(secret, json!({"metadata": {"resourceVersion": version}, "data": data}))
             }
             None => Write::Create {
                 body: json!({"apiVersion": "v1", "kind": "Secret", "type": "Opaque", "data": data,
-                    "metadata": {"name": HOLD_SECRET, "namespace": namespace}}),
-                object: key.clone(),
+                    "metadata": {"name": secret.name, "namespace": secret.namespace}}),
+                object: secret.clone(),
                 owner_uid: String::new(),
             },
         };
-        let permit = self.limiter.enter(WriteOwner::of_object(&key)).await;
-        match self.write_with(&write, permit, || Ok(()), Purpose { whole_reply: true, ..Purpose::default() }).await {
-            Ok(_) => Ok(keys),
-            // Another host may have made one meanwhile: the next try reads it.
-            Err(why) => Err(unknown(format!("failed to store the key of holds: {}", words(&why)))),
-        }
+        let permit = self.limiter.enter(WriteOwner::of_object(secret)).await;
+        let purpose = Purpose { whole_reply: true, ..Purpose::default() };
+        let stored = self.write_with(&write, permit, || Ok(()), purpose).await;
+        stored.map(drop).map_err(|why| unknown(&format!("failed to store the key of holds: {}", words(&why))))
     }
 
     /// Returns whether the policy is installed and bound, by which only a host could write holds.
@@ -255,6 +295,12 @@ impl Link {
         let kept = Picked { projection: &Projection::of_object(&[]), pick, most: usize::MAX };
         self.all_stored(&self.transport, &kind, selected, kept).await
     }
+}
+
+fn unknown(why: &str) -> HoldKeysError {
+    HoldKeysError::Unknown(format!(
+        "{why} (`oarlock manifests` prints the Secret {HOLD_SECRET} and the right to read it)"
+    ))
 }
 
 /// True of a binding by which the policy is in force everywhere.

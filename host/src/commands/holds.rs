@@ -84,6 +84,9 @@ struct FoundHold {
     marks: Vec<String>,
     /// None where the keys cannot be read.
     proved: Option<bool>,
+    /// The name of the key that proves it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    key: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     let_go: Option<bool>,
 }
@@ -122,7 +125,8 @@ pub(crate) async fn run(args: HoldsArgs) -> anyhow::Result<ExitCode> {
             }
             let is_meant = hold.proved == Some(!args.unproved) && (args.job.is_some() || hold.job.is_none());
             if args.let_go && is_meant {
-                let taken_off = take_off(&client, &document, &hold).await;
+                let seen = if args.unproved { document.clone() } else { proved_alone(&document, keys.as_ref()) };
+                let taken_off = take_off(&client, &seen, &hold).await;
                 hold.let_go = Some(taken_off.is_ok());
                 match taken_off {
                     Ok(after) => document = after,
@@ -190,16 +194,31 @@ fn holds_of(document: &Value, keys: Option<&HoldKeys>, jobs: &HashMap<String, St
     let (namespace, pod) = (text(document, "/metadata/namespace"), text(document, "/metadata/uid"));
     let annotations = document.pointer("/metadata/annotations").and_then(Value::as_object).into_iter().flatten();
     let holds = annotations.filter_map(|(key, text)| Some((key.strip_prefix(HOLD)?, text.as_str()?)));
-    let found = holds.map(|(job, list)| FoundHold {
-        namespace: namespace.to_owned(),
-        pod: text(document, "/metadata/name").to_owned(),
-        job_uid: job.to_owned(),
-        job: jobs.get(job).cloned(),
-        marks: marks_in(list).into_iter().collect(),
-        proved: keys.map(|keys| keys.proves(HoldOf { job, namespace, pod }, list)),
-        let_go: None,
+    let found = holds.map(|(job, list)| {
+        let prover = keys.map(|keys| keys.prover(HoldOf { job, namespace, pod }, list));
+        FoundHold {
+            namespace: namespace.to_owned(),
+            pod: text(document, "/metadata/name").to_owned(),
+            job_uid: job.to_owned(),
+            job: jobs.get(job).cloned(),
+            marks: marks_in(list).into_iter().collect(),
+            proved: prover.map(|prover| prover.is_some()),
+            key: prover.flatten().and_then(|place| HOLD_KEYS.get(place).copied()),
+            let_go: None,
+        }
     });
     found.collect()
+}
+
+/// The pod without the holds that no key proves: what they list does not keep a mark of a hold that is taken off.
+fn proved_alone(document: &Value, keys: Option<&HoldKeys>) -> Value {
+    let mut document = document.clone();
+    let unproved = holds_of(&document, keys, &HashMap::new()).into_iter().filter(|hold| hold.proved != Some(true));
+    let unproved: Vec<String> = unproved.map(|hold| format!("{HOLD}{}", hold.job_uid)).collect();
+    if let Some(annotations) = document.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut) {
+        annotations.retain(|key, _| !unproved.contains(key));
+    }
+    document
 }
 
 /// Takes a hold off, with all that it lists and no other hold does. Yields the pod as it is then.
@@ -235,10 +254,11 @@ fn patch_of(document: &Value, job: &str) -> Option<Value> {
 
 fn table(found: &[FoundHold], unread: Option<&str>) -> String {
     let rows = found.iter().map(|hold| {
-        let proved = match hold.proved {
-            Some(true) => "yes",
-            Some(false) => "no",
-            None => "?",
+        let proved = match (hold.proved, hold.key) {
+            (Some(true), Some("previous")) => "by previous",
+            (Some(true), _) => "yes",
+            (Some(false), _) => "no",
+            (None, _) => "?",
         };
         let job = hold.job.clone().unwrap_or_else(|| format!("gone ({})", hold.job_uid));
         let marks = if hold.marks.is_empty() { "-".to_owned() } else { hold.marks.join(",") };

@@ -162,7 +162,7 @@ async fn whoever_may_write_a_pod_its_status_or_its_binding_makes_no_hold() -> an
     let setup = Setup { client, clock: std::sync::Arc::new(Timestamp::now), identity: "host-0".into() };
     let (cluster, _events) = Cluster::open(setup);
     cluster.prove_holds_in(HOST_NAMESPACE);
-    patiently("the host may read its keys", async || Ok(cluster.load_hold_keys().await.is_ok())).await?;
+    patiently("the host may read its keys", async || Ok(cluster.keep_hold_keys().await.is_ok())).await?;
     let kinds = [(Kind::pod(), WatchedKind::default())].into();
     cluster.declare(WatchedKinds { kinds, ..WatchedKinds::default() }).await;
     cluster.synced(&[Kind::pod()]).await;

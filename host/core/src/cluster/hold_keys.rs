@@ -55,8 +55,13 @@ impl HoldKeys {
 
     /// Returns whether the text of an annotation is a hold that one of these keys proves.
     pub fn proves(&self, hold: HoldOf<'_>, text: &str) -> bool {
-        let Some(claimed) = proof(text).and_then(|mac| URL_SAFE_NO_PAD.decode(mac).ok()) else { return false };
-        claimed.len() == MAC && self.0.iter().any(|key| mac(key, hold, text).verify_truncated_left(&claimed).is_ok())
+        self.prover(hold, text).is_some()
+    }
+
+    /// Returns the place of the key that proves this hold, from 0.
+    pub fn prover(&self, hold: HoldOf<'_>, text: &str) -> Option<usize> {
+        let claimed = URL_SAFE_NO_PAD.decode(proof(text)?).ok().filter(|claimed| claimed.len() == MAC)?;
+        self.0.iter().position(|key| mac(key, hold, text).verify_truncated_left(&claimed).is_ok())
     }
 
     /// Returns the text of a hold with its proof. A space before the list stays, which only changes the version of the pod.

@@ -20,7 +20,7 @@ const ADMISSION: &str = "/apis/admissionregistration.k8s.io/v1";
 async fn scene() -> Scene {
     let scene = Scene::bare().await;
     scene.cluster.prove_holds_in("default");
-    scene.cluster.load_hold_keys().await.unwrap();
+    scene.cluster.keep_hold_keys().await.unwrap();
     scene.declare(pods(&[])).await;
     for name in ["a", "b"] {
         scene.pod(name).await;
@@ -104,12 +104,16 @@ async fn a_lost_key_makes_every_hold_nobodys_and_a_host_that_knows_it_stores_it_
     hold(&scene, "a").await;
     let stored = scene.get(SECRET).await.unwrap();
     scene.delete(SECRET, &json!({})).await;
-    scene.cluster.load_hold_keys().await.unwrap();
+    let (standby, _events) = port(&scene.sim, &scene.faults, "host-2");
+    standby.prove_holds_in("default");
+    assert_eq!(standby.load_hold_keys().await, Err(HoldKeysError::NotMade), "a host that does not lead makes none");
+    scene.cluster.keep_hold_keys().await.unwrap();
     assert_eq!(scene.get(SECRET).await.unwrap()["data"], stored["data"], "{HOLD_SECRET}");
+    assert_eq!(standby.load_hold_keys().await, Ok(()));
     let view = async || {
         let (cluster, _events) = port(&scene.sim, &scene.faults, "host-1");
         cluster.prove_holds_in("default");
-        cluster.load_hold_keys().await.unwrap();
+        cluster.keep_hold_keys().await.unwrap();
         cluster.declare(pods(&[])).await;
         let pod = shown(&scene, &cluster, "a").await;
         (held(&pod, "j"), cluster)
