@@ -7,18 +7,19 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Node};
+use k8s_openapi::api::core::v1::{Namespace, Node};
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{Api, ApiResource, DynamicObject, Patch, PatchParams, PostParams};
 use kube::core::GroupVersionKind;
 use kube::{Client, ResourceExt as _};
 use oarlock_bed::accounts::Account;
-use oarlock_core::child::parent::ParentKind;
+use oarlock_core::child::parent::{API_VERSION, ParentKind};
 use oarlock_sim::world::{World, WorldOptions};
 use serde_json::{Value, json};
 
 use crate::cleanup;
 use crate::flows::kubelet::Kubelet;
+use crate::flows::loads::wide_spec;
 use crate::flows::watch::FlowWatch;
 use crate::ground::Ground;
 use crate::site::quick;
@@ -74,8 +75,7 @@ impl Yard {
     /// # Errors
     /// If the server refuses one.
     pub(crate) async fn create(&self, kind: ParentKind, manifests: &[Value]) -> anyhow::Result<()> {
-        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("api.practice.com", "v1alpha1", kind.name()));
-        let api: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), &self.namespace, &resource);
+        let api = self.parents(kind);
         let create = |manifest: &Value| {
             let (api, object) = (api.clone(), serde_json::from_value::<DynamicObject>(manifest.clone()));
             async move { anyhow::Ok(api.create(&PostParams::default(), &object?).await.map(drop)?) }
@@ -89,16 +89,23 @@ impl Yard {
         Ok(())
     }
 
-    /// An owner for the Jobs of a bare client, that the garbage collector finds.
+    /// A JobFlow that owns the Jobs of a bare client: its account may create no others, and the garbage collector finds it.
     ///
     /// # Errors
     /// If the server refuses it.
     pub(crate) async fn owner(&self) -> anyhow::Result<Value> {
-        let api: Api<ConfigMap> = Api::namespaced(self.client.clone(), &self.namespace);
-        let wanted: ConfigMap = serde_json::from_value(json!({"metadata": {"name": "owner"}}))?;
-        let made = api.create(&PostParams::default(), &wanted).await.context("cannot create the owner")?;
-        Ok(json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": made.uid(),
+        let wanted: DynamicObject =
+            serde_json::from_value(json!({"apiVersion": API_VERSION, "kind": ParentKind::Flow.name(),
+            "metadata": {"name": "owner"}, "spec": wide_spec(1)}))?;
+        let made = self.parents(ParentKind::Flow).create(&PostParams::default(), &wanted).await;
+        let made = made.context("cannot create the owner")?;
+        Ok(json!({"apiVersion": API_VERSION, "kind": ParentKind::Flow.name(), "name": "owner", "uid": made.uid(),
             "controller": true, "blockOwnerDeletion": true}))
+    }
+
+    fn parents(&self, kind: ParentKind) -> Api<DynamicObject> {
+        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("api.practice.com", "v1alpha1", kind.name()));
+        Api::namespaced_with(self.client.clone(), &self.namespace, &resource)
     }
 
     /// Removes everything in the namespace, the namespace and all nodes. The contender must have ended.
