@@ -77,6 +77,7 @@ impl Round<'_> {
         }
         let more = due.len() > READS;
         let (looks, ()) = tokio::join!(self.look_at(plan.looks), self.read_pods(due, &mut memory.plan));
+        memory.plan.look_window.count(looks.len(), self.now);
         for (uid, told) in looks {
             let look = Look::again(memory.plan.looks.get(&uid), told, self.now);
             memory.plan.looks.insert(uid, look);

@@ -16,7 +16,7 @@ use crate::child::status::units_of_records;
 use crate::child::unit::Unit;
 use crate::child::verdict::ParentVerdict;
 use crate::child::view::{ChildKind, ChildView};
-use crate::child::waiting::Look;
+use crate::child::waiting::{Look, LookWindow};
 
 /// How long after a create without answer the child may still be made: API servers give a request a minute.
 pub const LATE: SignedDuration = SignedDuration::from_secs(60);
@@ -77,6 +77,8 @@ pub struct Memory {
     pub unread: BTreeMap<String, Refused>,
     /// What Jobs without a pod at work wait for, by the Job's UID.
     pub looks: BTreeMap<String, Look>,
+    /// The looks of the last seconds.
+    pub look_window: LookWindow,
 }
 
 impl Memory {

@@ -42,6 +42,33 @@ impl Look {
     }
 }
 
+/// The looks at Jobs of one object in ten seconds. Without a bound each of a thousand Jobs that begin slowly would be looked at once, for
+/// those that come to work make room for the next ones.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LookWindow {
+    until: Option<Timestamp>,
+    looks: usize,
+}
+
+impl LookWindow {
+    fn is_open(&self, now: Timestamp) -> bool {
+        self.until.is_some_and(|until| until > now)
+    }
+
+    /// The looks that may still be made at `now`.
+    fn left(&self, now: Timestamp) -> usize {
+        if self.is_open(now) { LOOKED_AT.saturating_sub(self.looks) } else { LOOKED_AT }
+    }
+
+    /// Counts looks that were made at `now`.
+    pub fn count(&mut self, looks: usize, now: Timestamp) {
+        if !self.is_open(now) {
+            *self = Self { until: Some(after(now, SignedDuration::from_secs(WAITS.0))), looks: 0 };
+        }
+        self.looks += looks;
+    }
+}
+
 /// What keeps a Job from having pods, as far as it says that itself.
 pub(super) fn held(child: &ChildView) -> Option<String> {
     let ChildView { kind, suspended, held_by, is_idle, .. } = child;
@@ -86,10 +113,11 @@ pub(super) fn waits_for<'a>(
         return told;
     }
     let due = look.map_or_else(|| after(created, SignedDuration::from_secs(WAITS.0)), |look| look.until);
-    if due > now {
-        plan.wake_at(due);
-    } else {
-        plan.looks.push(child.clone());
+    let window = &memory.look_window;
+    match window.until.filter(|_| plan.looks.len() >= window.left(now)) {
+        _ if due > now => plan.wake_at(due),
+        Some(until) => plan.wake_at(until),
+        None => plan.looks.push(child.clone()),
     }
     told
 }
@@ -227,6 +255,24 @@ mod tests {
         for number in 1..=LOOKED_AT + 3 {
             assert_eq!(look(job(), &Memory::default()), number.min(LOOKED_AT));
         }
+    }
+
+    #[test]
+    fn sixteen_jobs_of_an_object_are_looked_at_in_ten_seconds_however_many_begin_slowly() {
+        let mut memory = Memory::default();
+        let mut looked_at = 0;
+        for second in 60..80 {
+            let mut plan = ParentPlan::default();
+            for number in 0..LOOKED_AT {
+                let child = ChildView { uid: format!("{second}-{number}"), ..job() };
+                waits_for(&Arc::new(child), &memory, (&mut plan, at(second)));
+            }
+            let is_full = plan.looks.is_empty();
+            assert_eq!(plan.due, is_full.then(|| at(if second < 70 { 70 } else { 80 })));
+            memory.look_window.count(plan.looks.len(), at(second));
+            looked_at += plan.looks.len();
+        }
+        assert_eq!(looked_at, 2 * LOOKED_AT);
     }
 
     #[test]
