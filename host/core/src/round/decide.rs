@@ -27,7 +27,7 @@ use crate::round::finalize::{Finalize, finalize, finalizer};
 use crate::round::held_back::held_back;
 use crate::round::judge::Verdict;
 use crate::round::memory::JobMemory;
-use crate::round::pace::{awaited_slot, is_prompt, lazy_slot, prompt_slot, soonest_slot};
+use crate::round::pace::{awaited_slot, is_prompt, last_slot, lazy_slot, prompt_slot, soonest_slot};
 use crate::round::plan::Plan;
 use crate::round::refresh::index_decided;
 use crate::round::shards::shard_of;
@@ -300,7 +300,9 @@ fn due(round: &Round<'_>, memory: &JobMemory, decision: &mut Decision) -> bool {
     if memory.decided.is_empty() && !mends && (ended || !job_changed(round, memory)) {
         return false;
     }
-    let slot = if !memory.urgent.is_empty() || ends(memory) || freezes {
+    let slot = if ends(memory) {
+        last_slot(memory)
+    } else if !memory.urgent.is_empty() || freezes {
         soonest_slot(round, memory)
     } else if awaited(memory) {
         let slot = awaited_slot(memory);

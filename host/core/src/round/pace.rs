@@ -10,6 +10,9 @@ use crate::round::memory::JobMemory;
 const URGENT_MS: i64 = 100;
 /// Longest such time: if writes are slow, the next one waits to carry more changes.
 const LONGEST_URGENT_MS: i64 = 1_000;
+/// Longest such time where each start waits for an end, such as under `maxUnavailable`: few targets are in flight, and places stay empty while
+/// a record waits.
+const LONGEST_BOUNDED_MS: i64 = 250;
 /// Shortest time between two writes of a status for the tasks of few targets.
 const PROMPT_MS: i64 = 20;
 /// Most targets in flight that count as few: their records are small, and no more than a few a second each.
@@ -25,10 +28,15 @@ const FIRST_WAIT: i64 = 1;
 /// Longest wait after a retryable failure, in seconds.
 pub(super) const LONGEST_WAIT: i64 = 60;
 
-/// Earliest time to write a status that mutations wait for.
-pub fn urgent_slot(memory: &JobMemory) -> Option<Timestamp> {
-    let gap = |took: i64| took.saturating_mul(3).clamp(URGENT_MS, LONGEST_URGENT_MS);
+/// Earliest time to write a status that mutations wait for, at most so many milliseconds after the last one.
+fn urgent_slot(memory: &JobMemory, longest: i64) -> Option<Timestamp> {
+    let gap = |took: i64| took.saturating_mul(3).clamp(URGENT_MS, longest);
     memory.written.map(|(at, took)| after_millis(at, gap(took)))
+}
+
+/// Earliest time to write the status with which a job ends. No other follows, so it waits for nothing more to carry.
+pub fn last_slot(memory: &JobMemory) -> Option<Timestamp> {
+    urgent_slot(memory, URGENT_MS)
 }
 
 /// Returns the earliest time to write a status for which the tasks of few targets wait: as long after the last one as that took, unless many
@@ -47,7 +55,8 @@ pub fn is_prompt(round: &Round<'_>, memory: &JobMemory) -> bool {
 /// Returns the earliest time to start targets, and to write what mutations wait for.
 pub fn soonest_slot(round: &Round<'_>, memory: &JobMemory) -> Option<Timestamp> {
     let prompt = is_prompt(round, memory).then(|| prompt_slot(memory)).flatten();
-    let urgent = urgent_slot(memory);
+    let is_bounded = round.valid().is_some_and(|spec| spec.policy.bounds_starts());
+    let urgent = urgent_slot(memory, if is_bounded { LONGEST_BOUNDED_MS } else { LONGEST_URGENT_MS });
     prompt.map_or(urgent, |prompt| urgent.map(|urgent| urgent.min(prompt)))
 }
 
@@ -89,11 +98,21 @@ mod tests {
     fn only_what_a_mutation_waits_for_is_not_held_back_by_other_jobs() {
         let at = |milliseconds| after_millis(Timestamp::UNIX_EPOCH, milliseconds);
         let alone = JobMemory { written: Some((at(0), 20)), ..JobMemory::default() };
+        let urgent_slot = |memory: &JobMemory| urgent_slot(memory, LONGEST_URGENT_MS);
         let slots = |memory: &JobMemory| [urgent_slot(memory), awaited_slot(memory), lazy_slot(memory)];
         assert_eq!(slots(&alone), [at(100), at(200), at(1_000)].map(Some));
         assert_eq!(prompt_slot(&alone), Some(at(20)));
         let crowded = JobMemory { record_room_at: Some(at(4_000)), ..alone };
         assert_eq!(prompt_slot(&crowded), Some(at(4_000)));
         assert_eq!(slots(&crowded), [at(100), at(4_000), at(4_000)].map(Some));
+    }
+
+    #[test]
+    fn the_last_record_of_a_job_waits_for_nothing_more_to_carry_however_slow_records_are() {
+        let at = |milliseconds| after_millis(Timestamp::UNIX_EPOCH, milliseconds);
+        let slow = JobMemory { written: Some((at(0), 400)), ..JobMemory::default() };
+        let slots = [URGENT_MS, LONGEST_BOUNDED_MS, LONGEST_URGENT_MS].map(|longest| urgent_slot(&slow, longest));
+        assert_eq!(slots, [at(100), at(250), at(1_000)].map(Some));
+        assert_eq!(last_slot(&slow), Some(at(100)));
     }
 }
