@@ -26,6 +26,8 @@ const IN_FLIGHT: usize = 4;
 /// Pods that are written on one server before it is the other one's turn: what else the machine does falls on both.
 const AT_A_TIME: u32 = 25;
 const NAMESPACE: &str = "measured";
+/// The pod by which a policy is seen to be in force.
+const PROBE: &str = "probe";
 /// How long a policy may take until it is in force, or is no more.
 const IN_FORCE_WITHIN: Duration = Duration::from_secs(60);
 const ASK_EVERY: Duration = Duration::from_millis(100);
@@ -144,24 +146,25 @@ impl Side {
     async fn prepare(&self) -> anyhow::Result<()> {
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}});
         let group = "rbac.authorization.k8s.io";
-        let metadata = json!({"name": "visitor", "namespace": NAMESPACE});
-        let rules = json!([{"apiGroups": [""], "resources": ["pods"], "verbs": ["create"]}]);
+        let metadata = json!({"name": "host", "namespace": NAMESPACE});
+        let rules = json!([{"apiGroups": [""], "resources": ["pods"], "verbs": ["patch"]}]);
         let role = json!({"apiVersion": format!("{group}/v1"), "kind": "Role", "metadata": metadata, "rules": rules});
         let binding = json!({"apiVersion": format!("{group}/v1"), "kind": "RoleBinding", "metadata": metadata,
-            "roleRef": {"apiGroup": group, "kind": "Role", "name": "visitor"},
-            "subjects": [{"apiGroup": group, "kind": "User", "name": Account::Visitor.user()}]});
-        install::install(&self.client, &[namespace, role, binding], Way::CreateMissing).await
+            "roleRef": {"apiGroup": group, "kind": "Role", "name": "host"},
+            "subjects": [{"apiGroup": group, "kind": "User", "name": Account::Host.user()}]});
+        install::install(&self.client, &[namespace, role, binding], Way::CreateMissing).await?;
+        self.pods.create(&PostParams::default(), &pod(PROBE)).await.context("cannot create the probe").map(drop)
     }
 
-    /// Waits until somebody without the right is refused a pod that says it is held, or is not.
+    /// Waits until the host's account is refused a change of a pod's spec, or is not.
     async fn until_in_force(&self, wanted: bool) -> anyhow::Result<()> {
-        let visitor: Api<Pod> = Api::namespaced(self.plane.client(Account::Visitor).await?, NAMESPACE);
-        let mut held = pod("held");
-        held.metadata.labels = Some([("oarlock.dev/held".to_owned(), "true".to_owned())].into());
+        let by_host: Api<Pod> = Api::namespaced(self.plane.client(Account::Host).await?, NAMESPACE);
+        let (options, change) =
+            (PatchParams { dry_run: true, ..PatchParams::default() }, json!({"spec": {"activeDeadlineSeconds": 100}}));
         let begun = Instant::now();
         loop {
-            let tried = visitor.create(&PostParams { dry_run: true, ..PostParams::default() }, &held).await;
-            let refused = tried.is_err_and(|cause| cause.to_string().contains("pod-holds.oarlock.dev"));
+            let tried = by_host.patch(PROBE, &options, &Patch::Merge(&change)).await;
+            let refused = tried.is_err_and(|cause| cause.to_string().contains("pod-metadata.oarlock.dev"));
             if refused == wanted {
                 return Ok(());
             }
