@@ -32,6 +32,9 @@ use crate::query::ListQuery;
 use crate::turns::ListTurn;
 use crate::{Parts, Rest};
 
+/// Longest time of a change that the API server has to make.
+const CHANGE_TIME: Duration = Duration::from_secs(15);
+
 /// An answer, with what is noted of its request.
 type Answer = Response<HttpBody>;
 
@@ -268,7 +271,8 @@ async fn end(parts: &Parts, caller: &Caller, noted: &mut Noted) -> Result<Answer
         return Ok(HttpBody::empty().into_response());
     }
     let patch = json!({"metadata": {"uid": visible.job.view.uid}, "spec": {"stop": true}});
-    let stopped = parts.jobs().patch(&noted.job, &PatchParams::default(), &Patch::Merge(patch)).await;
+    let jobs = parts.jobs();
+    let stopped = answered_in_time(jobs.patch(&noted.job, &PatchParams::default(), &Patch::Merge(patch))).await?;
     match stopped {
         Ok(stopped) => {
             // Only one of two stops at once changes the job.
@@ -282,6 +286,19 @@ async fn end(parts: &Parts, caller: &Caller, noted: &mut Noted) -> Result<Answer
         Err(error) => return Err(of_request(&error, "stop the OpsJob")),
     }
     Ok(HttpBody::empty().into_response())
+}
+
+/// Waits for an answer of the API server. A change keeps its turn, and its job in memory, until then.
+///
+/// # Errors
+/// There was none in time. The change may be made all the same.
+async fn answered_in_time<T>(answer: impl Future<Output = T>) -> Result<T, OpsRefusal> {
+    let late = || {
+        let words =
+            format!("the API server did not answer in {} s: look at the job, and try again", CHANGE_TIME.as_secs());
+        OpsRefusal::new(Code::Unreachable, words).after(1)
+    };
+    tokio::time::timeout(CHANGE_TIME, answer).await.map_err(|_| late())
 }
 
 /// Deletes a job. One that lives is stopped first.
@@ -308,7 +325,7 @@ async fn remove(parts: &Parts, caller: &Caller, noted: &mut Noted) -> Result<Ans
     noted.has_changed = true;
     let uid = Some(visible.job.view.uid.clone());
     let params = DeleteParams::default().preconditions(Preconditions { uid, resource_version: None });
-    match parts.jobs().delete(&noted.job, &params).await {
+    match answered_in_time(parts.jobs().delete(&noted.job, &params)).await? {
         Ok(_) => Ok(HttpBody::empty().into_response()),
         Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(HttpBody::empty().into_response()),
         Err(error) => Err(of_request(&error, "delete the OpsJob")),

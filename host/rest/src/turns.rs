@@ -27,7 +27,7 @@ const LONGEST: usize = 14;
 /// The most jobs in lists that are being made at one moment, of a long list and of all others.
 pub(crate) const MOST_JOBS: usize = 1_000 * (THOUSANDS + LONGEST);
 /// Requests for which objects are looked up at a time: of one key, and of all. One is for callers with rights in the whole cluster.
-/// Each key has only one, so that whoever waits behind all others waits for one look-up and not for two.
+/// A key has only one, so that nobody waits for two look-ups of the same key.
 const LOOKUPS_OF_KEY: usize = 1;
 pub(crate) const LOOKUPS: usize = 7;
 /// Longest time of one look-up. A request waits longer than that for its turn, so a slow look-up of a few others refuses nobody.
