@@ -301,7 +301,8 @@ fn due(round: &Round<'_>, memory: &JobMemory, decision: &mut Decision) -> bool {
         return false;
     }
     let slot = if ends(memory) {
-        last_slot(memory)
+        let slot = last_slot(memory);
+        if is_prompt(round, memory) { slot.min(prompt_slot(memory)) } else { slot }
     } else if !memory.urgent.is_empty() || freezes {
         soonest_slot(round, memory)
     } else if awaited(memory) {

@@ -10,9 +10,11 @@ use crate::round::memory::JobMemory;
 const URGENT_MS: i64 = 100;
 /// Longest such time: if writes are slow, the next one waits to carry more changes.
 const LONGEST_URGENT_MS: i64 = 1_000;
-/// Longest such time where each start waits for an end, such as under `maxUnavailable`: few targets are in flight, and places stay empty while
-/// a record waits.
+/// Longest such time where each start waits for an end, such as under `maxUnavailable`, and no more than [`BOUNDED`] targets are in flight:
+/// places stay empty while a record waits.
 const LONGEST_BOUNDED_MS: i64 = 250;
+/// Most targets in flight for that.
+const BOUNDED: usize = 250;
 /// Shortest time between two writes of a status for the tasks of few targets.
 const PROMPT_MS: i64 = 20;
 /// Most targets in flight that count as few: their records are small, and no more than a few a second each.
@@ -55,7 +57,8 @@ pub fn is_prompt(round: &Round<'_>, memory: &JobMemory) -> bool {
 /// Returns the earliest time to start targets, and to write what mutations wait for.
 pub fn soonest_slot(round: &Round<'_>, memory: &JobMemory) -> Option<Timestamp> {
     let prompt = is_prompt(round, memory).then(|| prompt_slot(memory)).flatten();
-    let is_bounded = round.valid().is_some_and(|spec| spec.policy.bounds_starts());
+    let has_few = memory.durable.processing.len() <= BOUNDED;
+    let is_bounded = has_few && round.valid().is_some_and(|spec| spec.policy.bounds_starts());
     let urgent = urgent_slot(memory, if is_bounded { LONGEST_BOUNDED_MS } else { LONGEST_URGENT_MS });
     prompt.map_or(urgent, |prompt| urgent.map(|urgent| urgent.min(prompt)))
 }
