@@ -5,11 +5,11 @@ use std::sync::Arc;
 use kube::Client;
 use oarlock_core::cluster::object::Kind;
 use oarlock_core::job::key::JobRef;
-use oarlock_kube::HoldKeysError;
 use oarlock_kube::flows::Flows;
 use oarlock_kube::lease::{Fence, LeaderElector, LeaseError};
 use oarlock_kube::ops::Ops;
 use oarlock_kube::watch::watches::WatchEvent;
+use oarlock_kube::{HoldKeysError, KEYS_EVERY};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::{Duration, Instant, sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
@@ -29,8 +29,6 @@ use crate::tasks::TaskRunner;
 pub const RESYNC: Duration = Duration::from_secs(600);
 /// Wait before the jobs are listed again if that failed at the start of a term.
 const LIST_AGAIN: Duration = Duration::from_secs(1);
-/// Interval between two looks at the Secret of the keys. Somebody who replaces it by the printed one empties it.
-const KEYS_EVERY: Duration = Duration::from_secs(60);
 /// Longest time of the last look, when this process stops.
 const LAST_KEYS: Duration = Duration::from_secs(2);
 
@@ -197,7 +195,7 @@ impl Controller {
                 () = self.ports.heart.beat() => {}
                 Some(event) = self.events.recv() => lead.hear(event),
                 Some(result) = results.recv() => lead.take(result),
-                Ok(changed) = &mut keys => ended = Err(changed),
+                changed = &mut keys => ended = Err(changed.unwrap_or_else(|panic| HoldKeysError::Unknown(panic.to_string()))),
                 () = lead.round_ended() => {}
                 Ok(()) = plugins.changed() => {
                     lead.wake_all(|inbox| inbox.revisit = true);

@@ -16,14 +16,13 @@ use oarlock_core::round::decided::Commit;
 use oarlock_core::round::events::{EventBuilder, new_events};
 use oarlock_core::round::memory::JobMemory;
 use oarlock_core::shared::tables::{SharedTables, lock};
+use oarlock_kube::Cluster;
 use oarlock_kube::record::RecordError;
 use oarlock_kube::watch::health::KindHealth;
 use oarlock_kube::watch::watches::{WatchedKind, WatchedKinds};
-use oarlock_kube::{Cluster, HoldKeysError};
 use oarlock_wasm::{Declared, DeclaredKind, FirstScan, Plugins};
 use parking_lot::Mutex;
 use tokio::sync::watch;
-use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 use crate::call_share::CallShares;
@@ -32,9 +31,6 @@ use crate::log_share::LogShare;
 use crate::logs::Logs;
 use crate::metrics::{EndedTarget, JobFigures, Metrics};
 use crate::running::Calling;
-
-/// Wait before the keys of holds are read again.
-const KEYS_AGAIN: Duration = Duration::from_secs(2);
 
 /// The two ports and the metrics.
 pub struct Ports {
@@ -88,15 +84,9 @@ impl Ports {
             reached = first_scan.wait_for(|reached| *reached > FirstScan::Pending) => if reached.is_err() { return },
         }
         // No pod is looked at before it is known which holds are the host's.
-        while let Err(error) = self.cluster.load_hold_keys().await {
-            if error != HoldKeysError::NotMade {
-                tracing::warn!(%error, "holds cannot be told from what others write; trying again");
-            }
-            tokio::select! {
-                () = stop.cancelled() => return,
-                () = self.cluster.hold_keys_known() => {}
-                () = sleep(KEYS_AGAIN) => {}
-            }
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = self.cluster.await_hold_keys() => {}
         }
         let mut plugins = self.plugins.changes();
         let mut watches = self.cluster.watch_changes();

@@ -1,7 +1,7 @@
 //! The keys by which holds of pods are proved, and the holds of a host that proved none.
 //!
-//! The keys are in a Secret in the host's namespace. A host reads them before it looks at pods, and makes the first one where there is
-//! none. Source: docs/operationjob.md 3.7.12.
+//! The keys are in a Secret in the host's namespace. A host reads them before it looks at pods. The one that leads makes the first key.
+//! Source: docs/operationjob.md 3.7.12.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 use ring::rand::{SecureRandom as _, SystemRandom};
 use serde_json::{Map, Value, json};
 use tokio::sync::Notify;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::cluster::{Cluster, Link};
 use crate::lease::Fence;
@@ -39,6 +39,13 @@ const ADOPT_TRIES: usize = 10;
 const ADOPT_AGAIN: Duration = Duration::from_millis(500);
 /// Pods that are written at once.
 const AT_ONCE: usize = 16;
+/// Wait before the keys are read again.
+const KEYS_AGAIN: Duration = Duration::from_secs(2);
+/// Time after which a host that does not lead makes the first key. A host that leads and knows a key stores it again within
+/// [`KEYS_EVERY`].
+pub const KEYS_MADE_WITHIN: Duration = Duration::from_secs(60);
+/// Interval between two looks of the host that leads at the Secret: a `kubectl replace` of the printed one empties it.
+pub const KEYS_EVERY: Duration = Duration::from_secs(20);
 
 /// The keys as far as they are known, and the old policy as it was last seen.
 #[derive(Default)]
@@ -86,8 +93,8 @@ impl Cluster {
         if stored.is_empty() { Err(HoldKeysError::NotMade) } else { self.know(stored) }
     }
 
-    /// The same for the host that leads: it makes the first key, and stores the keys that it knows again where they are gone. A host
-    /// that does not lead makes none, for the one that leads may know the key by which pods are held.
+    /// The same for the host that leads: it makes the first key, and stores the keys that it knows again where they are gone. Another
+    /// host leaves that to it, for the one that leads may know the key by which pods are held.
     ///
     /// # Errors
     /// They are not known, cannot be stored, or are others than before.
@@ -102,14 +109,28 @@ impl Cluster {
         self.know(stored)
     }
 
-    /// Waits until the keys are known.
-    pub async fn hold_keys_known(&self) {
-        loop {
+    /// Reads the keys until they are known. The host that leads makes the first one. A host of an earlier version makes none, and leads
+    /// until this one is ready: so where none is made for [`KEYS_MADE_WITHIN`], this one makes it.
+    pub async fn await_hold_keys(&self) {
+        let begun = Instant::now();
+        let mut is_told = false;
+        while self.lacks_hold_keys() {
             let known = self.link.hold_proof.known.notified();
-            if !self.lacks_hold_keys() {
-                return;
+            let read = match self.load_hold_keys().await {
+                Err(HoldKeysError::NotMade) if begun.elapsed() >= KEYS_MADE_WITHIN => self.keep_hold_keys().await,
+                read => read,
+            };
+            match read {
+                Ok(()) => return,
+                Err(HoldKeysError::NotMade) if is_told => {}
+                Err(HoldKeysError::NotMade) => {
+                    is_told = true;
+                    tracing::info!("waiting for the host that leads to make the key of holds");
+                }
+                Err(error) => tracing::warn!(%error, "holds cannot be told from what others write; trying again"),
             }
-            known.await;
+            // The term of this process may have made it meanwhile.
+            let _ = timeout(KEYS_AGAIN, known).await;
         }
     }
 

@@ -55,6 +55,6 @@ pub mod snapshot;
 mod write;
 
 pub use cluster::{Cluster, Setup};
-pub use hold_proof::{HOLD_KEYS, HOLD_SECRET, HoldKeysError, OLD_POLICY};
+pub use hold_proof::{HOLD_KEYS, HOLD_SECRET, HoldKeysError, KEYS_EVERY, KEYS_MADE_WITHIN, OLD_POLICY};
 pub use past_cache::ReadFailed;
 pub use transport::requests::Requests;

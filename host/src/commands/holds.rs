@@ -158,7 +158,10 @@ async fn keys(client: &Client, namespace: &str) -> anyhow::Result<HoldKeys> {
     let secret = secrets.get(HOLD_SECRET).await.with_context(what)?;
     let data = secret.data.unwrap_or_default();
     let keys = HoldKeys::of(HOLD_KEYS.iter().filter_map(|name| data.get(*name)).map(|key| key.0.as_slice()));
-    anyhow::ensure!(!keys.is_empty(), "the Secret {HOLD_SECRET} in {namespace} has no key: a host makes the first one");
+    anyhow::ensure!(
+        !keys.is_empty(),
+        "the Secret {HOLD_SECRET} in {namespace} has no key: the host that leads makes the first one"
+    );
     Ok(keys)
 }
 

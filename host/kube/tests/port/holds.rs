@@ -1,14 +1,16 @@
 //! Holds of pods: which of them are the host's, whatever others write, and what becomes of those of an earlier host.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use oarlock_core::cluster::object::{Object, ObjectKey};
 use oarlock_core::cluster::writes::Write;
 use oarlock_core::plugin::proposal::{MetadataChange, ObjectRef};
 use oarlock_core::shared::holds::{change, held, holders, let_go};
 use oarlock_kube::lease::Fence;
-use oarlock_kube::{Cluster, HOLD_SECRET, HoldKeysError, OLD_POLICY};
+use oarlock_kube::{Cluster, HOLD_SECRET, HoldKeysError, KEYS_MADE_WITHIN, OLD_POLICY};
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 use crate::scene::{Scene, meta, pods, port};
 
@@ -130,6 +132,23 @@ async fn a_lost_key_makes_every_hold_nobodys_and_a_host_that_knows_it_stores_it_
     scene.patch(SECRET, &turned).await;
     assert_eq!(other.load_hold_keys().await, Err(HoldKeysError::Changed));
     assert!(view().await.0, "the key before is believed still");
+}
+
+/// A host of an earlier version leads until the next one is ready, and makes no key.
+#[tokio::test(start_paused = true)]
+async fn a_host_that_waits_for_a_key_that_nobody_makes_makes_it_after_a_minute() {
+    let scene = Scene::bare().await;
+    let (standby, _events) = port(&scene.sim, &scene.faults, "host-1");
+    standby.prove_holds_in("default");
+    let begun = Instant::now();
+    standby.await_hold_keys().await;
+    assert!(begun.elapsed() >= KEYS_MADE_WITHIN && !standby.lacks_hold_keys(), "{:?}", begun.elapsed());
+    assert!(begun.elapsed() < KEYS_MADE_WITHIN + Duration::from_secs(5), "{:?}", begun.elapsed());
+    let (other, _events) = port(&scene.sim, &scene.faults, "host-2");
+    other.prove_holds_in("default");
+    let begun = Instant::now();
+    other.await_hold_keys().await;
+    assert!(begun.elapsed() < Duration::from_secs(1), "it is there");
 }
 
 /// The host with this port writes the hold of `j` on pod `a` anew.
