@@ -1,17 +1,17 @@
-# The host and the shipped plugins in one static image that runs as nobody. Its grants are for pods alone: who grants reboot or
-# preflight makes the host root on nodes, and does so by hand.
+# The host and the shipped plugins in one static image that runs as a non-root user. The grants in the image are only for pods. To
+# grant reboot or preflight, which make the host root on nodes, an admin must write the grant.
 #
 #   docker build -t oarlock .
 #   docker run --rm oarlock manifests --deployment oarlock --pin /plugins/replace.wasm | kubectl apply -f -
 
-# Alpine's own target links statically against musl. The compiler is the one that rust-toolchain.toml pins. Whoever may move that tag
-# decides what is built, so build a release on a digest:
+# The target of Alpine links statically against musl. The image has the compiler that rust-toolchain.toml pins. A tag can move, so build
+# a release from a digest:
 #
 #   docker buildx imagetools inspect rust:1.95.0-alpine --format '{{.Manifest.Digest}}'
 #   docker build -t oarlock --build-arg RUST_IMAGE=rust:1.95.0-alpine@sha256:... .
 ARG RUST_IMAGE=rust:1.95.0-alpine
 FROM ${RUST_IMAGE} AS build
-# Packages signed by Alpine, in the newest version of the image's release: they build, and nothing of them but musl gets into the image.
+# Alpine signs these packages and gives the newest version for the release. Only musl gets into the final image.
 RUN apk add --no-cache build-base && rustup target add wasm32-wasip2
 WORKDIR /src
 COPY . .

@@ -1,14 +1,16 @@
-//! The allocator of released binaries, with the feature `jemalloc`: compiling it takes two minutes, which a demo or a
-//! test need not wait for.
+//! The allocator of released binaries, behind the feature `jemalloc`. Demos and tests build without it, because it
+//! takes two minutes to compile.
 
-/// A relist needs many times the memory of a quiet host, and the system's allocator would keep it.
+/// The global allocator, which returns the memory of a relist. A relist needs many times the memory of a quiet host,
+/// and the system's allocator would keep that memory.
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
-/// Returns pages a second after their last use, from a thread of its own; four arenas, for the threads are few.
+/// Options of the allocator. A background thread returns pages one second after their last use. Four arenas are enough
+/// for the few threads.
 #[cfg(not(target_env = "musl"))]
 const OPTIONS: &[u8] = b"dirty_decay_ms:1000,muzzy_decay_ms:0,narenas:4,background_thread:true\0";
-/// The same without the thread, which this target does not have.
+/// Options of the allocator on musl, which does not support the background thread.
 #[cfg(target_env = "musl")]
 const OPTIONS: &[u8] = b"dirty_decay_ms:1000,muzzy_decay_ms:0,narenas:4\0";
 

@@ -1,11 +1,9 @@
-//! The command line: arguments, help, and the command that runs.
+//! The command line: its arguments, its help, and the dispatch to the commands.
 //!
-//! Help is the first document that a user reads, so each command ends with examples. The commands themselves are in the
-//! modules below.
+//! Help is the first document that a user reads, so each command ends with examples. The modules below implement the
+//! commands.
 
 mod artefacts;
-#[cfg(feature = "dev")]
-mod demo;
 #[cfg(feature = "dev")]
 mod dev;
 mod exports;
@@ -21,6 +19,7 @@ mod manifests;
 mod memory;
 mod node_exec;
 mod ops;
+mod output;
 mod plan;
 mod plugin;
 mod retry;
@@ -30,23 +29,21 @@ mod scratch;
 mod server;
 mod text_file;
 
-use std::io::Write as _;
 use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
-use oarlock_core::plugin::grant::Grant;
 
 use self::jobs::{get, watch};
 use self::kubectl::CompletionsFor;
+use self::output::print;
 use crate::telemetry::{self, LogFormat};
 
-/// Examples of the commands that the feature `dev` brings.
+/// Examples of the commands behind the feature `dev`.
 const IN_MEMORY_EXAMPLES: &str = if cfg!(feature = "dev") {
     "
-  oarlock demo                                     see it work, without a cluster
-  oarlock dev --plugins ./plugins                  a cluster in memory that kubectl can talk to"
+  oarlock dev --plugins ./plugins                  an in-memory cluster for kubectl"
 } else {
     ""
 };
@@ -54,17 +51,17 @@ const IN_MEMORY_EXAMPLES: &str = if cfg!(feature = "dev") {
 const EXAMPLES: &str = "
   oarlock manifests | kubectl apply -f -           prepare a cluster
   oarlock host --plugins ./plugins --identity me   run the controller against the current kubectl context
-  oarlock server --data ./data                     serve OpsJobs by REST, beside that host
-  oarlock plugin vet my.wasm                       what the host would say of a plugin, and why
-  oarlock run Replace -l app=web --partition 1 -w  replace one pod, and watch
-  oarlock plan job.yaml --plugins ./plugins        what a job would do, before it is created
+  oarlock server --data ./data                     serve the REST API of OpsJobs beside the host
+  oarlock plugin vet my.wasm                       check whether the host would serve a plugin
+  oarlock run Replace -l app=web --partition 1 -w  replace one pod and watch the job
+  oarlock plan job.yaml --plugins ./plugins        show what a job would do, without creating it
   oarlock ops create reboot --name a --node n1     reboot a node
-  oarlock graph nightly                            the steps of a JobFlow, and how far each is
+  oarlock graph nightly                            draw the steps of a JobFlow with their phases
 
-An action is a WebAssembly component: drop <name>.wasm into the plugin directory, allow what it asks for in grants.yaml
-beside that directory, and apply an OperationJob whose spec.action names it.";
+A plugin is a WebAssembly component that implements an action. Put <name>.wasm into the plugin directory. Grant its requests
+in grants.yaml beside that directory. Then apply an OperationJob with this action in spec.action.";
 
-/// Runs operations on pods as WebAssembly plugins.
+/// Runs operations on pods and nodes. WebAssembly plugins implement the operations.
 #[derive(Debug, Parser)]
 #[command(name = "oarlock", version, about, after_help = format!("Examples:{IN_MEMORY_EXAMPLES}{EXAMPLES}"), arg_required_else_help = true)]
 pub struct Cli {
@@ -74,7 +71,7 @@ pub struct Cli {
     command: Command,
 }
 
-/// Log options, the same for every command.
+/// Log options, which all commands share.
 #[derive(Debug, Args)]
 struct LogArgs {
     /// Log filter: a level, or a list such as `info,oarlock_kube=debug`
@@ -85,28 +82,28 @@ struct LogArgs {
     log_format: LogFormat,
 }
 
-/// The commands.
+/// The commands of `oarlock`.
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Run the controller against a Kubernetes cluster
     Host(Box<host::HostArgs>),
-    /// Serve OpsJobs by REST, beside the host and with an account of its own
+    /// Serve OpsJobs by REST, beside the host and with its own account
     Server(Box<server::RestServerArgs>),
-    /// Print jobs: how far each is, and what it waits for
+    /// Print jobs with their progress and the reasons why they wait
     Get(get::GetArgs),
     /// Follow a job, a JobFlow or a DaemonJob live, until it ends
     Watch(watch::WatchArgs),
     /// Create a job from arguments
     Run(Box<run::RunArgs>),
-    /// Show what a job would do, before it is created
+    /// Show what a job would do, without creating it
     Plan(Box<plan::PlanArgs>),
-    /// Make, list, follow, stop and delete OpsJobs: reboots and checks of nodes, and scripts that are run there
+    /// Create, list, watch, stop and delete OpsJobs, which reboot nodes, check nodes or run scripts on nodes
     Ops(ops::OpsArgs),
-    /// Draw the steps of a JobFlow: as text, as a Mermaid flowchart, as SVG
+    /// Draw the steps of a JobFlow: as text or as a Mermaid flowchart
     Graph(graph::GraphArgs),
-    /// Run what failed or was omitted of a JobFlow or a DaemonJob again
+    /// Run the failed and omitted parts of a JobFlow or a DaemonJob again
     Retry(retry::RetryArgs),
-    /// List what jobs hold on pods, and take off what no job will
+    /// List the holds of jobs on pods, and remove leftover holds
     Holds(holds::HoldsArgs),
     /// Print the CustomResourceDefinitions
     #[command(after_help = "Example:\n  oarlock crds | kubectl apply -f -")]
@@ -115,14 +112,11 @@ enum Command {
         #[arg(short, long, value_enum, default_value = "yaml")]
         output: manifests::DocumentFormat,
     },
-    /// Print all documents that a cluster needs before the host runs there
+    /// Print all manifests that a cluster needs before you run the host
     Manifests(manifests::ManifestsArgs),
-    /// Serve a cluster in memory that kubectl can talk to
+    /// Serve an in-memory cluster for kubectl
     #[cfg(feature = "dev")]
     Dev(dev::DevArgs),
-    /// Replace and restart pods on a simulated cluster, and show each step
-    #[cfg(feature = "dev")]
-    Demo(demo::DemoArgs),
     /// Print completions for a shell, or for kubectl
     #[command(after_help = COMPLETIONS_EXAMPLES)]
     Completions {
@@ -130,14 +124,14 @@ enum Command {
         #[arg(value_enum, value_name = "SHELL")]
         shell: CompletionsFor,
     },
-    /// Print the candidates for the last of the words, as kubectl asks for them
+    /// Print the completions of the last word, in the format that kubectl reads
     #[command(name = "__complete", hide = true)]
     Complete {
         /// The words after `kubectl oarlock`
         #[arg(last = true, allow_hyphen_values = true)]
         words: Vec<String>,
     },
-    /// Run one command on this node, once: the pods of tasks do this
+    /// Run one command on this node exactly once; the pods of tasks run this command
     #[command(hide = true)]
     NodeExec(Box<node_exec::NodeExecArgs>),
     /// Inspect and vet plugin files
@@ -154,17 +148,14 @@ Examples:
                                                        for `kubectl oarlock`, with ~/.local/bin in $PATH";
 
 impl Command {
-    /// The default filter: a server logs its progress, a command that prints an answer only warns.
+    /// Returns the default log filter. A server logs its progress; a command that prints an answer logs only warnings.
     fn default_filter(&self) -> &'static str {
         match self {
-            // The client logs each failed connection; so does its caller, with more detail.
+            // The client logs each failed connection, and the caller logs it again with more detail.
             Self::Host(_) | Self::Server(_) => "info,kube_client::client::builder=off",
             #[cfg(feature = "dev")]
             Self::Dev(_) => "warn,oarlock_wasm=info,plugin=info",
-            // The demo prints its progress on standard output, denied plugins included.
-            #[cfg(feature = "dev")]
-            Self::Demo(_) => "error",
-            // What they cannot do they say themselves; a log line would break the screen.
+            // These commands report their errors themselves, and a log line would break the screen.
             Self::Get(_)
             | Self::Watch(_)
             | Self::Run(_)
@@ -184,15 +175,15 @@ impl Command {
 }
 
 impl Cli {
-    /// The arguments of this process. Ends it where they cannot be read, or ask for help.
+    /// Parses the arguments of this process. Ends the process if the arguments are invalid or ask for help.
     pub fn from_arguments() -> Self {
         let binary = std::env::args_os().next();
         let command = kubectl::called_as(binary.as_deref().map(Path::new), Self::command());
         Self::from_arg_matches(&command.get_matches()).unwrap_or_else(|error| error.exit())
     }
 
-    /// The exit code of an error. That of a command that follows a job says that the outcome is not known, since 1 says that
-    /// the job failed.
+    /// Returns the exit code of an error. A command that watches a job has a code of its own for an unknown outcome,
+    /// because 1 means that the job failed.
     pub fn exit_code_of_error(&self) -> ExitCode {
         match &self.command {
             Command::Watch(_) => ExitCode::from(watch::NOT_KNOWN),
@@ -207,7 +198,7 @@ impl Cli {
 ///
 /// # Errors
 ///
-/// Fails with the undone operation and its fix.
+/// If the command fails. The error names the operation that failed and the fix.
 pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     let filter = cli.logs.filter.as_deref().unwrap_or_else(|| cli.command.default_filter());
     telemetry::start(filter, cli.logs.log_format)?;
@@ -226,8 +217,6 @@ pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Manifests(args) => manifests::run(&args),
         #[cfg(feature = "dev")]
         Command::Dev(args) => in_runtime(dev::run(args)),
-        #[cfg(feature = "dev")]
-        Command::Demo(args) => in_runtime(demo::run(args)),
         Command::Complete { words } => {
             let mut command = Cli::command();
             command.build();
@@ -248,33 +237,9 @@ fn in_runtime(command: impl Future<Output = anyhow::Result<ExitCode>>) -> anyhow
     let runtime =
         tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start the async runtime")?;
     let ended = runtime.block_on(command);
-    // A component that is being compiled keeps nobody waiting who has asked the process to stop.
+    // The process exits without waiting for a plugin that is being compiled.
     runtime.shutdown_background();
     ended
-}
-
-/// Reads a file of grants. One that is missing is an error: whoever names it means it.
-fn read_grants(path: &Path) -> anyhow::Result<(String, Vec<Grant>)> {
-    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read the grants {}", path.display()))?;
-    let grants =
-        oarlock_wasm::parse_grants(&text).with_context(|| format!("cannot use the grants {}", path.display()))?;
-    Ok((text, grants))
-}
-
-/// An answer for programs.
-fn json(value: &impl serde::Serialize) -> anyhow::Result<String> {
-    Ok(serde_json::to_string_pretty(value).context("cannot write the answer as JSON")? + "\n")
-}
-
-/// Prints an answer. A reader that stops early (`oarlock crds | head`) is no error.
-fn print(text: &str) -> anyhow::Result<ExitCode> {
-    let mut out = std::io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
-            Err(error).context("cannot write to standard output")
-        }
-        _ => Ok(ExitCode::SUCCESS),
-    }
 }
 
 #[cfg(test)]

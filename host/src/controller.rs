@@ -1,14 +1,16 @@
-//! Leads whenever the election says so, one term after the other.
+//! The controller: leads one term after the other, as long as the election allows it.
 
 use std::sync::Arc;
 
-use kube::Client;
-use oarlock_core::cluster::object::Kind;
-use oarlock_core::job::key::JobRef;
+use oarlock_core::object::api_object::Kind;
+use oarlock_core::object::key::JobRef;
+use oarlock_core::requests::writes::BatchResult;
 use oarlock_kube::flows::Flows;
-use oarlock_kube::lease::{Fence, LeaderElector, LeaseError};
+use oarlock_kube::lease::config::LeaseError;
+use oarlock_kube::lease::elector::LeaderElector;
+use oarlock_kube::lease::fence::Fence;
 use oarlock_kube::ops::Ops;
-use oarlock_kube::watch::watches::WatchEvent;
+use oarlock_kube::watch::objects::WatchEvent;
 use oarlock_kube::{HoldKeysError, KEYS_EVERY};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::{Duration, Instant, sleep, sleep_until, timeout};
@@ -16,74 +18,65 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::flows::FlowTerm;
+use crate::host_place::{HostHome, HostLocation};
 use crate::images::Images;
-use crate::lead::Lead;
+use crate::lead::TermController;
 use crate::logs::Logs;
-use crate::ops_job::{HostPlace, OpsTerm};
+use crate::ops_job::OpsTerm;
 use crate::ports::Ports;
 use crate::published::Publisher;
 use crate::reconcilers;
+pub use crate::reconcilers::RESYNC;
 use crate::tasks::TaskRunner;
 
-/// Usual interval between two complete reads, in case a change was missed.
-pub const RESYNC: Duration = Duration::from_secs(600);
-/// Wait before the jobs are listed again if that failed at the start of a term.
+/// The wait before the next attempt to list the jobs, if a list failed at the start of a term.
 const LIST_AGAIN: Duration = Duration::from_secs(1);
-/// Longest time of the last look, when this process stops.
+/// The longest time for the last check of the hold keys, when this process stops.
 const LAST_KEYS: Duration = Duration::from_secs(2);
 
-/// The reason why a process leads no more.
+/// The reason why a process can no longer lead.
 #[derive(Debug, thiserror::Error)]
 pub enum CannotLead {
     /// The election ended by itself.
     #[error(transparent)]
     Lease(#[from] LeaseError),
-    /// The holds of another process are not known for what they are.
+    /// This process does not know the current hold keys, so it could not recognise the holds of another process.
     #[error(transparent)]
     HoldKeys(#[from] HoldKeysError),
 }
 
-/// Turns changes into rounds while this process leads.
+/// The controller: makes a round of each changed job while this process leads.
 pub struct Controller {
     ports: Arc<Ports>,
     events: UnboundedReceiver<WatchEvent>,
     resync: Duration,
     flows: Option<Flows>,
-    ops: Option<(Ops, HostPlace)>,
+    ops: Option<(Ops, HostLocation)>,
     home: Option<HostHome>,
 }
 
-/// The client and the namespace with which a host keeps its own objects.
-#[derive(Clone)]
-pub struct HostHome {
-    /// A client of the API server.
-    pub client: Client,
-    /// The namespace of the host.
-    pub namespace: String,
-}
-
 impl Controller {
-    /// A controller on these ports, which receives these events and reads everything anew every [`RESYNC`].
+    /// Makes a controller that receives `events`, and lists everything again every [`RESYNC`].
     pub fn new(ports: Arc<Ports>, events: UnboundedReceiver<WatchEvent>) -> Self {
         Self { ports, events, resync: RESYNC, flows: None, ops: None, home: None }
     }
 
-    /// The same with another interval between two complete reads.
+    /// Returns the controller with another interval between two complete lists.
     #[must_use]
     pub fn resync_every(self, resync: Duration) -> Self {
         Self { resync, ..self }
     }
 
-    /// The same with JobFlows, JobTemplates and DaemonJobs beside the jobs.
+    /// Returns the controller with JobFlows, JobTemplates and DaemonJobs in addition to the jobs.
     #[must_use]
     pub fn with_flows(self, flows: Flows) -> Self {
         self.ports.metrics.shows_flows(&flows);
         Self { flows: Some(flows), ..self }
     }
 
-    /// The same with OpsJobs, for a host that runs there.
+    /// Returns the controller with OpsJobs. `place` describes where this host runs.
     #[must_use]
-    pub fn with_ops(self, ops: Ops, place: HostPlace) -> Self {
+    pub fn with_ops(self, ops: Ops, place: HostLocation) -> Self {
         self.ports.metrics.shows_ops(&ops);
         let cluster = &self.ports.cluster;
         let logs = place
@@ -95,22 +88,23 @@ impl Controller {
         Self { ops: Some((ops, place)), ..self }
     }
 
-    /// The same, and it publishes there what it serves.
+    /// Returns the controller, which publishes the served actions in the host's namespace.
     #[must_use]
     pub fn publishing_in(self, home: HostHome) -> Self {
         Self { home: Some(home), ..self }
     }
 
-    /// Leads whenever `election` says so, until `stop`. Releases the lease at the end.
+    /// Leads whenever `election` allows it, until `stop`. Releases the lease at the end.
     ///
     /// # Errors
     ///
-    /// If the election ended by itself: another process runs under the same identity; or if the keys of holds are others than this
-    /// process knows.
+    /// If the election ended by itself, because another process runs under the same identity. If the hold keys are not
+    /// those that this process knows.
     pub async fn run(mut self, election: LeaderElector, stop: CancellationToken) -> Result<(), CannotLead> {
         let mut leadership = election.leadership();
         self.ports.metrics.shows_lease(election.leadership());
-        let declaring = tokio::spawn(self.ports.clone().keep_declared(stop.clone()));
+        let (ports, ends) = (self.ports.clone(), stop.clone());
+        let declaring = tokio::spawn(async move { ports.kinds.keep(&ports.cluster, &ports.plugins, &ends).await });
         let mut last_term = None;
         while !stop.is_cancelled() {
             let now = *leadership.borrow_and_update();
@@ -121,7 +115,7 @@ impl Controller {
                     election.resign().await?;
                     return Err(changed.into());
                 }
-                // A term never resumes, even if the lease was renewed late: the next one starts afresh.
+                // A term never resumes, even if the lease was renewed late: the next term starts afresh.
                 if !stop.is_cancelled() {
                     election.begin_anew(now.term);
                 }
@@ -131,7 +125,7 @@ impl Controller {
                 () = stop.cancelled() => {}
                 () = self.ports.heart.beat() => {}
                 changed = leadership.changed() => if changed.is_err() { break },
-                // Caches are kept by the port; a term reads everything when it begins.
+                // The port keeps the caches up to date, and a term reads everything when it begins.
                 heard = self.events.recv() => if heard.is_none() { break },
             }
         }
@@ -142,7 +136,7 @@ impl Controller {
     /// Leads for one term.
     ///
     /// # Errors
-    /// The keys of holds were changed, so this process may lead no more.
+    /// If the hold keys changed, so that this process may no longer lead.
     async fn lead(
         &mut self,
         election: &LeaderElector,
@@ -150,8 +144,8 @@ impl Controller {
         stop: &CancellationToken,
     ) -> Result<(), HoldKeysError> {
         let fence = election.fence();
-        let (mut lead, mut results) = Lead::begin(self.ports.clone(), fence.clone());
-        // They end with the term, and wait for no job.
+        let (mut lead, mut results) = TermController::begin(self.ports.clone(), fence.clone());
+        // These tasks end with the term, and do not wait for the first list of jobs.
         let metrics = || self.ports.metrics.clone();
         let flows = self.flows.clone().map(|flows| FlowTerm::begin(flows, fence.clone(), metrics()));
         let publishing = self.ops.clone().zip(self.home.clone()).map(|((ops, place), home)| {
@@ -173,16 +167,38 @@ impl Controller {
         self.ports.metrics.leads(true);
         lead.expect(jobs);
         lead.sweep();
-        let mut plugins = self.ports.listed();
+        let ended = self.follow(&mut lead, &mut results, &fence, stop).await;
+        lead.end().await;
+        self.ports.metrics.leads(false);
+        tracing::info!(term = number, "the term of leadership ended");
+        if ended.is_ok() && stop.is_cancelled() {
+            // Stores the keys again if they are missing, because the next host reads them before this process is back.
+            let _ = timeout(LAST_KEYS, self.ports.cluster.keep_hold_keys()).await;
+        }
+        ended
+    }
+
+    /// Reconciles the jobs of a term until the term ends.
+    ///
+    /// # Errors
+    /// If the hold keys changed, so that this process may no longer lead.
+    async fn follow(
+        &mut self,
+        lead: &mut TermController,
+        results: &mut UnboundedReceiver<BatchResult>,
+        fence: &Fence,
+        stop: &CancellationToken,
+    ) -> Result<(), HoldKeysError> {
+        let mut plugins = self.ports.kinds.listed();
         let mut resync = Instant::now() + self.resync;
         let mut keys = AbortOnDropHandle::new(tokio::spawn(keys_changed(self.ports.clone())));
         let mut ended = Ok(());
         let closed = fence.closed();
         tokio::pin!(closed);
         while !stop.is_cancelled() && fence.allows() && ended.is_ok() {
-            // All pending events become one round of each job that they concern.
+            // Takes all pending events first, so that they cause only one round of each affected job.
             while let Ok(event) = self.events.try_recv() {
-                lead.hear(event);
+                lead.handle_event(event);
             }
             while let Ok(result) = results.try_recv() {
                 lead.take(result);
@@ -193,67 +209,58 @@ impl Controller {
                 () = stop.cancelled() => {}
                 () = &mut closed => {}
                 () = self.ports.heart.beat() => {}
-                Some(event) = self.events.recv() => lead.hear(event),
+                Some(event) = self.events.recv() => lead.handle_event(event),
                 Some(result) = results.recv() => lead.take(result),
                 changed = &mut keys => ended = Err(changed.unwrap_or_else(|panic| HoldKeysError::Unknown(panic.to_string()))),
                 () = lead.round_ended() => {}
                 Ok(()) = plugins.changed() => {
-                    lead.wake_all(|inbox| inbox.revisit = true);
-                    // Another kind may be listed now.
+                    lead.wake_all(|changes| changes.revisit = true);
+                    // The new plugins may list another kind.
                     lead.sweep_views();
                 }
                 () = sleep_until(due) => if Instant::now() >= resync {
                     resync = Instant::now() + self.resync;
-                    lead.wake_all(|inbox| inbox.resync = true);
+                    lead.wake_all(|changes| changes.resync = true);
                     lead.sweep();
                 },
             }
         }
-        lead.end().await;
-        self.ports.metrics.leads(false);
-        tracing::info!(term = number, "the term of leadership ended");
-        if ended.is_ok() && stop.is_cancelled() {
-            // The next host reads them before this one is back.
-            let _ = timeout(LAST_KEYS, self.ports.cluster.keep_hold_keys()).await;
-        }
         ended
     }
 
-    /// The jobs that there are when the term begins, once pods and namespaces are known; none if the term ends before.
+    /// Returns the jobs at the start of a term, after the first list of pods and namespaces. Returns `None` if the term
+    /// ends before.
     ///
     /// # Errors
-    /// The keys of holds were changed.
+    /// If the hold keys changed.
     async fn first_jobs(
         &mut self,
-        lead: &mut Lead,
+        lead: &mut TermController,
         fence: &Fence,
         number: u64,
         stop: &CancellationToken,
     ) -> Result<Option<Vec<JobRef>>, HoldKeysError> {
         let ports = self.ports.clone();
         let ready = async {
-            // Pods are not looked at before. By old keys, holds of a host with new ones would be nobody's.
+            // No pod is read before the keys. With old keys, this host would take the holds of a newer host for
+            // forgeries.
             while let Err(error) = ports.cluster.keep_hold_keys().await {
                 if error == HoldKeysError::Changed {
                     return Err(error);
                 }
-                tracing::warn!(term = number, %error, "failed to read the keys of holds; trying again");
+                tracing::warn!(term = number, %error, "failed to read the keys of holds; retrying");
                 sleep(LIST_AGAIN).await;
             }
-            // Only a plugin's own jobs wait for the kinds that it declares.
+            // Only the jobs of a plugin wait for the kinds that this plugin declares.
             ports.cluster.synced(&[Kind::pod(), Kind::namespace()]).await;
             while let Err(failed) = ports.cluster.adopt_holds(fence).await {
-                tracing::warn!(
-                    term = number,
-                    error = failed.message,
-                    "failed to look for holds to adopt; trying again"
-                );
+                tracing::warn!(term = number, error = failed.message, "failed to list the holds to adopt; retrying");
                 sleep(LIST_AGAIN).await;
             }
             loop {
                 match ports.cluster.list_jobs().await {
                     Ok(jobs) => return Ok(Some(jobs)),
-                    Err(error) => tracing::warn!(term = number, error, "failed to list the jobs; trying again"),
+                    Err(error) => tracing::warn!(term = number, error, "failed to list the jobs; retrying"),
                 }
                 sleep(LIST_AGAIN).await;
             }
@@ -265,21 +272,21 @@ impl Controller {
                 () = fence.closed() => return Ok(None),
                 () = ports.heart.beat() => {}
                 jobs = &mut ready => return jobs,
-                // However long that takes, changes do not pile up.
-                Some(event) = self.events.recv() => lead.hear(event),
+                // Takes events during the start too, so that they do not pile up.
+                Some(event) = self.events.recv() => lead.handle_event(event),
             }
         }
     }
 }
 
-/// Looks at the keys of holds again and again, and ends when they were changed.
+/// Checks the hold keys every [`KEYS_EVERY`]. Returns when they changed.
 async fn keys_changed(ports: Arc<Ports>) -> HoldKeysError {
     loop {
         sleep(KEYS_EVERY).await;
         match ports.cluster.keep_hold_keys().await {
             Ok(()) => {}
             Err(HoldKeysError::Changed) => return HoldKeysError::Changed,
-            Err(error) => tracing::warn!(%error, "failed to look at the keys of holds; trying again"),
+            Err(error) => tracing::warn!(%error, "failed to read the keys of holds; retrying"),
         }
     }
 }

@@ -1,9 +1,9 @@
-//! JobFlows, JobTemplates and DaemonJobs while this process leads: how their rounds are made.
+//! The rounds of JobFlows, JobTemplates and DaemonJobs while this process leads.
 
 mod memory;
-mod recall;
 mod reporting;
 mod requests;
+mod restore;
 mod round;
 mod template;
 
@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use k8s_openapi::jiff::Timestamp;
 use oarlock_kube::flows::{FlowKey, Flows};
-use oarlock_kube::lease::Fence;
+use oarlock_kube::lease::fence::Fence;
 use parking_lot::Mutex;
 use tokio::time::{Duration, Instant};
 
@@ -20,31 +20,31 @@ use crate::metrics::Metrics;
 use crate::metrics::flows::ShownFlows;
 use crate::reconcilers::{NextRound, Reconcile};
 use crate::round_trouble::RoundTrouble;
-use crate::status_pace::Together;
+use crate::status_rate_limit::SharedRateLimit;
 
-/// What all rounds of one term share.
+/// The state that all flow rounds of one term share.
 pub(crate) struct FlowTerm {
     pub(crate) flows: Flows,
     pub(crate) fence: Fence,
     pub(crate) metrics: Arc<Metrics>,
-    pub(crate) together: Together<FlowKey>,
-    /// When it began.
+    pub(crate) shared_limit: SharedRateLimit<FlowKey>,
+    /// The time at which the term began.
     pub(crate) began: Timestamp,
     shown: Mutex<ShownFlows>,
 }
 
 impl FlowTerm {
-    /// The term that `fence` stands for.
+    /// Begins the term that `fence` guards.
     pub(crate) fn begin(flows: Flows, fence: Fence, metrics: Arc<Metrics>) -> Self {
-        flows.cache().rest(false);
+        flows.cache().set_idle(false);
         let (shown, began) = (Mutex::new(ShownFlows::begin(metrics.clone())), flows.cluster().clock().now());
-        Self { flows, fence, metrics, together: Together::default(), began, shown }
+        Self { flows, fence, metrics, shared_limit: SharedRateLimit::default(), began, shown }
     }
 }
 
 impl Drop for FlowTerm {
     fn drop(&mut self) {
-        self.flows.cache().rest(true);
+        self.flows.cache().set_idle(true);
     }
 }
 
@@ -69,7 +69,7 @@ impl Reconcile for FlowTerm {
     }
 
     async fn changed(&self) {
-        self.flows.cache().dirtied().await;
+        self.flows.cache().until_dirty().await;
     }
 
     async fn round(

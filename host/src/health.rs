@@ -1,7 +1,7 @@
 //! The health of the host over HTTP: `/livez`, `/readyz` and `/metrics`.
 //!
-//! Alive means that the controller goes round its loop; ready means that every part named at the start has reported ready,
-//! but for optional ones. Nothing here uses the cluster.
+//! The process is alive while the controller's loop runs. The process is ready after each part named at the start has
+//! reported ready, except optional parts. No request here uses the cluster.
 
 use std::collections::VecDeque;
 use std::fmt::Write as _;
@@ -25,28 +25,28 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::metrics::{MEDIA_TYPE, Metrics};
 
-/// Open connections: a kubelet, a few scrapers, an admin. One more closes the oldest, so that whoever holds connections keeps
-/// no probe waiting.
+/// The number of open connections: a kubelet, a few scrapers, an admin. A further one closes the oldest, so that a
+/// client that holds connections cannot block a probe.
 const MOST_CONNECTIONS: usize = 64;
 
-/// Time that a client has for the head of its one request.
+/// The time in which a client must send the head of its request.
 const HEAD_TIME: Duration = Duration::from_secs(2);
-/// Time that a client has for its one request and the answer.
+/// The time for one request and its answer.
 const ANSWER_TIME: Duration = Duration::from_secs(10);
-/// Wait before connections are taken again after the system refused one, such as for want of file descriptors.
+/// The wait after the system refused a connection, for example because no file descriptor was free.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
-/// Longest time for answers under way at the end.
+/// The longest wait for running answers at the end.
 const LAST_ANSWERS: Duration = Duration::from_secs(1);
 
-/// Interval of the controller's heartbeats.
+/// The interval of the controller's heartbeats.
 const BEAT: Duration = Duration::from_secs(10);
-/// A controller without a heartbeat for this long is stuck.
+/// The age of the last heartbeat after which the controller counts as stuck.
 const STUCK_AFTER: Duration = Duration::from_secs(60);
 
 /// The reason why the endpoints cannot be served.
 #[derive(Debug, thiserror::Error)]
 pub enum HealthError {
-    /// The address is in use or not one of this machine.
+    /// The address is in use, or belongs to another machine.
     #[error("cannot listen on {address}: choose another with --listen ADDRESS:PORT (port 0 takes a free one)")]
     Listen {
         /// The requested address.
@@ -57,21 +57,29 @@ pub enum HealthError {
     },
 }
 
-/// Readiness of a part; the error says what it waits for.
+/// A function that reports whether a part is ready. The error says what the part waits for.
 pub type Probe = Box<dyn Fn() -> Result<(), String> + Send + Sync>;
+
+/// A part of the process whose readiness `/readyz` shows.
+pub struct HealthPart {
+    /// The name of the part.
+    pub name: &'static str,
+    /// Reports whether the part is ready.
+    pub probe: Probe,
+}
 
 /// The heartbeat of the controller's loop.
 #[derive(Debug, Default)]
 pub struct Heartbeat(Mutex<Option<Instant>>);
 
 impl Heartbeat {
-    /// Beats, and resolves when it is time for the next beat: a branch of each wait of the loop.
+    /// Records a beat, and resolves when the next beat is due. Each wait of the loop has this as a branch.
     pub async fn beat(&self) {
         *self.latest() = Some(Instant::now());
         sleep(BEAT).await;
     }
 
-    /// The age of the latest beat; `None` before the first.
+    /// Returns the age of the last beat; `None` before the first.
     fn age(&self) -> Option<Duration> {
         self.latest().map(|beat| beat.elapsed())
     }
@@ -81,25 +89,26 @@ impl Heartbeat {
     }
 }
 
-/// The state of the parts of the process.
+/// The health of the process and its parts.
 #[derive(Default)]
 pub struct Health {
-    parts: Vec<(&'static str, Probe)>,
-    optional: Vec<(&'static str, Probe)>,
+    parts: Vec<HealthPart>,
+    optional: Vec<HealthPart>,
     heart: Arc<Heartbeat>,
     /// The reason why the process should be restarted.
     dead: Mutex<Option<String>>,
 }
 
 impl Health {
-    /// A health that is ready while each of `parts` is, and alive while `heart` beats.
-    pub fn of(parts: Vec<(&'static str, Probe)>, heart: Arc<Heartbeat>) -> Self {
+    /// Makes a health that is ready while each of `parts` is ready, and alive while `heart` beats.
+    pub fn of(parts: Vec<HealthPart>, heart: Arc<Heartbeat>) -> Self {
         Self { parts, heart, ..Self::default() }
     }
 
-    /// The same with parts that are told of, and keep the process from nothing: it does the rest without them.
+    /// Returns the health with optional parts. `/readyz` names a failed optional part, and the process works without
+    /// it.
     #[must_use]
-    pub fn with_optional(self, optional: Vec<(&'static str, Probe)>) -> Self {
+    pub fn with_optional(self, optional: Vec<HealthPart>) -> Self {
         Self { optional, ..self }
     }
 
@@ -125,7 +134,7 @@ impl Health {
         let mut text = String::new();
         let mut ready = self.why_dead().is_none();
         let needed = self.parts.iter().map(|part| (part, "-"));
-        for ((part, probe), mark) in needed.chain(self.optional.iter().map(|part| (part, "!"))) {
+        for (HealthPart { name: part, probe }, mark) in needed.chain(self.optional.iter().map(|part| (part, "!"))) {
             let found = probe();
             ready &= found.is_ok() || mark == "!";
             // Writing to a string cannot fail.
@@ -138,11 +147,11 @@ impl Health {
     }
 }
 
-/// Reads an address: `127.0.0.1:8080`, `localhost:8080`, or `:8080` for each address of the machine.
+/// Parses an address: `127.0.0.1:8080`, `localhost:8080`, or `:8080` for all addresses of the machine.
 ///
 /// # Errors
 ///
-/// Says what an address looks like, or why the name has none.
+/// If the text is no address, or if the name has no address. The error shows the format.
 pub fn parse_address(text: &str) -> Result<SocketAddr, String> {
     let all = text.strip_prefix(':').map(|port| format!("[::]:{port}"));
     let mut found = all.as_deref().unwrap_or(text).to_socket_addrs().map_err(|error| {
@@ -151,14 +160,14 @@ pub fn parse_address(text: &str) -> Result<SocketAddr, String> {
     found.next().ok_or_else(|| format!("{text} has no address"))
 }
 
-/// Binds the address, so that one in use is reported before anything else starts.
+/// Binds the address early, so that an address in use is reported before anything else starts.
 ///
 /// # Errors
 ///
-/// Names the address and the fix.
+/// If the address cannot be bound. The error names the address and the fix.
 pub async fn listen(address: SocketAddr) -> Result<TcpListener, HealthError> {
     let bound = match TcpListener::bind(address).await {
-        // A machine without IPv6.
+        // The machine may have no IPv6.
         Err(error) if address.ip() == IpAddr::V6(Ipv6Addr::UNSPECIFIED) && error.kind() != ErrorKind::AddrInUse => {
             TcpListener::bind((Ipv4Addr::UNSPECIFIED, address.port())).await
         }
@@ -175,22 +184,20 @@ struct Connections {
 }
 
 impl Connections {
-    /// Answers one more client, in place of the oldest one where there are too many.
+    /// Answers one more client. Closes the oldest connection if there are too many.
     fn take(&mut self, answer: impl Future<Output = ()> + Send + 'static) {
         self.oldest_first.retain(|answer| !answer.is_finished());
         if self.oldest_first.len() >= MOST_CONNECTIONS
             && let Some(oldest) = self.oldest_first.pop_front()
         {
             oldest.abort();
-            tracing::debug!(
-                "there are too many clients of /livez, /readyz and /metrics; the oldest connection is closed"
-            );
+            tracing::debug!("too many clients of /livez, /readyz and /metrics; closing the oldest connection");
         }
         self.oldest_first.push_back(self.answers.spawn(answer));
     }
 }
 
-/// Answers on `listener` until `stop` ends: one request for each connection, a bounded number at once.
+/// Answers on `listener` until `stop` ends: one request for each connection, with a limited number of connections.
 pub async fn serve(
     listener: TcpListener,
     health: Arc<Health>,
@@ -220,11 +227,11 @@ pub async fn serve(
             accepted = listener.accept() => match accepted {
                 Ok((stream, _)) => {
                     connections.take(answer(stream, routes.clone()));
-                    // It has its turn before the next one is taken, which may close it.
+                    // Lets the new answer run before the next connection, which may close it.
                     yield_now().await;
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "failed to take a connection to /livez, /readyz or /metrics; trying again");
+                    tracing::warn!(%error, "failed to accept a connection to /livez, /readyz or /metrics; retrying");
                     sleep(ACCEPT_AGAIN).await;
                 }
             },
@@ -234,7 +241,7 @@ pub async fn serve(
     let _late = timeout(LAST_ANSWERS, all).await.is_err();
 }
 
-/// Answers one request. A client that is too slow is let go.
+/// Answers one request. Closes the connection of a client that is too slow.
 async fn answer(stream: TcpStream, routes: Router) {
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
@@ -243,7 +250,7 @@ async fn answer(stream: TcpStream, routes: Router) {
         .serve_connection(TokioIo::new(stream), TowerToHyperService::new(routes));
     match timeout(ANSWER_TIME, connection).await {
         Ok(Ok(())) => {}
-        Ok(Err(error)) => tracing::debug!(%error, "a client of /livez, /readyz or /metrics broke off"),
+        Ok(Err(error)) => tracing::debug!(%error, "a client of /livez, /readyz or /metrics closed the connection"),
         Err(_) => tracing::debug!("a client of /livez, /readyz or /metrics was too slow"),
     }
 }
@@ -287,8 +294,13 @@ mod tests {
         let seen = listed.clone();
         let cache =
             move || if seen.load(Ordering::Relaxed) { Ok(()) } else { Err("pods are not listed yet".to_owned()) };
-        let health =
-            Arc::new(Health::of(vec![("cache", Box::new(cache)), ("plugins", Box::new(|| Ok(())))], Arc::default()));
+        let health = Arc::new(Health::of(
+            vec![
+                HealthPart { name: "cache", probe: Box::new(cache) },
+                HealthPart { name: "plugins", probe: Box::new(|| Ok(())) },
+            ],
+            Arc::default(),
+        ));
         let metrics = Arc::new(Metrics::new(&Arc::default()));
         let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
         let serving = tokio::spawn(serve(listener, health.clone(), metrics, async move {
@@ -313,13 +325,13 @@ mod tests {
     #[test]
     fn an_optional_part_that_is_missing_is_named_and_takes_no_readiness() {
         let no_flows = || Err("JobFlow not listed: forbidden".to_owned());
-        let health = Health::of(vec![("cache", Box::new(|| Ok(())))], Arc::default());
-        let health = health.with_optional(vec![("flows", Box::new(no_flows))]);
+        let health = Health::of(vec![HealthPart { name: "cache", probe: Box::new(|| Ok(())) }], Arc::default());
+        let health = health.with_optional(vec![HealthPart { name: "flows", probe: Box::new(no_flows) }]);
         let (code, text) = health.readiness();
         assert_eq!((code, text.as_str()), (StatusCode::OK, "[+] cache ok\n[!] flows: JobFlow not listed: forbidden\n"));
     }
 
-    /// Endpoints that serve until the test ends.
+    /// Serves the endpoints until the test ends.
     async fn serving() -> SocketAddr {
         let listener = listen(([127, 0, 0, 1], 0).into()).await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -328,7 +340,7 @@ mod tests {
         address
     }
 
-    /// A client that sends half of a request, and then nothing.
+    /// Connects a client that sends half of a request, and then nothing.
     async fn half_a_request(address: SocketAddr) -> tokio::net::TcpStream {
         let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
         stream.write_all(b"GET /livez HTTP/1.1\r\nhost: oar").await.unwrap();

@@ -1,7 +1,7 @@
-//! What the leader writes into the history: each OpsJob as it is stored, at most a second later.
+//! Writes the history while this process leads: each OpsJob as it is stored, at most a second later.
 //!
-//! Takes OpsJobs as lists and watches show them; leaves rows. It only ever falls behind: a history that does not answer costs no round
-//! its time, and a job that has ended stays in the cluster until its last state is in its row.
+//! The jobs come from lists and watches. A slow history never delays a round; the rows only fall behind. A job that has
+//! ended stays in the cluster until its row holds its last state.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -9,41 +9,41 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
-use oarlock_core::cluster::memory::text_len;
+use oarlock_core::object::memory::text_len;
 use oarlock_core::ops_job::gone::GoneBy;
 use oarlock_core::ops_job::plan::RowState;
 use oarlock_core::ops_job::row_meter::RowMeter;
 use oarlock_core::ops_job::spec::Defaults;
 use oarlock_core::ops_job::view::OpsJobView;
 use oarlock_history::{History, HistoryFailed, JobSnapshot};
-use oarlock_kube::ops::{Ops, OpsTap};
+use oarlock_kube::ops::{Ops, OpsJobObserver};
 use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, timeout_at};
 
-/// Most rows that are written at once, and their bytes.
+/// The largest number of rows in one write, and the largest number of their bytes.
 const BATCH: usize = 200;
 const BATCH_BYTES: usize = 4 * 1024 * 1024;
-/// Most bytes of jobs that wait. Those of others are read again when it is their turn.
+/// The memory for waiting jobs, in bytes. A job without room is read again before its row is written.
 const ROOM: usize = 32 * 1024 * 1024;
-/// The least time between two writes: what changes meanwhile is written together.
+/// The shortest time between two writes. Changes within this time are written together.
 const PAUSE: Duration = Duration::from_millis(200);
-/// The time after which a history that did not answer is tried again.
+/// The wait before the next attempt after a failed write.
 const AGAIN: Duration = Duration::from_secs(1);
-/// The bytes of a row beside its spec and its status.
+/// The bytes of a row without its spec and its status.
 const OF_ROW: u64 = 4 * 1024;
-/// How often old rows are removed.
+/// The time between two removals of old rows.
 const PURGE: Duration = Duration::from_secs(3600);
 
-/// For how long the history keeps what.
+/// How long the history keeps jobs and requests.
 #[derive(Clone, Copy, Debug)]
 pub struct Keeping {
-    /// Jobs, from their end; `None` for ever.
+    /// The time to keep jobs after their end; `None` keeps them forever.
     pub jobs: Option<Duration>,
-    /// Requests; `None` for ever.
+    /// The time to keep requests; `None` keeps them forever.
     pub requests: Option<Duration>,
-    /// Of jobs that have ended, the digests of scripts and variables take their place.
+    /// True to replace the scripts and variables of ended jobs by their digests.
     pub redacts: bool,
 }
 
@@ -54,7 +54,7 @@ impl Default for Keeping {
     }
 }
 
-/// Writes the history while this process leads. Clones share it.
+/// Writes the history while this process leads. Clones share one state.
 #[derive(Clone)]
 pub struct Recorder(Arc<Parts>);
 
@@ -62,66 +62,70 @@ struct Parts {
     history: History,
     keeping: Keeping,
     defaults: Defaults,
-    held: Mutex<Held>,
+    state: Mutex<HistoryState>,
     changed: Notify,
     terms: AtomicU64,
     began: Instant,
     meter: Mutex<RowMeter>,
 }
 
-/// What is known of the jobs of this term.
+/// The state of this term's jobs.
 #[derive(Default)]
-struct Held {
+struct HistoryState {
     /// The number of the term, if this process leads.
     term: Option<u64>,
-    /// The UIDs of all jobs that are there.
+    /// The UIDs of all existing jobs.
     alive: HashSet<String>,
-    /// Jobs that wait, by UID.
+    /// The jobs that wait for their rows, by UID.
     waiting: BTreeMap<String, JobSnapshot>,
     bytes: usize,
-    /// The names of those that wait and have no room, by UID.
+    /// The names of waiting jobs without room in memory, by UID.
     unread: BTreeMap<String, String>,
-    /// What each row has: the revision of the job, and whether it was deleted.
+    /// The contents of each row: the revision of the job, and whether it was deleted.
     rows: HashMap<String, (i64, bool)>,
-    /// The bytes of each job that counts, by UID. `None` if the digest of its spec takes the place of the spec.
+    /// The counted bytes of each job, by UID. `None` if the row holds only the digest of the spec.
     counted: HashMap<String, Option<u64>>,
-    /// How many are written at once: fewer after a failure, so that one that is refused stands alone in the end.
+    /// The number of rows in the next write. The recorder halves the number after a failure, so that a refused row is
+    /// alone in the end.
     at_once: usize,
-    /// The UIDs of jobs that the host removes, since their time is over.
+    /// The UIDs of jobs that the host deletes because their time to live is over.
     expiring: HashSet<String>,
-    /// Jobs may have gone that nobody saw go.
+    /// True if jobs may have been deleted without an event.
     may_have_lost: bool,
 }
 
-/// What is written next.
+/// The next work of the recorder.
 enum Work {
     Rows(Vec<JobSnapshot>),
     Read { uid: String, name: String },
     Lost,
 }
 
-/// About the memory of a job.
+/// Returns the approximate memory of a job.
 fn size(job: &JobSnapshot) -> usize {
-    use oarlock_core::cluster::memory::memory_of;
+    use oarlock_core::object::memory::memory_of;
     memory_of(&job.spec).saturating_add(memory_of(&job.status)).saturating_add(512)
 }
 
-impl Held {
+impl HistoryState {
     fn seen(&mut self, mut job: JobSnapshot) {
         self.alive.insert(job.row.uid.clone());
-        // The clock of the API server may differ from the one by which its time was over.
+        // The deletion was the host's, even if the API server's clock says that the time to live is not over.
         if job.row.gone_by.is_some() && self.expiring.contains(&job.row.uid) {
             job.row.gone_by = Some(GoneBy::Expiry);
         }
         self.wait(job);
     }
 
-    /// Has a job written, unless what is written or waits says as much.
+    /// Queues a job for writing, unless its row or the queued version is as new.
     fn wait(&mut self, job: JobSnapshot) {
         let uid = job.row.uid.clone();
-        let is_stored = self.rows.get(&uid).is_some_and(|(revision, deleted)| !job.is_news_to(*revision, *deleted));
-        let waits =
-            self.waiting.get(&uid).is_some_and(|other| !job.is_news_to(other.revision, other.row.deleted.is_some()));
+        let is_stored =
+            self.rows.get(&uid).is_some_and(|(revision, deleted)| !job.is_newer_than_row(*revision, *deleted));
+        let waits = self
+            .waiting
+            .get(&uid)
+            .is_some_and(|other| !job.is_newer_than_row(other.revision, other.row.deleted.is_some()));
         if is_stored || waits {
             return;
         }
@@ -174,13 +178,13 @@ impl Held {
 }
 
 impl Recorder {
-    /// What writes this history.
+    /// Makes a recorder for a history.
     pub fn new(history: History, keeping: Keeping, defaults: Defaults) -> Self {
         Self(Arc::new(Parts {
             history,
             keeping,
             defaults,
-            held: Mutex::default(),
+            state: Mutex::default(),
             changed: Notify::new(),
             terms: AtomicU64::new(0),
             began: Instant::now(),
@@ -188,15 +192,15 @@ impl Recorder {
         }))
     }
 
-    /// The history.
+    /// Returns the history.
     pub fn history(&self) -> &History {
         &self.0.history
     }
 
-    /// What the history has of a job.
-    pub(crate) fn recorded(&self, job: &OpsJobView) -> RowState {
-        let held = self.0.held.lock();
-        match held.rows.get(&job.uid) {
+    /// Returns whether the row of a job is up to date.
+    pub(crate) fn row_state(&self, job: &OpsJobView) -> RowState {
+        let state = self.0.state.lock();
+        match state.rows.get(&job.uid) {
             Some((revision, deleted)) if *revision >= job.status.revision && (*deleted || !job.deleting) => {
                 RowState::Whole
             }
@@ -204,54 +208,55 @@ impl Recorder {
         }
     }
 
-    /// Hears that the host removes a job, since its time is over.
+    /// Remembers that the host deletes a job because its time to live is over.
     pub(crate) fn expires(&self, uid: &str) {
-        let mut held = self.0.held.lock();
-        if held.alive.contains(uid) {
-            held.expiring.insert(uid.to_owned());
+        let mut state = self.0.state.lock();
+        if state.alive.contains(uid) {
+            state.expiring.insert(uid.to_owned());
         }
     }
 
-    /// How many jobs wait for their rows.
+    /// Returns the number of jobs that wait for their rows.
     pub(crate) fn waiting(&self) -> usize {
-        let held = self.0.held.lock();
-        held.waiting.len().saturating_add(held.unread.len())
+        let state = self.0.state.lock();
+        state.waiting.len().saturating_add(state.unread.len())
     }
 
-    /// Begins a term: from now on, what is seen is written. It ends with what this yields.
+    /// Begins a term, in which the recorder writes each observed job. Dropping the returned guard ends the term.
     pub(crate) fn lead(&self, ops: Ops) -> Leading {
         let term = self.0.terms.fetch_add(1, Ordering::Relaxed);
-        *self.0.held.lock() = Held { term: Some(term), at_once: BATCH, ..Held::default() };
+        *self.0.state.lock() = HistoryState { term: Some(term), at_once: BATCH, ..HistoryState::default() };
         let this = self.clone();
         Leading { recorder: self.clone(), term, task: tokio::spawn(async move { this.run(&ops).await }) }
     }
 
-    /// All jobs that are there have been seen.
+    /// Tells the recorder that all existing jobs have been observed. The recorder then closes the rows of jobs that no
+    /// longer exist.
     pub(crate) fn has_seen_all(&self) {
-        self.0.held.lock().may_have_lost = true;
+        self.0.state.lock().may_have_lost = true;
         self.0.changed.notify_one();
     }
 
     async fn run(&self, ops: &Ops) {
         let (mut purge_at, mut is_down) = (Instant::now(), false);
         loop {
-            // Whichever is first.
+            // Waits for a change or the next purge, whichever comes first.
             let _ = timeout_at(purge_at, self.0.changed.notified()).await;
             if purge_at <= Instant::now() {
                 purge_at = Instant::now() + PURGE;
                 if let Err(failed) = self.purge().await {
-                    tracing::warn!(error = %failed, "old rows of the history stay for now");
+                    tracing::warn!(error = %failed, "failed to delete old rows of the history; the next sweep retries");
                 }
             }
             loop {
-                let work = self.0.held.lock().next();
+                let work = self.0.state.lock().next();
                 let Some(work) = work else { break };
                 let failed = self.write(work, ops).await.err();
                 if let Some(error) = &failed {
-                    tracing::warn!(error, "the history is not written; jobs that have ended wait for it");
+                    tracing::warn!(error, "failed to write the history; ended jobs wait until a write succeeds");
                     sleep(AGAIN).await;
                 } else if is_down {
-                    tracing::info!("the history is written again");
+                    tracing::info!("writes to the history succeed again");
                     self.begin_anew(ops).await;
                 }
                 is_down = failed.is_some();
@@ -260,12 +265,15 @@ impl Recorder {
         }
     }
 
-    /// What answers again may be a copy of an hour ago: all jobs are written once more.
+    /// Writes all jobs again, because the database may have been restored from an older copy.
     async fn begin_anew(&self, ops: &Ops) {
-        self.0.held.lock().rows.clear();
+        self.0.state.lock().rows.clear();
         match ops.read_all().await {
             Ok(()) => self.has_seen_all(),
-            Err(failed) => tracing::warn!(error = failed.message, "the jobs are not written once more"),
+            Err(failed) => tracing::warn!(
+                error = failed.message,
+                "failed to read the OpsJobs to write them into the history again"
+            ),
         }
     }
 
@@ -274,33 +282,35 @@ impl Recorder {
         match work {
             Work::Rows(jobs) => self.write_rows(jobs, ops).await,
             Work::Read { uid, name } => ops.read_again(&name).await.map_err(|failed| {
-                self.0.held.lock().unread.insert(uid, name.clone());
+                self.0.state.lock().unread.insert(uid, name.clone());
                 failed.message
             }),
             Work::Lost => {
                 let listed = ops.cluster().clock().now();
-                // A watch may have seen an API server that did not serve this kind for a moment.
+                // A live list is needed: the watch may have reached an API server that did not serve this kind for a
+                // moment.
                 let stored = ops.stored_uids().await.map_err(|failed| failed.message);
                 let closed = match stored {
                     Ok(mut uids) => {
-                        uids.extend(self.0.held.lock().alive.iter().cloned());
+                        uids.extend(self.0.state.lock().alive.iter().cloned());
                         let uids: Vec<&str> = uids.iter().map(String::as_str).collect();
                         history.close_lost(&uids, listed, keeping.redacts).await.map_err(|failed| failed.to_string())
                     }
                     Err(failed) => Err(failed),
                 };
-                closed.map(drop).inspect_err(|_| self.0.held.lock().may_have_lost = true)
+                closed.map(drop).inspect_err(|_| self.0.state.lock().may_have_lost = true)
             }
         }
     }
 
-    /// True where the spec of a job has no place in the history any more: its key has used up its day.
+    /// Returns true if the row may hold only the digest of the spec, because the daily quota of the job's key is used
+    /// up.
     fn is_digested(&self, job: &JobSnapshot) -> bool {
         let Some(key) = &job.counts_for else { return false };
-        let mut held = self.0.held.lock();
-        let counted = held.counted.entry(job.row.uid.clone()).or_insert(Some(0));
+        let mut state = self.0.state.lock();
+        let counted = state.counted.entry(job.row.uid.clone()).or_insert(Some(0));
         *counted = counted.and_then(|before| {
-            // A status grows until its job has ended.
+            // A status grows until its job ends, so only the additional bytes count.
             let written = text_len(&job.spec).saturating_add(text_len(&job.status));
             let bytes = before.max((written as u64).saturating_add(OF_ROW));
             let more = bytes.saturating_sub(before);
@@ -317,34 +327,38 @@ impl Recorder {
             false => job.clone(),
         };
         let stored = history.store(&jobs.iter().map(shown).collect::<Vec<_>>()).await;
-        let mut held = self.0.held.lock();
+        let mut state = self.0.state.lock();
         match (&stored, jobs.as_slice()) {
             (Err(HistoryFailed::Refused(why)), [job]) => {
                 let job = &job.row.job_id;
-                tracing::error!(job, error = why, "the history takes no row of an OpsJob, which will be unknown");
+                tracing::error!(
+                    job,
+                    error = why,
+                    "the history refuses the row of an OpsJob; the job is missing from the history"
+                );
             }
             (Err(failed), _) => {
-                held.at_once = (jobs.len() / 2).max(1);
-                jobs.into_iter().for_each(|job| held.wait(job));
+                state.at_once = (jobs.len() / 2).max(1);
+                jobs.into_iter().for_each(|job| state.wait(job));
                 return Err(failed.to_string());
             }
-            (Ok(()), _) => held.at_once = held.at_once.saturating_mul(2).clamp(1, BATCH),
+            (Ok(()), _) => state.at_once = state.at_once.saturating_mul(2).clamp(1, BATCH),
         }
         for job in &jobs {
-            if held.alive.contains(&job.row.uid) {
-                held.rows.insert(job.row.uid.clone(), (job.revision, job.row.deleted.is_some()));
+            if state.alive.contains(&job.row.uid) {
+                state.rows.insert(job.row.uid.clone(), (job.revision, job.row.deleted.is_some()));
             } else {
-                held.counted.remove(&job.row.uid);
+                state.counted.remove(&job.row.uid);
             }
         }
-        drop(held);
-        // Some wait for that.
+        drop(state);
+        // Rounds wait for these rows before they let the job go.
         let waits = |job: &&JobSnapshot| job.row.deleted.is_some() || job.has_ended();
-        jobs.iter().filter(waits).for_each(|job| ops.cache().soil(&job.row.uid));
+        jobs.iter().filter(waits).for_each(|job| ops.cache().mark_dirty(&job.row.uid));
         Ok(())
     }
 
-    /// Removes what is older than it is kept.
+    /// Removes rows that are older than their retention.
     async fn purge(&self) -> Result<(), HistoryFailed> {
         let Parts { history, keeping, .. } = &*self.0;
         let before = |kept: Option<Duration>| {
@@ -360,28 +374,28 @@ impl Recorder {
     }
 }
 
-impl OpsTap for Recorder {
+impl OpsJobObserver for Recorder {
     fn seen(&self, document: &Value) {
-        if self.0.held.lock().term.is_none() {
+        if self.0.state.lock().term.is_none() {
             return;
         }
         if let Some(job) = JobSnapshot::of(document, self.0.defaults) {
-            self.0.held.lock().seen(job);
+            self.0.state.lock().seen(job);
             self.0.changed.notify_one();
         }
     }
 
     fn gone(&self, uid: &str) {
-        self.0.held.lock().gone(uid);
+        self.0.state.lock().gone(uid);
         self.0.changed.notify_one();
     }
 
     fn listed(&self, uids: Vec<String>) {
-        let mut held = self.0.held.lock();
+        let mut state = self.0.state.lock();
         let listed: HashSet<String> = uids.into_iter().collect();
-        let gone: Vec<String> = held.alive.difference(&listed).cloned().collect();
-        gone.iter().for_each(|uid| held.gone(uid));
-        drop(held);
+        let gone: Vec<String> = state.alive.difference(&listed).cloned().collect();
+        gone.iter().for_each(|uid| state.gone(uid));
+        drop(state);
         self.0.changed.notify_one();
     }
 }
@@ -396,10 +410,10 @@ pub(crate) struct Leading {
 impl Drop for Leading {
     fn drop(&mut self) {
         self.task.abort();
-        let mut held = self.recorder.0.held.lock();
-        // Another one may have begun.
-        if held.term == Some(self.term) {
-            *held = Held::default();
+        let mut state = self.recorder.0.state.lock();
+        // Another term may have begun already.
+        if state.term == Some(self.term) {
+            *state = HistoryState::default();
         }
     }
 }
@@ -419,9 +433,9 @@ mod tests {
         JobSnapshot::of(&document, Defaults::default()).unwrap()
     }
 
-    /// What is written next: the revisions of rows, by UID.
-    fn rows(held: &mut Held) -> Vec<(String, i64)> {
-        match held.next() {
+    /// Returns the next rows to write: their UIDs and revisions.
+    fn rows(state: &mut HistoryState) -> Vec<(String, i64)> {
+        match state.next() {
             Some(Work::Rows(rows)) => rows.into_iter().map(|job| (job.row.uid, job.revision)).collect(),
             _ => Vec::new(),
         }
@@ -429,45 +443,45 @@ mod tests {
 
     #[test]
     fn what_is_older_than_what_waits_or_is_written_is_left_out() {
-        let mut held = Held { at_once: BATCH, ..Held::default() };
-        [1, 3, 2].into_iter().for_each(|revision| held.seen(job("a", revision, false)));
-        assert_eq!(rows(&mut held), [("a".to_owned(), 3)]);
-        held.rows.insert("a".to_owned(), (3, false));
-        held.seen(job("a", 3, false));
-        assert!(rows(&mut held).is_empty());
-        held.seen(job("a", 3, true));
-        assert_eq!(rows(&mut held), [("a".to_owned(), 3)], "it was deleted");
-        assert_eq!(held.bytes, 0);
+        let mut state = HistoryState { at_once: BATCH, ..HistoryState::default() };
+        [1, 3, 2].into_iter().for_each(|revision| state.seen(job("a", revision, false)));
+        assert_eq!(rows(&mut state), [("a".to_owned(), 3)]);
+        state.rows.insert("a".to_owned(), (3, false));
+        state.seen(job("a", 3, false));
+        assert!(rows(&mut state).is_empty());
+        state.seen(job("a", 3, true));
+        assert_eq!(rows(&mut state), [("a".to_owned(), 3)], "it was deleted");
+        assert_eq!(state.bytes, 0);
     }
 
     #[test]
     fn a_job_that_the_host_removes_has_expired_whatever_the_clock_of_the_api_server_says() {
-        let mut held = Held { at_once: BATCH, ..Held::default() };
-        held.expiring.insert("a".to_owned());
-        ["a", "b"].into_iter().for_each(|uid| held.seen(job(uid, 1, true)));
-        let Some(Work::Rows(rows)) = held.next() else { panic!("two rows wait") };
+        let mut state = HistoryState { at_once: BATCH, ..HistoryState::default() };
+        state.expiring.insert("a".to_owned());
+        ["a", "b"].into_iter().for_each(|uid| state.seen(job(uid, 1, true)));
+        let Some(Work::Rows(rows)) = state.next() else { panic!("two rows wait") };
         let why: Vec<_> = rows.iter().map(|job| job.row.gone_by).collect();
         assert_eq!(why, [Some(GoneBy::Expiry), Some(GoneBy::Deletion)]);
     }
 
     #[test]
     fn jobs_without_room_are_read_again_when_it_is_their_turn() {
-        let mut held = Held { bytes: ROOM, ..Held::default() };
-        held.seen(job("a", 1, false));
-        assert!(matches!(held.next(), Some(Work::Read { name, .. }) if name == "job-a"));
-        assert!(held.next().is_none());
+        let mut state = HistoryState { bytes: ROOM, ..HistoryState::default() };
+        state.seen(job("a", 1, false));
+        assert!(matches!(state.next(), Some(Work::Read { name, .. }) if name == "job-a"));
+        assert!(state.next().is_none());
     }
 
     #[test]
     fn a_job_that_goes_without_having_been_seen_to_be_deleted_is_closed() {
-        let mut held = Held { at_once: BATCH, ..Held::default() };
-        ["a", "b", "c"].into_iter().for_each(|uid| held.seen(job(uid, 1, false)));
-        assert_eq!(rows(&mut held).len(), 3);
-        held.rows.extend([("a".to_owned(), (1, true)), ("b".to_owned(), (1, false))]);
-        held.gone("a");
-        assert!(held.next().is_none(), "its row says so");
-        held.gone("b");
-        assert!(matches!(held.next(), Some(Work::Lost)), "nobody looks for it");
-        assert!(held.next().is_none());
+        let mut state = HistoryState { at_once: BATCH, ..HistoryState::default() };
+        ["a", "b", "c"].into_iter().for_each(|uid| state.seen(job(uid, 1, false)));
+        assert_eq!(rows(&mut state).len(), 3);
+        state.rows.extend([("a".to_owned(), (1, true)), ("b".to_owned(), (1, false))]);
+        state.gone("a");
+        assert!(state.next().is_none(), "its row says so");
+        state.gone("b");
+        assert!(matches!(state.next(), Some(Work::Lost)), "nobody looks for it");
+        assert!(state.next().is_none());
     }
 }

@@ -1,6 +1,6 @@
 //! The host: constructs the adapters and runs them until it is stopped.
 //!
-//! This is the only place where adapters are constructed for use.
+//! Adapters for real use are constructed only here.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -9,12 +9,13 @@ use std::time::Duration;
 use anyhow::Context as _;
 use k8s_openapi::jiff::Timestamp;
 use kube::Client;
-use oarlock_core::child::parent::API_VERSION;
-use oarlock_core::cluster::object::Kind;
+use oarlock_core::attempts::parent::API_VERSION;
+use oarlock_core::object::api_object::Kind;
+use oarlock_core::operation_job::tasks::settings::TaskSettings;
 use oarlock_core::ops_job::spec::Defaults;
-use oarlock_core::round::task_settings::TaskSettings;
 use oarlock_kube::flows::Flows;
-use oarlock_kube::lease::{LeaderElector, LeaseConfig};
+use oarlock_kube::lease::config::LeaseConfig;
+use oarlock_kube::lease::elector::LeaderElector;
 use oarlock_kube::ops::Ops;
 use oarlock_kube::transport::server_version::ServerProblem;
 use oarlock_kube::watch::health::KindHealth;
@@ -25,51 +26,51 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
-use crate::controller::{Controller, HostHome};
-use crate::health::{Health, Probe};
+use crate::controller::Controller;
+use crate::health::{Health, HealthPart, Probe};
+use crate::host_place::{HostHome, HostLocation};
 use crate::images::ExportRegistry;
 use crate::metrics::Metrics;
-pub use crate::ops_job::HostPlace;
 use crate::ports::Ports;
 use crate::published::of_this_process;
 use crate::rest::{RestArgs, RestParts};
 use crate::served_actions::ServedActions;
 
-/// Name of the lease: one host leads in a cluster.
+/// The name of the lease. One host of a cluster leads.
 pub(crate) const LEASE: &str = "oarlock";
-/// A lease that is not renewed for this long is free.
+/// The time without a renewal after which the lease is free.
 const LEASE_DURATION: Duration = Duration::from_secs(15);
-/// Wait before the API server is asked again for its version.
+/// The wait before the API server is asked again for its version.
 const ASK_SERVER_AGAIN: Duration = Duration::from_secs(5);
-/// Longest time for sending queued events at the end of the process. They are best effort.
+/// The longest time for sending queued events at the end of the process. Events are best effort.
 const LAST_EVENTS: Duration = Duration::from_secs(5);
 
-/// Time limit of a call that waits; one that computes is stopped by its own limit, at most 5 s.
+/// The time limit of a plugin call that waits. A computing call has its own limit of at most 5 s.
 const WALL_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The settings of a host.
 pub struct HostOptions {
-    /// A client that never repeats a request by itself.
+    /// A client of the API server that never retries by itself.
     pub client: Client,
-    /// Directory of the plugin files.
+    /// The directory of the plugin files.
     pub plugins: PathBuf,
-    /// File of their grants.
+    /// The file with the plugins' grants.
     pub grants: PathBuf,
-    /// The digest of the only grants that count; `None` lets any of that file count.
+    /// The digest of the only accepted grants; `None` accepts any grants in that file.
     pub grants_digest: Option<String>,
-    /// Every plugin is granted all that it asks for.
+    /// True to grant each plugin everything that it asks for.
     pub grant_all: bool,
-    /// Name of this process in the lease.
+    /// The name of this process in the lease.
     pub identity: String,
-    /// Namespace of the lease.
+    /// The namespace of the lease.
     pub namespace: String,
-    /// Interval between two complete reads.
+    /// The interval between two complete lists.
     pub resync: Duration,
-    /// Where the pods of tasks are made, and of which image.
+    /// The namespace and the image of the pods of tasks.
     pub tasks: TaskSettings,
-    /// Where it runs.
-    pub place: HostPlace,
-    /// Bytes of memory that the host, its plugins and the compile helper share; `None` is no limit.
+    /// The place of this host: its cluster, its node and its stores.
+    pub place: HostLocation,
+    /// The bytes of memory that the host, its plugins and the compile helper share; `None` is no limit.
     pub memory_limit: Option<u64>,
 }
 
@@ -78,7 +79,7 @@ pub struct Host {
     ports: Arc<Ports>,
     client: Client,
     ops: Ops,
-    place: HostPlace,
+    place: HostLocation,
     namespace: String,
     controller: Controller,
     election: LeaderElector,
@@ -86,12 +87,12 @@ pub struct Host {
 }
 
 impl Host {
-    /// Constructs a host, and waits for nothing. It loads plugins, reads from the cluster and takes part in the election
-    /// from now on, and acts once it is run.
+    /// Constructs a host, without waiting. The host then loads plugins, reads from the cluster and takes part in the
+    /// election. The host acts only after [`Host::run`].
     ///
     /// # Errors
     ///
-    /// Fails if there is no plugin directory. A cluster that cannot be reached is waited for.
+    /// If there is no plugin directory. The host waits for a cluster that is not reachable.
     pub async fn start(options: HostOptions) -> anyhow::Result<Self> {
         let HostOptions {
             client,
@@ -122,24 +123,24 @@ impl Host {
             LeaseConfig { namespace: namespace.clone(), name: LEASE.to_owned(), identity, duration: LEASE_DURATION };
         let election = LeaderElector::stand(&cluster, candidacy);
         let ready = vec![
-            ("cache", cache_probe(cluster.clone())),
-            ("grants", grants_probe(plugins.clone())),
-            ("holds", holds_probe(cluster.clone())),
-            ("lease", lease_probe(election.unheld())),
-            ("plugins", plugins_probe(plugins.clone())),
+            HealthPart { name: "cache", probe: cache_probe(cluster.clone()) },
+            HealthPart { name: "grants", probe: grants_probe(plugins.clone()) },
+            HealthPart { name: "holds", probe: holds_probe(cluster.clone()) },
+            HealthPart { name: "lease", probe: lease_probe(election.unheld()) },
+            HealthPart { name: "plugins", probe: plugins_probe(plugins.clone()) },
         ];
         let metrics = Arc::new(Metrics::new(cluster.requests()));
         place.recorder.iter().for_each(|recorder| metrics.shows_history(recorder));
         let old_policy = old_policy_probe(cluster.clone());
         let ports = Arc::new(Ports::new(cluster, plugins, metrics));
         let flows = Flows::watch(ports.cluster.clone());
-        let ops = Ops::watch(ports.cluster.clone(), Defaults::default(), place.tap());
-        let ready = ready.into_iter().chain([("opsjobs", ops_probe(ops.clone()))]).collect();
+        let ops = Ops::watch(ports.cluster.clone(), Defaults::default(), place.observer());
+        let ready = ready.into_iter().chain([HealthPart { name: "opsjobs", probe: ops_probe(ops.clone()) }]).collect();
         let health = Health::of(ready, ports.heart.clone());
         let optional = vec![
-            ("flows", flows_probe(flows.clone())),
-            ("rights on opsjobs", ops_rights_probe(ops.clone())),
-            ("policies", old_policy),
+            HealthPart { name: "flows", probe: flows_probe(flows.clone()) },
+            HealthPart { name: "rights on opsjobs", probe: ops_rights_probe(ops.clone()) },
+            HealthPart { name: "policies", probe: old_policy },
         ];
         let health = Arc::new(health.with_optional(optional));
         let controller = Controller::new(ports.clone(), events).resync_every(resync).with_flows(flows);
@@ -148,9 +149,9 @@ impl Host {
         Ok(Self { ports, client, ops, place, namespace, controller, election, health })
     }
 
-    /// The REST API of its OpsJobs, of a process that is host and server at once.
+    /// Returns the REST API of this host's OpsJobs, for a process that is host and server at once.
     pub fn rest(&self, args: &RestArgs) -> Rest {
-        let HostPlace { cluster, artefacts, recorder, .. } = self.place.clone();
+        let HostLocation { cluster, artefacts, recorder, .. } = self.place.clone();
         let parts = RestParts {
             client: self.client.clone(),
             ops: self.ops.clone(),
@@ -163,27 +164,22 @@ impl Host {
         parts.rest(args)
     }
 
-    /// Its health.
+    /// Returns the health of the host.
     pub fn health(&self) -> Arc<Health> {
         self.health.clone()
     }
 
-    /// Its metrics.
+    /// Returns the metrics of the host.
     pub fn metrics(&self) -> Arc<Metrics> {
         self.ports.metrics.clone()
     }
 
-    /// Its plugins.
-    pub fn plugins(&self) -> Plugins {
-        self.ports.plugins.clone()
-    }
-
-    /// Runs until `stop`: then it finishes the running rounds, releases the lease and sends events, each within a time
+    /// Runs until `stop`. Then finishes the running rounds, releases the lease and sends events, each within a time
     /// limit.
     ///
     /// # Errors
     ///
-    /// Fails if the controller fails, which `/livez` then reports too, or if another process has the same identity.
+    /// If the controller fails, which `/livez` then reports too. If another process has the same identity.
     pub async fn run(self, stop: CancellationToken) -> anyhow::Result<()> {
         let Self { ports, controller, election, health, .. } = self;
         let counting = tokio::spawn(count_plugins(ports.clone()));
@@ -203,7 +199,8 @@ impl Host {
     }
 }
 
-/// The settings of the plugins: read from a directory if there is one, compiled by a helper process, cached if there is room.
+/// Returns the settings of the plugins. A helper process compiles them, and a directory caches the results if there is
+/// one.
 pub(crate) fn plugin_options(dir: Option<PathBuf>, grants: Option<PathBuf>) -> anyhow::Result<oarlock_wasm::Options> {
     Ok(oarlock_wasm::Options {
         dir,
@@ -219,13 +216,13 @@ pub(crate) fn plugin_options(dir: Option<PathBuf>, grants: Option<PathBuf>) -> a
     })
 }
 
-/// Starts the plugins, without a cache if there is no room for one: that costs a moment at each start, and no more.
+/// Starts the plugins. Without a usable cache directory, they are compiled at each start, which only costs some time.
 pub(crate) async fn start_plugins(options: oarlock_wasm::Options) -> anyhow::Result<Plugins> {
     match Plugins::start(options.clone()).await {
         Err(error @ PluginsError::Cache { .. }) => {
             tracing::warn!(
                 error = format!("{:#}", anyhow::Error::new(error)),
-                "plugins are compiled at each start: set XDG_CACHE_HOME"
+                "no compile cache, so the host compiles plugins at each start; set XDG_CACHE_HOME"
             );
             Ok(Plugins::start(oarlock_wasm::Options { cache_dir: None, ..options }).await?)
         }
@@ -233,10 +230,10 @@ pub(crate) async fn start_plugins(options: oarlock_wasm::Options) -> anyhow::Res
     }
 }
 
-/// Ready once jobs and pods were listed.
+/// Returns a probe that is ready after jobs and pods were listed.
 fn cache_probe(cluster: Cluster) -> Probe {
     Box::new(move || {
-        // Kinds that plugins declare do not count here: one that may not be listed costs only its plugin.
+        // Kinds that plugins declare do not count here. If one cannot be listed, only its plugin is affected.
         let watches = cluster.health();
         for kind in [Kind::job(), Kind::pod()] {
             let mut own = watches.iter().filter(|health| health.kind == kind);
@@ -250,50 +247,55 @@ fn cache_probe(cluster: Cluster) -> Probe {
     })
 }
 
-/// Ready once the keys are known by which holds are proved.
+/// Returns a probe that is ready after the hold keys were read.
 fn holds_probe(cluster: Cluster) -> Probe {
-    let words = || format!("the keys in the Secret {HOLD_SECRET} are not read yet: the log says why");
-    Box::new(move || if cluster.lacks_hold_keys() { Err(words()) } else { Ok(()) })
+    let message = || format!("the keys in the Secret {HOLD_SECRET} are not read yet: the log says why");
+    Box::new(move || if cluster.lacks_hold_keys() { Err(message()) } else { Ok(()) })
 }
 
-/// Tells of a policy of an earlier version that only costs the API server time.
+/// Returns a probe that reports a policy of an earlier version, which now only costs the API server time.
 fn old_policy_probe(cluster: Cluster) -> Probe {
     Box::new(move || cluster.old_hold_policy().map_or(Ok(()), Err))
 }
 
-/// Ready while every kind of flows that is served has been listed. Where none is installed there is nothing to list; where they
-/// are and the rights are not, as beside the operator that brought these kinds, only flows have to wait.
+/// Returns a probe that is ready while each served kind of flows has been listed.
+///
+/// A kind that is not installed needs no list. A kind may be installed without rights for this host, beside the
+/// operator that brought it. Then only flows wait.
 fn flows_probe(flows: Flows) -> Probe {
     Box::new(move || {
         not_listed(flows.health(), |health| health.unread || health.kind.api_version == API_VERSION && !health.synced)
     })
 }
 
-/// Ready once the API server has answered the list of OpsJobs: with the jobs, that it does not serve the kind, or that this account may not
-/// list it. REST serves from that list and reserves nodes by it. A host without the kind or the rights does everything else.
+/// Returns a probe that is ready after the API server answered the list of OpsJobs. The answer may be the jobs, or that
+/// the kind is not served, or that this account may not list it.
+///
+/// REST serves from that list and reserves nodes with it. A host without the kind or the rights does everything else.
 fn ops_probe(ops: Ops) -> Probe {
     Box::new(move || not_listed(ops.health(), |health| (!health.synced || health.unread) && !health.refused))
 }
 
-/// Says that OpsJobs are installed and this account may not list them.
+/// Returns a probe that reports installed OpsJobs that this account may not list.
 fn ops_rights_probe(ops: Ops) -> Probe {
     Box::new(move || not_listed(ops.health(), |health| health.refused))
 }
 
-/// Fails with the first of these kinds that is late.
+/// Returns an error that names the first late kind.
 fn not_listed(watches: Vec<KindHealth>, is_late: impl Fn(&KindHealth) -> bool) -> Result<(), String> {
     let Some(KindHealth { kind, error, .. }) = watches.into_iter().find(is_late) else { return Ok(()) };
     let why = error.unwrap_or_else(|| "the API server has not answered yet".to_owned());
     Err(format!("{} {} not listed: {why}", kind.api_version, kind.kind))
 }
 
-/// Ready while this process or another one is known to hold the lease: a host that cannot write a free one will never lead.
+/// Returns a probe that is ready while this process or another holds the lease. A host that cannot write a free lease
+/// will never lead.
 fn lease_probe(unheld: watch::Receiver<Option<String>>) -> Probe {
     Box::new(move || unheld.borrow().clone().map_or(Ok(()), Err))
 }
 
-/// Ready unless the file of grants was refused from the start. One that is refused later takes nothing away, and a host
-/// that is not ready would.
+/// Returns a probe that is ready unless the grants were refused from the start. A file that is refused later does not
+/// change the grants in force, so the host stays ready.
 fn grants_probe(plugins: Plugins) -> Probe {
     Box::new(move || match plugins.grants_state() {
         GrantsState::Unusable(why) => Err(format!("nothing is granted: {why}")),
@@ -301,7 +303,7 @@ fn grants_probe(plugins: Plugins) -> Probe {
     })
 }
 
-/// Ready once each file of the plugin directory was loaded or rejected.
+/// Returns a probe that is ready after each file of the plugin directory was loaded or rejected.
 fn plugins_probe(plugins: Plugins) -> Probe {
     Box::new(move || match *plugins.first_scan().borrow() {
         FirstScan::Pending => Err("the plugin directory was not read yet".to_owned()),
@@ -310,7 +312,7 @@ fn plugins_probe(plugins: Plugins) -> Probe {
     })
 }
 
-/// Says once what is wrong with the API server, or which version it has. One that cannot be reached is asked again.
+/// Logs the version of the API server, or once why it is unknown. Retries until the API server answers.
 async fn tell_server_version(cluster: Cluster) {
     let mut said = false;
     loop {
@@ -318,7 +320,7 @@ async fn tell_server_version(cluster: Cluster) {
             Ok(version) => return tracing::info!(version, "the API server answers"),
             Err(problem @ ServerProblem::Unreachable(_)) => {
                 if !said {
-                    tracing::warn!("{problem}; waiting for it");
+                    tracing::warn!("{problem}; waiting for the API server");
                 }
             }
             Err(problem) => {
@@ -332,10 +334,10 @@ async fn tell_server_version(cluster: Cluster) {
     }
 }
 
-/// Keeps the lease saying which plugins serve, so that those who plan a job know what the cluster would run.
+/// Writes the serving plugins into the lease, so that a user who plans a job knows what the cluster would run.
 async fn announce_plugins(ports: Arc<Ports>, note: watch::Sender<Option<String>>) {
     let (mut changes, mut first_scan) = (ports.plugins.changes(), ports.plugins.first_scan());
-    // Before that, a plugin that is there would seem not to be.
+    // Before the first scan ends, an existing plugin would seem to be missing.
     if first_scan.wait_for(|reached| *reached == FirstScan::Done).await.is_err() {
         return;
     }

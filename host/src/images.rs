@@ -1,17 +1,22 @@
 //! Exports images for OpsJobs: the task `copy-image` of a target. Source: docs/opsjob.md 12.
 //!
-//! Takes tasks; tells the rounds what becomes of them. What a copy has brought into the registry stays there: a host that is killed begins
-//! anew, and skips it. May not show a credential, nor use one that its job may not, nor take from a plugin what an OpsJob says.
+//! The host copies the images, and reports the state of each task to the rounds. Copied layers stay in the registry, so
+//! a restarted host skips them.
+//!
+//! A task never shows a credential, and never uses one that its job may not use. The task takes the image of an OpsJob
+//! from the job's status, never from the plugin.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Instant;
 
+use oarlock_core::operation_job::tasks::settings::CommitRegistry;
 use oarlock_core::ops_job::export::ExportOrder;
 use oarlock_core::plugin::grant::TaskRule;
 use oarlock_core::plugin::task::{CopyImage, Task, TaskRequest, repository_of};
-use oarlock_core::round::task_settings::CommitRegistry;
-use oarlock_kube::host_tasks::{HostTask, HostTaskState, TaskPlugin};
+use oarlock_core::requests::backoff::Backoff;
+use oarlock_kube::read::target_pod::TargetPod;
+use oarlock_kube::tasks::runner::{HostTask, HostTaskState, TaskPlugin};
 use oarlock_kube::{Cluster, ReadFailed};
 use oarlock_registry::{
     Copied, CopyFailed, CopyProgress, Credentials, Destination, ImageCopy, Registries, credentials_in,
@@ -23,68 +28,68 @@ use tokio::task::{AbortHandle, spawn_blocking};
 use tokio::time::{Duration, sleep};
 use tokio_util::sync::CancellationToken;
 
-use crate::places::WorkPlaces;
+use crate::concurrency_limit::ConcurrencyLimit;
 
-/// Images that are copied at once, in all and of one owner. The last place is for an owner that has none.
+/// The number of images that are copied at once, in total and for one owner. The last slot is for an owner without one.
 const AT_ONCE: usize = 4;
 const OF_OWNER: usize = 2;
-/// The message of an export that waits for its turn.
-const TURN: &str = "for its turn: four images are copied at once, and two of one owner";
-/// How often a copy is tried that a registry ends, and the wait before the second time, which doubles. Each try goes on where the one
-/// before has ended.
+/// The message of an export that waits for a slot.
+const TURN: &str = "for a free slot: the host copies at most four images at once, and two of one owner";
+/// The number of attempts for a copy that a registry breaks off, and the wait before the second attempt, which doubles.
+/// Each attempt continues the one before.
 const TRIES: u32 = 5;
-const FIRST_WAIT: Duration = Duration::from_secs(5);
-/// Least time between two words on how far a copy is.
+const RETRIES: Backoff = Backoff::from_secs(5, 60);
+/// The shortest time between two progress messages of a copy.
 const TELL: Duration = Duration::from_secs(5);
-/// Longest output: what is longer could not be read back.
+/// The longest output. A longer one could not be read back.
 const MOST_OUTPUT: usize = 512;
 
 /// The registry to which images are exported.
 #[derive(Clone, Debug)]
 pub struct ExportRegistry {
-    /// `host[:port]`.
+    /// The address, `host[:port]`.
     pub registry: String,
-    /// The namespace and name of the Secret with its credentials.
+    /// The namespace and the name of the Secret with the registry's credentials.
     pub secret: Option<(String, String)>,
-    /// The certificates that it may have, in PEM, beside those of the system.
+    /// CA certificates for the registry, in PEM, in addition to those of the system.
     pub ca: Option<Vec<u8>>,
-    /// Further hosts, `host[:port]`, to which it may send whoever pushes.
+    /// Other hosts, `host[:port]`, to which the registry may redirect a push.
     pub hosts: Vec<String>,
-    /// Where all images are pulled from, in place of their own registries: of a cluster in memory.
+    /// The registry from which all images are pulled instead of their own; for in-memory clusters.
     pub mirror: Option<String>,
 }
 
 impl ExportRegistry {
-    /// A registry at this address of this machine, `host:port`, from which all images are pulled as well.
+    /// Returns a registry at an address of this machine, `host:port`, from which all images are also pulled.
     pub fn in_memory(registry: String) -> Self {
         let mirror = Some(format!("http://{registry}"));
         Self { registry, secret: None, ca: None, hosts: Vec::new(), mirror }
     }
 
-    /// The same registry, as nodes push to it.
+    /// Returns this registry with the settings for pushes from nodes.
     pub fn of_commits(&self) -> CommitRegistry {
         let secret = self.secret.as_ref().map(|(_, name)| name.clone());
         CommitRegistry { registry: self.registry.clone(), secret, hosts: self.hosts.clone() }
     }
 }
 
-/// Exports images. Clones share what goes on.
+/// The exporter of images. Clones share the running tasks.
 #[derive(Clone)]
 pub(crate) struct Images {
     cluster: Cluster,
     exports: Arc<ExportRegistry>,
-    places: WorkPlaces,
+    places: ConcurrencyLimit,
     tasks: Arc<Mutex<HashMap<String, AbortHandle>>>,
 }
 
-/// Why an image was not copied.
+/// The reason why an image was not copied.
 enum ExportFailed {
     Copy(CopyFailed),
-    /// What it needs of the API server cannot be read now.
+    /// An object that the copy needs could not be read from the API server now.
     Unread(String),
-    /// What it needs may not be read.
+    /// The host may not read an object that the copy needs.
     Unauthorized(String),
-    /// It never will be.
+    /// The copy can never succeed.
     ForGood(String),
 }
 
@@ -97,8 +102,8 @@ impl ExportFailed {
         }
     }
 
-    /// The reason for programs, and the words.
-    fn words(&self) -> String {
+    /// Returns the reason for programs, and the message.
+    fn describe(&self) -> String {
         match self {
             Self::Copy(failed) => format!("{}: {failed}", failed.reason()),
             Self::Unauthorized(why) => format!("Unauthorized: {why}"),
@@ -109,7 +114,7 @@ impl ExportFailed {
 
 impl Images {
     pub(crate) fn new(cluster: Cluster, exports: ExportRegistry) -> Self {
-        let (places, tasks) = (WorkPlaces::new(AT_ONCE, OF_OWNER), Arc::default());
+        let (places, tasks) = (ConcurrencyLimit::new(AT_ONCE, OF_OWNER), Arc::default());
         Self { cluster, exports: Arc::new(exports), places, tasks }
     }
 
@@ -118,7 +123,7 @@ impl Images {
         let going = tokio::spawn(async move {
             let state = images.export(&task).await;
             if let HostTaskState::Failed(why) = &state {
-                let (namespace, pod, _) = &task.target;
+                let TargetPod { namespace, name: pod, .. } = &task.target;
                 tracing::warn!(namespace, pod, why, "failed to export the image of a pod");
             }
             images.cluster.show_task(&task.name, state);
@@ -138,10 +143,9 @@ impl Images {
     }
 
     async fn export(&self, task: &HostTask) -> HostTaskState {
-        let mut wait = FIRST_WAIT;
-        for left in (0..TRIES).rev() {
+        for failures in 0..TRIES {
             let tell = |state| self.cluster.show_task(&task.name, state);
-            let place = self.places.take_or_tell(&task.owner, || tell(HostTaskState::Waiting(TURN.to_owned()))).await;
+            let place = self.places.take_or_report(&task.owner, || tell(HostTaskState::Waiting(TURN.to_owned()))).await;
             tell(HostTaskState::Running("copying the image".to_owned()));
             let exported = match self.order(task).await {
                 Ok(order) => self.copy(task, &order).await,
@@ -152,19 +156,19 @@ impl Images {
                 Ok(copied) => {
                     return HostTaskState::Done(export_output(&copied.target, &copied.digest, &copied.left_out));
                 }
-                Err(failed) if left > 0 && failed.is_for_now() => {
-                    let words = format!("tried again after {} s: {}", wait.as_secs(), failed.words());
-                    tell(HostTaskState::Waiting(words));
+                Err(failed) if failures.saturating_add(1) < TRIES && failed.is_for_now() => {
+                    let wait = RETRIES.wait(failures);
+                    let message = format!("tried again after {} s: {}", wait.as_secs(), failed.describe());
+                    tell(HostTaskState::Waiting(message));
                     sleep(wait).await;
-                    wait = wait.saturating_mul(2);
                 }
-                Err(failed) => return HostTaskState::Failed(failed.words()),
+                Err(failed) => return HostTaskState::Failed(failed.describe()),
             }
         }
         HostTaskState::Failed("PushFailed: it was tried too often".to_owned())
     }
 
-    /// Returns the copy to make: for an OpsJob as its status says, otherwise as the plugin names it, without Secrets.
+    /// Returns the copy to make. For an OpsJob, the job's status names it; otherwise the plugin does, without Secrets.
     async fn order(&self, task: &HostTask) -> Result<ExportOrder, ExportFailed> {
         let request = TaskRequest { name: "a".to_owned(), kind: task.kind.clone(), arguments: task.arguments.clone() };
         let order = match request.task() {
@@ -178,7 +182,7 @@ impl Images {
             Ok(_) => return Err(ExportFailed::ForGood("it is no copy of an image".to_owned())),
             Err(why) => return Err(ExportFailed::ForGood(why)),
         };
-        // The rules were compared with what the plugin named, and an OpsJob may name another image.
+        // An OpsJob may name another image than the plugin, so the rules are checked again.
         let TaskPlugin { name, manifest, grant } = &task.plugin;
         match TaskRule::forbids_copy(repository_of(&order.source), name, [manifest, grant]) {
             Some(why) => Err(ExportFailed::Unauthorized(why)),
@@ -188,22 +192,22 @@ impl Images {
 
     async fn copy(&self, task: &HostTask, copy: &ExportOrder) -> Result<Copied, ExportFailed> {
         let ExportRegistry { registry, secret, ca, hosts, mirror } = &*self.exports;
-        let (namespace, _, _) = &task.target;
+        let namespace = &task.target.namespace;
         let mut source_credentials = Vec::new();
         for name in &copy.secrets {
-            // One that is gone is one less: kubelets have it so, too.
-            source_credentials.extend(self.credentials((namespace, name), repository_of(&copy.source)).await?);
+            // A missing Secret is skipped, as kubelets do.
+            source_credentials.extend(self.credentials(namespace, name, repository_of(&copy.source)).await?);
         }
         let target_credentials = match secret {
             None => None,
             Some((namespace, name)) => {
                 let (of, _) = copy.target.rsplit_once(':').unwrap_or_default();
-                let found = self.credentials((namespace, name), &format!("{registry}/{of}")).await?;
+                let found = self.credentials(namespace, name, &format!("{registry}/{of}")).await?;
                 Some(found.ok_or_else(|| {
-                    let words = format!(
+                    let message = format!(
                         "the Secret {namespace}/{name} has no credentials for {registry}: a cluster admin adds them"
                     );
-                    ExportFailed::ForGood(words)
+                    ExportFailed::ForGood(message)
                 })?)
             }
         };
@@ -231,19 +235,15 @@ impl Images {
             }
             *told = Some(Instant::now());
             let mebibytes = |bytes: u64| bytes / (1024 * 1024);
-            let words =
+            let message =
                 format!("copying the image: {} of {} MiB", mebibytes(progress.copied), mebibytes(progress.total));
-            cluster.show_task(&name, HostTaskState::Running(words));
+            cluster.show_task(&name, HostTaskState::Running(message));
         };
         copy_apart(asked, tell).await
     }
 
-    /// The credentials for a registry, or what is at this place in it, in a Secret, by its namespace and name.
-    async fn credentials(
-        &self,
-        (namespace, name): (&str, &str),
-        place: &str,
-    ) -> Result<Option<Credentials>, ExportFailed> {
+    /// Reads the credentials for a registry, or for a path in it, from a Secret.
+    async fn credentials(&self, namespace: &str, name: &str, place: &str) -> Result<Option<Credentials>, ExportFailed> {
         match self.cluster.pull_secret(namespace, name).await {
             Ok(config) => Ok(config.and_then(|config| credentials_in(&config, place))),
             Err(failed) => Err(unread(failed)),
@@ -251,7 +251,7 @@ impl Images {
     }
 }
 
-/// Makes the failure of an export from a failed read of the API server.
+/// Converts a failed read of the API server into the failure of an export.
 fn unread(failed: ReadFailed) -> ExportFailed {
     match failed.is_refused {
         true => ExportFailed::Unauthorized(failed.message),
@@ -259,7 +259,8 @@ fn unread(failed: ReadFailed) -> ExportFailed {
     }
 }
 
-/// Copies an image on a thread of its own, so that neither TLS nor digests delay the lease. Dropped, it ends the copy.
+/// Copies an image on a separate thread, so that TLS and digests do not delay the renewal of the lease. Dropping the
+/// future ends the copy.
 async fn copy_apart(
     asked: ImageCopy,
     tell: impl Fn(CopyProgress) + Send + Sync + 'static,
@@ -283,8 +284,8 @@ async fn copy_apart(
     copying.await.unwrap_or_else(|_| Err(broken("the copy broke off".to_owned())))
 }
 
-/// The output of a task that has exported an image. A name that is too long is left out, and before that the names of the platforms that
-/// were not there: the digest is what counts.
+/// Returns the output of a task that exported an image. If it is too long, omits first the names of the missing
+/// platforms, then the target. The digest always stays.
 pub(crate) fn export_output(target: &str, digest: &str, left_out: &[String]) -> String {
     let names = left_out.join(", ");
     let number = format!("{} platforms", left_out.len());

@@ -1,66 +1,68 @@
-//! One term of leadership at work: starts rounds, a few jobs at once, and stores their results.
+//! One term of leadership: starts rounds of a few jobs at once, and keeps their results.
 
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use oarlock_core::cluster::object::{Kind, Object};
-use oarlock_core::cluster::store::Change;
-use oarlock_core::cluster::task_pod::JOB_UID;
-use oarlock_core::cluster::writes::{EntryResult, Priority};
-use oarlock_core::job::key::{JobKey, JobRef};
+use oarlock_core::cache::store::Change;
+use oarlock_core::object::api_object::{Kind, Object};
+use oarlock_core::object::key::{JobKey, JobRef};
+use oarlock_core::object::task_pod::JOB_UID;
+use oarlock_core::operation_job::cleanup::{cleanup, live_reads_of_leftovers};
+use oarlock_core::operation_job::round::fit::NODE_OPERATIONS;
+use oarlock_core::operation_job::round::memory::JobMemory;
+use oarlock_core::operation_job::shared::tables::lock;
+use oarlock_core::operation_job::shared::wake_index::TargetId;
 use oarlock_core::plugin::manifest::TargetKind;
-use oarlock_core::round::fit::NODE_OPERATIONS;
-use oarlock_core::round::left_behind::left_behind;
-use oarlock_core::round::memory::JobMemory;
-use oarlock_core::shared::cleanup::cleanup;
-use oarlock_core::shared::tables::lock;
-use oarlock_core::shared::wake_index::TargetId;
-use oarlock_kube::lease::Fence;
-use oarlock_kube::record::RecordError;
-use oarlock_kube::watch::watches::{Author, WatchEvent};
+use oarlock_core::requests::writes::{BatchResult, Priority};
+use oarlock_kube::error_chain::error_chain;
+use oarlock_kube::lease::fence::Fence;
+use oarlock_kube::persist::record::RecordError;
+use oarlock_kube::watch::objects::{Author, WatchEvent};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
-use tokio::task::{Id, JoinError, JoinSet};
+use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Duration, Instant, timeout};
 use tracing::Instrument;
 
+use crate::leftovers::{JobLeftovers, remove_leftovers, sweep, sweep_outputs, undo_late_write};
 use crate::logs::Logs;
-use crate::ports::{Ports, error_chain};
-use crate::queue::{Inbox, Queue};
+use crate::ports::Ports;
+use crate::queue::{JobChanges, Queue};
 use crate::round::{Next, RoundError, round};
-use crate::running::{Places, RoundBounds, RunningRounds};
+use crate::round_limits::{FreeSlots, RoundBounds, RunningRounds};
 use crate::term::Term;
-use crate::vanished::{Vanished, sweep, sweep_outputs, take_back, take_off};
 
-/// Longest time that rounds may take to finish after the term.
+/// The longest time for running rounds to finish after the term.
 const LAST_ROUNDS: Duration = Duration::from_millis(1_500);
 
-/// A job that cannot be written for so long no longer keeps the others of its namespace waiting: its claims are known.
+/// The time after which a job that cannot be written no longer blocks the other jobs of its namespace. Its claims are
+/// known.
 const NEIGHBOURS_WAIT: Duration = Duration::from_secs(1);
-/// The same, for a job that cannot be read: longer than an outage, for another job might claim what it has claimed.
+/// The time after which a job that cannot be read no longer blocks the others. The time is longer than an outage,
+/// because another job might claim an object that this job has claimed.
 const NEIGHBOURS_WAIT_UNREAD: Duration = Duration::from_secs(60);
 
 /// The result of a round.
-struct Finished {
+struct FinishedRound {
     key: JobKey,
     memory: Box<JobMemory>,
     outcome: Result<Next, RoundError>,
 }
 
-/// One term of leadership at work.
-pub(crate) struct Lead {
+/// One term of leadership.
+pub(crate) struct TermController {
     ports: Arc<Ports>,
     term: Arc<Term>,
     queue: Queue,
-    rounds: JoinSet<Finished>,
-    /// Those rounds' jobs, also for when one panics.
+    rounds: JoinSet<FinishedRound>,
+    /// The jobs of the running rounds. The set also tells which job's round panicked.
     running: RunningRounds<JobKey>,
     cleaning: JoinSet<()>,
 }
 
-impl Lead {
-    /// A term that has read nothing yet, and the results of its writes.
-    pub(crate) fn begin(ports: Arc<Ports>, fence: Fence) -> (Self, UnboundedReceiver<EntryResult>) {
+impl TermController {
+    /// Begins a term that has read nothing yet. Also returns the results of its writes.
+    pub(crate) fn begin(ports: Arc<Ports>, fence: Fence) -> (Self, UnboundedReceiver<BatchResult>) {
         let (results, returned) = unbounded_channel();
         let term = Arc::new(Term::begin(&ports.cluster, fence, results));
         let lead = Self {
@@ -74,8 +76,8 @@ impl Lead {
         (lead, returned)
     }
 
-    /// Notes the existing jobs: each is read before claims are granted in its namespace. Until then its status says how
-    /// many targets it has in flight.
+    /// Registers the existing jobs. Claims in a namespace wait until each of its jobs is read. Until then, a job's
+    /// status gives the number of its targets in flight.
     pub(crate) fn expect(&mut self, jobs: Vec<JobRef>) {
         for key in jobs.into_iter().map(|job| job.key).chain(self.ports.cluster.jobs()) {
             let in_flight = self.ports.cluster.in_flight(&key);
@@ -95,20 +97,20 @@ impl Lead {
         }
     }
 
-    /// The due time of the next round that may begin, or the time at which a round that runs gives up its place.
+    /// Returns the due time of the next round that may start, or the time at which a running round gives up its slot.
     pub(crate) fn next_due(&self) -> Option<Instant> {
-        let places = self.running.places(Instant::now(), |job| self.ports.calling.includes(job));
-        let next = || self.queue.next(|key| self.has_place(&places, key));
-        let due = if places.is_full { None } else { next() };
-        due.into_iter().chain(places.next).min()
+        let free_slots = self.running.free_slots(Instant::now(), |job| self.ports.calling.includes(job));
+        let next = || self.queue.next(|key| self.has_free_slot(&free_slots, key));
+        let due = if free_slots.is_full { None } else { next() };
+        due.into_iter().chain(free_slots.next).min()
     }
 
-    fn has_place(&self, places: &Places, key: &JobKey) -> bool {
-        places.has_room(key) && self.ports.has_place(key, &places.full_actions)
+    fn has_free_slot(&self, free_slots: &FreeSlots, key: &JobKey) -> bool {
+        free_slots.has_room(key) && self.ports.has_free_slot(key, &free_slots.full_actions)
     }
 
-    /// Removes what jobs that are gone have left, in the background. Outputs of tasks are looked for only where a plugin may have
-    /// tasks: elsewhere there is no right to.
+    /// Removes the leftovers of deleted jobs, in the background. Looks for outputs of tasks only if a plugin may have
+    /// tasks, because otherwise the host has no right to list them.
     pub(crate) fn sweep(&mut self) {
         self.sweep_views();
         let pods = self.ports.plugins.declared().remove(&Kind::pod());
@@ -120,78 +122,78 @@ impl Lead {
         }
     }
 
-    /// Removes what the views show of jobs that are gone, in the background.
+    /// Removes the leftovers of deleted jobs in cached objects, in the background.
     pub(crate) fn sweep_views(&mut self) {
         self.cleaning.spawn(sweep(self.ports.clone(), self.term.clone()));
     }
 
-    /// Handles one event. One that breaks the host's own rules is lost, and nothing else.
-    pub(crate) fn hear(&mut self, event: WatchEvent) {
-        let heard = catch_unwind(AssertUnwindSafe(|| match event {
+    /// Handles one event. If the handling panics, only this event is lost.
+    pub(crate) fn handle_event(&mut self, event: WatchEvent) {
+        let handled = catch_unwind(AssertUnwindSafe(|| match event {
             WatchEvent::Job(key) => self.queue.enqueue(&key, |_| {}),
             WatchEvent::JobGone(job) => {
                 self.queue.enqueue(&job.key, |_| {});
-                // Before its claims are forgotten.
+                // The cleanup needs the job's claims, which are forgotten later.
                 let writes = cleanup(&job, self.ports.cluster.store(), &lock(&self.term.tables));
                 self.ports.logs.get().into_iter().for_each(|logs| logs.job_is_gone(&job.uid));
-                self.take_off(Vanished { job_uid: job.uid, writes, reads: Vec::new() });
+                self.remove_leftovers(JobLeftovers { job_uid: job.uid, writes, reads: Vec::new() });
             }
-            WatchEvent::Object { change, by } => self.hear_object(&change, by.as_ref()),
+            WatchEvent::Object { change, by } => self.handle_object(&change, by.as_ref()),
         }));
-        if heard.is_err() {
-            tracing::error!("handling a watch event panicked; the event is skipped until the next resync");
+        if handled.is_err() {
+            tracing::error!("a panic in the handling of a watch event; the host skips the event until the next resync");
         }
     }
 
-    fn hear_object(&mut self, change: &Change, by: Option<&Author>) {
+    fn handle_object(&mut self, change: &Change, by: Option<&Author>) {
         let store = self.ports.cluster.store();
         let woken = {
             let mut tables = lock(&self.term.tables);
-            tables.heard(change);
+            tables.note_gone(change);
             tables.concerned(change, store)
         };
         for (job, index) in woken {
             if by.is_some_and(|by| by.index == index && by.job_uid == job.uid) {
-                // The echo of an own write: its result reports the same.
-                self.queue.note(&job.key, |inbox| departed(inbox, index, change));
+                // The event is the echo of the host's write, whose result brings the same change.
+                self.queue.note(&job.key, |changes| departed(changes, index, change));
             } else {
-                self.wake(&job, index, |inbox| changed(inbox, index, change));
+                self.wake(&job, index, |changes| changed(changes, index, change));
             }
         }
-        self.hear_namespace(change);
+        self.handle_namespace(change);
     }
 
-    /// Notes what makes a target due. While a request for it is on the wire, its result brings the round.
-    fn wake(&mut self, job: &JobRef, index: u32, note: impl FnOnce(&mut Inbox)) {
-        if self.term.outbox.is_busy(&job.uid, index) {
+    /// Marks a target as due. If a request for it is in flight, the result of the request starts the round.
+    fn wake(&mut self, job: &JobRef, index: u32, note: impl FnOnce(&mut JobChanges)) {
+        if self.term.write_sender.is_in_flight(&job.uid, index) {
             self.queue.note(&job.key, note);
         } else {
             self.queue.enqueue(&job.key, note);
         }
     }
 
-    /// Wakes targets for which something was found to be free.
+    /// Requeues targets that waited for a freed object or limit.
     fn wake_waiting(&mut self, targets: BTreeSet<TargetId>) {
         for (job, index) in targets {
-            self.wake(&job, index, |inbox| inbox.changed.extend([index]));
+            self.wake(&job, index, |changes| changes.changed.extend([index]));
         }
     }
 
-    /// Wakes the jobs of a namespace that is being deleted, since they are deleted with it, or has got or lost the label for
-    /// jobs on nodes.
-    fn hear_namespace(&mut self, change: &Change) {
+    /// Requeues the jobs of a namespace that is being deleted, because they are deleted with it. Also requeues them
+    /// when the namespace gets or loses the label for jobs on nodes.
+    fn handle_namespace(&mut self, change: &Change) {
         let label = |object: &Arc<Object>| object.labels.get(NODE_OPERATIONS).map(str::to_owned);
         let labelled = change.new.as_ref().and_then(label) != change.old.as_ref().and_then(label);
         let counts = |new: &&Arc<Object>| new.key.kind == Kind::namespace() && (new.terminating() || labelled);
         let Some(new) = change.new.as_ref().filter(counts) else { return };
         for key in self.queue.keys().into_iter().filter(|key| key.namespace == new.key.name) {
-            self.queue.enqueue(&key, |inbox| inbox.revisit = true);
+            self.queue.enqueue(&key, |changes| changes.revisit = true);
         }
     }
 
     /// Handles the result of a write.
-    pub(crate) fn take(&mut self, result: EntryResult) {
-        // First writes wait for their turn by design, and would say how large a job is.
+    pub(crate) fn take(&mut self, result: BatchResult) {
+        // First writes wait by design. Their delay would only show how large a job is.
         let follows = result.entry.priority != Priority::First;
         if let Some((since, sent)) = result.entry.since.zip(result.sent).filter(|_| follows) {
             let took = sent.duration_since(since);
@@ -200,17 +202,17 @@ impl Lead {
         let job = result.entry.job.clone();
         let there = self.ports.cluster.job_uid(&job.key).as_deref() == Some(&job.uid);
         if !there && !result.entry.dry_run {
-            self.cleaning.spawn(take_back(self.ports.clone(), self.term.clone(), result.clone()));
+            self.cleaning.spawn(undo_late_write(self.ports.clone(), self.term.clone(), result.clone()));
         }
-        self.queue.enqueue(&job.key, |inbox| inbox.results.push(result));
+        self.queue.enqueue(&job.key, |changes| changes.results.push(result));
     }
 
-    /// Takes off what a job that is gone had put on, in the background.
-    fn take_off(&mut self, vanished: Vanished) {
-        self.cleaning.spawn(take_off(self.ports.clone(), self.term.clone(), vanished));
+    /// Removes the holds of a deleted job, in the background.
+    fn remove_leftovers(&mut self, leftovers: JobLeftovers) {
+        self.cleaning.spawn(remove_leftovers(self.ports.clone(), self.term.clone(), leftovers));
     }
 
-    pub(crate) fn wake_all(&mut self, with: impl Fn(&mut Inbox)) {
+    pub(crate) fn wake_all(&mut self, with: impl Fn(&mut JobChanges)) {
         for key in self.queue.keys() {
             self.queue.enqueue(&key, &with);
         }
@@ -219,47 +221,46 @@ impl Lead {
     /// Starts the rounds that are due.
     pub(crate) fn start_due(&mut self) {
         loop {
-            let places = self.running.places(Instant::now(), |job| self.ports.calling.includes(job));
-            if places.is_full {
+            let free_slots = self.running.free_slots(Instant::now(), |job| self.ports.calling.includes(job));
+            if free_slots.is_full {
                 break;
             }
-            let next = self
-                .queue
-                .take(Instant::now(), |key| places.has_room(key) && self.ports.has_place(key, &places.full_actions));
-            let Some((key, memory, inbox)) = next else { break };
-            // Here, so that a change that is heard from now on makes the job due, and does not wait for a result.
-            inbox.results.iter().for_each(|result| self.term.outbox.taken(result));
+            let next = self.queue.take(Instant::now(), |key| {
+                free_slots.has_room(key) && self.ports.has_free_slot(key, &free_slots.full_actions)
+            });
+            let Some((key, memory, changes)) = next else { break };
+            // Acknowledged before the round starts: from now on, a change makes the job due at once instead of waiting
+            // for a result.
+            changes.results.iter().for_each(|result| self.term.write_sender.acknowledge(result));
             let (ports, term) = (self.ports.clone(), self.term.clone());
             let span = tracing::info_span!("round", job = %key);
             let (of, action) = (key.clone(), self.ports.cluster.action(&key));
-            let started = self.rounds.spawn(run_round(ports, term, key, memory, inbox).instrument(span));
+            let started = self.rounds.spawn(run_round(ports, term, key, memory, changes).instrument(span));
             self.running.begin(started.id(), of, action);
         }
-        let writes = self.term.outbox.queue(|queue| queue.all_waiting());
+        let writes = self.term.write_sender.queue(|queue| queue.all_waiting());
         self.ports.metrics.queues_are(self.running.len(), self.queue.due(Instant::now()), writes);
     }
 
-    /// Resolves once a round has ended and its result is stored; never while none runs.
+    /// Resolves when a round has ended and its result is stored. Never resolves while no round runs.
     pub(crate) async fn round_ended(&mut self) {
         while self.cleaning.try_join_next().is_some() {}
         match self.rounds.join_next_with_id().await {
-            Some(ended) => self.finish(ended),
+            Some(Ok((id, finished))) => {
+                self.running.end(id);
+                self.finish(finished);
+            }
+            Some(Err(error)) => self.panicked(&error),
             None => std::future::pending().await,
         }
     }
 
-    fn finish(&mut self, ended: Result<(Id, Finished), JoinError>) {
-        let Finished { key, mut memory, outcome } = match ended {
-            Ok((id, finished)) => {
-                self.running.end(id);
-                finished
-            }
-            Err(error) => return self.panicked(&error),
-        };
-        self.wake_waiting(std::mem::take(&mut memory.woken));
+    fn finish(&mut self, finished: FinishedRound) {
+        let FinishedRound { key, mut memory, outcome } = finished;
+        self.wake_waiting(std::mem::take(&mut memory.targets.woken));
         match outcome {
             Ok(Next::Gone) => {
-                self.take_off_unseen(&key, &memory);
+                self.remove_uncached_leftovers(&key, &memory);
                 let woken = lock(&self.term.tables).forget(&key, self.ports.cluster.store());
                 self.ports.metrics.job_is(&key, None);
                 self.queue.gone(&key);
@@ -270,9 +271,9 @@ impl Lead {
                 let wait = time.map(|time| Duration::try_from(time.duration_since(now)).unwrap_or_default());
                 self.queue.done(&key, memory, wait);
             }
-            Ok(Next::WithRecords) => self.queue.again(&key, memory),
+            Ok(Next::WithRecords) => self.queue.requeue_now(&key, memory),
             Err(error) => {
-                memory.forget_plan();
+                memory.drop_decisions();
                 let (at_least, patience) = match &error {
                     RoundError::Observe(_) => (None, NEIGHBOURS_WAIT_UNREAD),
                     RoundError::Record(error) if error.is_refused() => (None, Duration::ZERO),
@@ -280,47 +281,47 @@ impl Lead {
                 };
                 let at_least = at_least.map(|seconds| Duration::from_secs(u64::from(seconds)));
                 let wait = self.queue.failed(&key, memory, at_least);
-                self.keep_no_neighbour_waiting(&key, wait, patience);
-                // Somebody changed the job meanwhile.
+                self.unblock_namespace(&key, wait, patience);
+                // The job was changed by another client meanwhile.
                 let ordinary = matches!(&error, RoundError::Record(RecordError::Conflict { .. }));
                 let (error, retry_ms) = (error_chain(&error), wait.as_millis());
                 if ordinary {
-                    tracing::debug!(job = %key, error, retry_ms, "the round was made on an old view and is repeated");
+                    tracing::debug!(job = %key, error, retry_ms, "another client changed the job during the round; the host repeats the round");
                 } else {
-                    tracing::warn!(job = %key, error, retry_ms, "the round failed and is repeated");
+                    tracing::warn!(job = %key, error, retry_ms, "the round failed; the host repeats the round");
                 }
             }
         }
     }
 
-    /// Takes off what no view shows of a job that is gone, and its memory knows.
-    fn take_off_unseen(&mut self, key: &JobKey, memory: &JobMemory) {
+    /// Removes the holds of a deleted job that its memory knows and no cached object shows.
+    fn remove_uncached_leftovers(&mut self, key: &JobKey, memory: &JobMemory) {
         let (store, tasks) = (self.ports.cluster.store(), self.ports.cluster.tasks());
-        let reads = left_behind(memory, key, store, &tasks.namespace);
-        if let Some(version) = memory.version.as_ref().filter(|_| !reads.is_empty()) {
-            self.take_off(Vanished { job_uid: version.uid.clone(), writes: Vec::new(), reads });
+        let reads = live_reads_of_leftovers(memory, key, store, &tasks.namespace);
+        if let Some(version) = memory.stored.version.as_ref().filter(|_| !reads.is_empty()) {
+            self.remove_leftovers(JobLeftovers { job_uid: version.uid.clone(), writes: Vec::new(), reads });
         }
     }
 
-    /// Lets the other jobs of its namespace start targets and claim objects, once every round of a job has failed for so
-    /// long, the wait for the next one counted.
-    fn keep_no_neighbour_waiting(&self, key: &JobKey, wait: Duration, patience: Duration) {
+    /// Unblocks the other jobs of a namespace, so that they may start targets and claim objects. The job's rounds must
+    /// have failed for `patience`, including the wait for the next one.
+    fn unblock_namespace(&self, key: &JobKey, wait: Duration, patience: Duration) {
         if self.queue.fails_for(key).saturating_add(wait) >= patience {
             lock(&self.term.tables).claims.read(key);
         }
     }
 
-    /// Handles a panic of a round: its job continues with an empty memory, and no other is affected.
+    /// Handles a panic of a round. Its job continues with an empty memory, and other jobs are not affected.
     fn panicked(&mut self, error: &JoinError) {
         self.ports.metrics.panicked();
         let Some(key) = self.running.end(error.id()) else { return };
         let wait = self.queue.failed(&key, Box::default(), None);
-        // Its claims may not be known.
-        self.keep_no_neighbour_waiting(&key, wait, NEIGHBOURS_WAIT_UNREAD);
-        tracing::error!(job = %key, %error, retry_ms = wait.as_millis(), "a round panicked and is repeated");
+        // The claims of the job may be unknown.
+        self.unblock_namespace(&key, wait, NEIGHBOURS_WAIT_UNREAD);
+        tracing::error!(job = %key, %error, retry_ms = wait.as_millis(), "a round panicked; the host repeats the round");
     }
 
-    /// Waits for the running rounds and the requests on the wire.
+    /// Waits for the running rounds and the requests in flight.
     pub(crate) async fn end(mut self) {
         let all = async { while self.rounds.join_next().await.is_some() {} };
         if timeout(LAST_ROUNDS, all).await.is_err() {
@@ -333,8 +334,8 @@ impl Lead {
         self.ports.metrics.no_jobs();
         self.ports.metrics.queues_are(0, 0, 0);
         match Arc::try_unwrap(self.term) {
-            Ok(term) => term.outbox.close().await,
-            Err(_) => tracing::error!("the outbox of an ended term is still in use"),
+            Ok(term) => term.write_sender.close().await,
+            Err(_) => tracing::error!("the write queue of an ended term is still in use"),
         }
     }
 }
@@ -344,28 +345,27 @@ async fn run_round(
     term: Arc<Term>,
     key: JobKey,
     mut memory: Box<JobMemory>,
-    inbox: Inbox,
-) -> Finished {
+    changes: JobChanges,
+) -> FinishedRound {
     let began = Instant::now();
-    let since = inbox.since;
-    inbox.empty_into(&mut memory);
-    memory.since = since.map(|since| ports.ago(since.elapsed()));
-    ports.sabotage(&key);
+    let since = changes.since;
+    changes.move_into(&mut memory);
+    memory.reports.since = since.map(|since| ports.ago(since.elapsed()));
     let outcome = round(&ports, &term, &key, &mut memory).await;
     ports.metrics.round_took(began.elapsed());
-    Finished { key, memory, outcome }
+    FinishedRound { key, memory, outcome }
 }
 
-fn changed(inbox: &mut Inbox, index: u32, change: &Change) {
-    let targets = if change.is_of_version_only() { &mut inbox.seen_anew } else { &mut inbox.changed };
+fn changed(changes: &mut JobChanges, index: u32, change: &Change) {
+    let targets = if change.is_of_version_only() { &mut changes.requeue_on_new_version } else { &mut changes.changed };
     targets.insert(index);
-    departed(inbox, index, change);
+    departed(changes, index, change);
 }
 
-/// Notes the time at which an object was asked to terminate as soon as it is seen: the last view of it no longer shows
-/// that.
-fn departed(inbox: &mut Inbox, index: u32, change: &Change) {
+/// Notes when an object was asked to terminate, as soon as an event shows it. The last view of the object no longer
+/// shows it.
+fn departed(changes: &mut JobChanges, index: u32, change: &Change) {
     let views = [&change.new, &change.old].into_iter().flatten();
     let asked = views.filter_map(|object| Some((index, object.uid.clone(), object.asked_to_go()?)));
-    inbox.departed.extend(asked.take(1));
+    changes.departed.extend(asked.take(1));
 }

@@ -1,37 +1,40 @@
 //! The host around a round: commands, telemetry, and the manifests of a cluster.
 //!
-//! This crate is the only one that constructs adapters. All decisions about a job are in `oarlock-core`.
+//! Only this crate constructs adapters. All decisions about a job are in `oarlock-core`.
 
 mod call_plugin;
 mod call_share;
 pub mod commands;
+mod concurrency_limit;
 pub mod controller;
+mod declared_kinds;
 mod flows;
 pub mod health;
 pub mod history;
 pub mod host;
+pub mod host_place;
 pub mod images;
+mod job_report;
 mod lead;
+mod leftovers;
 mod log_share;
 mod logs;
 pub mod manifests;
 pub mod metrics;
 mod ops_job;
-mod places;
 pub mod ports;
+pub mod preview;
 mod published;
 pub mod queue;
 mod reconcilers;
-pub mod rehearsal;
 pub mod rest;
 pub mod round;
+mod round_limits;
 mod round_trouble;
-mod running;
 mod served_actions;
-mod status_pace;
+mod status_rate_limit;
 mod tasks;
 pub mod telemetry;
 pub mod term;
-mod vanished;
 
 pub use manifests::manifests;

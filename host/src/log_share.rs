@@ -1,7 +1,7 @@
-//! How much of the log the troubles of one plugin may fill.
+//! Limits the log lines about the failed visits of one plugin.
 //!
-//! A plugin that traps does so at each of thousands of targets, and the log is where an admin looks for everything else.
-//! The metric `plugin_visits_total` counts all of them.
+//! A plugin that traps does so for each of thousands of targets, and would bury all other lines. The metric
+//! `plugin_visits_total` counts all visits.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,28 +11,28 @@ use tokio::time::Instant;
 
 use crate::metrics::VisitOutcome;
 
-/// Lines of one plugin and one outcome in one window.
+/// The number of lines for one plugin and one outcome in one window.
 const LINES: u64 = 10;
-/// Length of a window.
+/// The length of a window.
 const WINDOW: Duration = Duration::from_secs(10);
-/// How long it is kept what a plugin's last window left out.
+/// The time to keep the number of omitted lines of a plugin's last window.
 const KEPT: Duration = Duration::from_secs(600);
 
-/// What may be logged of a trouble.
+/// The decision about a log line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Line {
-    /// A line of its own.
+pub(crate) enum LogDecision {
+    /// Log a full line.
     Full {
-        /// Lines that were left out before it.
+        /// The number of lines omitted before this one.
         left_out: u64,
     },
-    /// The last line of its window: it says that others are left out.
+    /// Log the last line of this window, which says that further lines are omitted.
     Last,
-    /// None.
+    /// Log nothing.
     LeftOut,
 }
 
-/// The lines of each plugin and outcome in the present window.
+/// The current window of each plugin and outcome.
 #[derive(Debug, Default)]
 pub(crate) struct LogShare {
     windows: Mutex<BTreeMap<(String, VisitOutcome), Window>>,
@@ -45,11 +45,11 @@ struct Window {
 }
 
 impl LogShare {
-    /// Takes note of a trouble.
-    pub(crate) fn of(&self, plugin: &str, outcome: VisitOutcome, now: Instant) -> Line {
+    /// Counts a failed visit. Returns the decision about its log line.
+    pub(crate) fn of(&self, plugin: &str, outcome: VisitOutcome, now: Instant) -> LogDecision {
         let mut windows = self.windows.lock();
         let over = |window: &Window| now.duration_since(window.began) >= WINDOW;
-        // What is kept is of plugins that had a trouble just now, and for a while of those that have some left out to tell.
+        // Keeps the current windows. Keeps an old window for a while if its number of omitted lines was not logged yet.
         windows.retain(|_, window| !over(window) || window.troubles > LINES && now.duration_since(window.began) < KEPT);
         let fresh = || Window { began: now, troubles: 0 };
         let window = windows.entry((plugin.to_owned(), outcome)).or_insert_with(fresh);
@@ -60,9 +60,9 @@ impl LogShare {
         }
         window.troubles = window.troubles.saturating_add(1);
         match window.troubles {
-            LINES => Line::Last,
-            troubles if troubles > LINES => Line::LeftOut,
-            _ => Line::Full { left_out },
+            LINES => LogDecision::Last,
+            troubles if troubles > LINES => LogDecision::LeftOut,
+            _ => LogDecision::Full { left_out },
         }
     }
 }
@@ -79,12 +79,12 @@ mod tests {
             noted.collect::<Vec<_>>()
         };
         let first = lines(1_000);
-        assert_eq!(first.iter().filter(|line| **line == Line::Full { left_out: 0 }).count(), 9);
-        assert_eq!((first[9], first[10], first[999]), (Line::Last, Line::LeftOut, Line::LeftOut));
-        assert_eq!(share.of("q", VisitOutcome::Trapped, Instant::now()), Line::Full { left_out: 0 });
-        assert_eq!(share.of("p", VisitOutcome::Denied, Instant::now()), Line::Full { left_out: 0 });
+        assert_eq!(first.iter().filter(|line| **line == LogDecision::Full { left_out: 0 }).count(), 9);
+        assert_eq!((first[9], first[10], first[999]), (LogDecision::Last, LogDecision::LeftOut, LogDecision::LeftOut));
+        assert_eq!(share.of("q", VisitOutcome::Trapped, Instant::now()), LogDecision::Full { left_out: 0 });
+        assert_eq!(share.of("p", VisitOutcome::Denied, Instant::now()), LogDecision::Full { left_out: 0 });
         tokio::time::advance(WINDOW).await;
-        assert_eq!(lines(2), [Line::Full { left_out: 990 }, Line::Full { left_out: 0 }]);
+        assert_eq!(lines(2), [LogDecision::Full { left_out: 990 }, LogDecision::Full { left_out: 0 }]);
     }
 
     #[tokio::test(start_paused = true)]

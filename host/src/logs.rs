@@ -1,7 +1,8 @@
-//! Collects the logs of pods for OpsJobs: the task `collect-logs` of each target, and one file of what these have collected.
+//! Collects the logs of pods for OpsJobs: the task `collect-logs` of each target, and one merged file for each job.
 //!
-//! Takes tasks and jobs; tells the rounds what becomes of them. What was collected is a part of its own for each run of a container, and
-//! stays as it is: a host that is killed goes on with the parts that are missing. May not hold a log in memory. Source: docs/opsjob.md 11.
+//! The host stores one part for each run of a container, and never changes it. So a restarted host only collects the
+//! missing parts. The host reports the state of each task to the rounds. The host never holds a whole log in memory.
+//! Source: docs/opsjob.md 11.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Weak};
@@ -9,77 +10,80 @@ use std::sync::{Arc, Weak};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use oarlock_artefacts::line_time::{LENGTH, LineTime};
 use oarlock_artefacts::part::{LogRoom, OwnerLogs, PartFailed, PartOf, write_part};
-use oarlock_artefacts::{Artefacts, ArtefactsFailed, FileOwner};
-use oarlock_core::cluster::scripts::sha256;
+use oarlock_artefacts::{Artefacts, ArtefactsFailed, FileName, FileOwner, PartName};
+use oarlock_core::object::quota_key::QuotaKey;
 use oarlock_core::ops_job::outcomes::StoredFile;
-use oarlock_core::shared::quota_key::QuotaKey;
+use oarlock_core::requests::backoff::Backoff;
+use oarlock_core::requests::scripts::sha256;
 use oarlock_kube::Cluster;
-use oarlock_kube::host_tasks::{HostTask, HostTaskState};
-use oarlock_kube::logs::{ContainerRun, LogFailed};
+use oarlock_kube::read::logs::{ContainerRun, LogFailed};
+use oarlock_kube::read::target_pod::TargetPod;
+use oarlock_kube::tasks::runner::{HostTask, HostTaskState};
 use parking_lot::Mutex;
 use serde_json::json;
 use tokio::task::AbortHandle;
 use tokio::time::{Duration, sleep};
 
-use crate::places::WorkPlaces;
+use crate::concurrency_limit::ConcurrencyLimit;
 
-/// The part of all concurrent log reads that one owner gets at most: one of so many. So kubelets that do not answer delay only their own
-/// owner.
+/// The divisor for the share of one owner: one namespace gets at most a third of the concurrent log reads. So a dead
+/// kubelet delays only its own namespace.
 const OF_OWNER: usize = 3;
-/// The message of a pod that waits for its turn.
-const TURN: &str = "for its turn: few logs are read at once, and of one owner a third of them";
-/// Files that are put together at once, each of another owner: the next one waits.
+/// The message of a pod that waits for a slot.
+const TURN: &str = "for a free slot: the host reads few logs at once, at most a third of them of one owner";
+/// The number of files that are merged at once, each for another owner.
 const FILES_AT_ONCE: usize = 2;
-/// Most bytes that are collected for one job, times and labels among them.
+/// The largest number of bytes that are collected for one job, including timestamps and labels.
 const MOST_BYTES: u64 = 10 * 1024 * 1024 * 1024;
-/// How often a pod is tried whose logs cannot be read, and the wait before the second time, which doubles.
-const TRIES: u32 = 4;
-const FIRST_WAIT: Duration = Duration::from_secs(1);
-/// The time after which a volume without room is looked at again.
+/// The number of attempts to read the logs of a pod, and the wait before the second attempt, which doubles.
+const TRIES: u32 = 5;
+const RETRIES: Backoff = Backoff::from_secs(1, 60);
+/// The wait before the free space of a full volume is checked again.
 const ROOM_AGAIN: Duration = Duration::from_secs(10);
-/// How often a pod is looked at again whose containers were restarted meanwhile.
+/// The number of times that a pod is read again because its containers restarted meanwhile.
 const LOOKS: u32 = 10;
-/// A log whose first line came so long after its container began has had other lines before, or its container said nothing.
+/// The delay of a log's first line after its container started that suggests rotated lines. The container may also have
+/// been silent.
 const LATE: SignedDuration = SignedDuration::from_secs(60);
-/// Most names in the output of a task.
+/// The largest number of names in the output of a task.
 const NAMED: usize = 4;
 
-/// Collects logs. Clones share what goes on.
+/// The collector of logs. Clones share the running tasks.
 #[derive(Clone)]
 pub(crate) struct Logs {
     cluster: Cluster,
     artefacts: Artefacts,
-    places: WorkPlaces,
-    making: WorkPlaces,
+    places: ConcurrencyLimit,
+    making: ConcurrencyLimit,
     state: Arc<Mutex<State>>,
 }
 
 #[derive(Default)]
 struct State {
-    /// The tasks that go on, by name.
+    /// The running tasks, by name.
     tasks: HashMap<String, AbortHandle>,
-    /// What is left for each job, by the UID of its OperationJob.
+    /// The room left for each job, by the UID of its OperationJob.
     rooms: HashMap<String, Arc<LogRoom>>,
-    /// The room that is left for all jobs of an owner, as long as there are some.
+    /// The room left for all jobs of an owner, while the owner has jobs.
     owners: HashMap<QuotaKey, Weak<OwnerLogs>>,
-    /// The OperationJobs for which a host before has collected something.
+    /// The OperationJobs for which an earlier host collected logs.
     before: HashSet<String>,
-    /// The files that are put together, by the UID of the OperationJob.
+    /// The files in work or finished, by the UID of the OperationJob.
     files: HashMap<String, Making>,
 }
 
-/// A file that is put together.
+/// The merge of a file.
 enum Making {
     Underway(AbortHandle, String),
     Over(Result<StoredFile, FileFailed>),
 }
 
-/// Why a file was not made.
+/// The reason why a file was not made.
 #[derive(Clone, Debug)]
 pub(crate) enum FileFailed {
-    /// It may be, later.
+    /// A later attempt may succeed.
     ForNow(String),
-    /// The volume, or the share of its owner, has no room for it: what was collected would keep that of others.
+    /// The volume or the owner's share has no room. Keeping the collected parts would take room from others.
     NoRoom(String),
 }
 
@@ -92,31 +96,31 @@ impl From<ArtefactsFailed> for FileFailed {
     }
 }
 
-/// The file that a job is to have.
+/// The file to make for a job.
 pub(crate) struct LogFileOf<'a> {
-    /// The UID of its OperationJob.
+    /// The UID of the job's OperationJob.
     pub(crate) child: &'a str,
-    /// The owner whose slots it takes.
+    /// The owner whose slots the merge takes.
     pub(crate) owner: QuotaKey,
-    /// Its name.
+    /// The name of the job.
     pub(crate) job: &'a str,
     /// The name of the file.
     pub(crate) file: &'a str,
 }
 
-/// How far the file of a job is made.
+/// The progress of a job's file.
 pub(crate) enum MadeFile {
     Underway(String),
     Over(Result<StoredFile, FileFailed>),
 }
 
-/// Why the logs of a pod were not collected.
+/// The reason why the logs of a pod were not collected.
 enum CollectFailed {
-    /// They will not be.
+    /// A retry cannot succeed.
     ForGood(String),
-    /// They may be, later.
+    /// A retry may succeed.
     ForNow(String),
-    /// In place of one of them came something else. The others may be read, and this one later.
+    /// An answer was no log. Other logs may be readable now, and this one later.
     NoLog(String),
 }
 
@@ -147,37 +151,36 @@ impl Logs {
 
 impl Logs {
     pub(crate) fn new(cluster: Cluster, artefacts: Artefacts) -> Self {
-        let places = WorkPlaces::new(artefacts.streams(), artefacts.streams().div_ceil(OF_OWNER));
-        let making = WorkPlaces::new(FILES_AT_ONCE, 1);
+        let places = ConcurrencyLimit::new(artefacts.streams(), artefacts.streams().div_ceil(OF_OWNER));
+        let making = ConcurrencyLimit::new(FILES_AT_ONCE, 1);
         Self { cluster, artefacts, places, making, state: Arc::default() }
     }
 
     async fn run(&self, task: HostTask) {
         let state = self.collect_in_turn(&task).await;
         if let HostTaskState::Failed(why) = &state {
-            let (namespace, pod, _) = &task.target;
+            let TargetPod { namespace, name: pod, .. } = &task.target;
             tracing::warn!(namespace, pod, why, "failed to collect the logs of a pod");
         }
         self.cluster.show_task(&task.name, state);
     }
 
     async fn collect_in_turn(&self, task: &HostTask) -> HostTaskState {
-        let mut wait = FIRST_WAIT;
-        for left in (0..TRIES).rev() {
+        for failures in 0..TRIES {
             self.volume_has_room(task).await;
-            // Held while it is read alone: another log may be read while this one is waited for.
+            // The slot is held only while the log is read, not during a wait.
             let tell = |state| self.cluster.show_task(&task.name, state);
-            let place = self.places.take_or_tell(&task.owner, || tell(HostTaskState::Waiting(TURN.to_owned()))).await;
+            let place = self.places.take_or_report(&task.owner, || tell(HostTaskState::Waiting(TURN.to_owned()))).await;
             tell(HostTaskState::Running("reading the logs".to_owned()));
             let collected = self.collect(task).await;
             drop(place);
             match collected {
                 Ok(output) => return HostTaskState::Done(output),
-                Err(CollectFailed::ForNow(why) | CollectFailed::NoLog(why)) if left > 0 => {
-                    let words = format!("tried again after {} s: {why}", wait.as_secs());
-                    tell(HostTaskState::Waiting(words));
+                Err(CollectFailed::ForNow(why) | CollectFailed::NoLog(why)) if failures.saturating_add(1) < TRIES => {
+                    let wait = RETRIES.wait(failures);
+                    let message = format!("tried again after {} s: {why}", wait.as_secs());
+                    tell(HostTaskState::Waiting(message));
                     sleep(wait).await;
-                    wait = wait.saturating_mul(2);
                 }
                 Err(CollectFailed::ForNow(why) | CollectFailed::NoLog(why) | CollectFailed::ForGood(why)) => {
                     return HostTaskState::Failed(why);
@@ -187,7 +190,7 @@ impl Logs {
         HostTaskState::Failed("it was tried too often".to_owned())
     }
 
-    /// Collects the logs of all runs that the API shows, until none is there that was not collected.
+    /// Collects the logs of all runs that the API shows, until each of them is collected.
     async fn collect(&self, task: &HostTask) -> Result<String, CollectFailed> {
         let room = self.room_of(&task.job_uid, &task.owner).await?;
         let mut runs = self.runs(task).await?;
@@ -212,25 +215,25 @@ impl Logs {
     }
 
     async fn runs(&self, task: &HostTask) -> Result<Vec<ContainerRun>, CollectFailed> {
-        let (namespace, pod, uid) = &task.target;
-        match self.cluster.container_runs((namespace, pod, uid)).await {
+        match self.cluster.container_runs(&task.target).await {
             Ok(Some(runs)) => Ok(runs),
-            Ok(None) => Err(CollectFailed::ForGood(format!("pod {pod} is gone"))),
+            Ok(None) => Err(CollectFailed::ForGood(format!("pod {} is gone", task.target.name))),
             Err(failed) => Err(CollectFailed::ForNow(failed.message)),
         }
     }
 
-    /// Collects the log of a run, if that was not done. False where it was another run that was read.
+    /// Collects the log of a run, unless it is stored already. Returns false if the container restarted meanwhile, so
+    /// that another run was read.
     async fn collect_run(&self, task: &HostTask, run: &ContainerRun, room: &LogRoom) -> Result<bool, CollectFailed> {
-        let (namespace, pod, _) = &task.target;
+        let TargetPod { namespace, name: pod, .. } = &task.target;
         let name = part_name(run);
-        let part = (task.job_uid.as_str(), pod.as_str(), name.as_str());
+        let part = PartName { job: &task.job_uid, folder: pod, name: &name };
         if self.artefacts.find_part(part, 0).await?.is_some() {
             return Ok(true);
         }
-        let log = match self.cluster.open_log((namespace, pod), run).await {
+        let log = match self.cluster.open_log(&task.target, run).await {
             Ok(log) => log,
-            // It has no log, or it was restarted meanwhile, which the next look shows.
+            // The run has no log, or the container restarted meanwhile. The next check shows which.
             Err(LogFailed::NoSuchRun(_)) => return Ok(true),
             Err(LogFailed::Unavailable(why)) => return Err(CollectFailed::ForNow(why)),
         };
@@ -256,13 +259,14 @@ impl Logs {
         Ok(true)
     }
 
-    /// The output of a task: the containers of whose log older lines are likely.
+    /// Returns the output of a task. The output names the containers whose older lines are probably lost.
     async fn said_of(&self, task: &HostTask, runs: &[ContainerRun], room: &LogRoom) -> Result<String, CollectFailed> {
-        let (_, pod, _) = &task.target;
+        let pod = &task.target.name;
         let (mut bytes, mut rotated) = (0_u64, Vec::new());
         for run in runs {
             let name = part_name(run);
-            let found = self.artefacts.find_part((&task.job_uid, pod, &name), LENGTH as u64).await?;
+            let part = PartName { job: &task.job_uid, folder: pod, name: &name };
+            let found = self.artefacts.find_part(part, LENGTH as u64).await?;
             let Some((part, beginning)) = found else { continue };
             bytes = bytes.saturating_add(part.size);
             let first = LineTime::of_line(&beginning).and_then(|time| time.time());
@@ -274,7 +278,7 @@ impl Logs {
         Ok(json!({"bytes": bytes, "maybeRotated": rotated, "truncated": room.was_short()}).to_string())
     }
 
-    /// Returns the room that is left for a job, within the room of its owner. Parts that a host before has collected count too.
+    /// Returns the room left for a job, within the room of its owner. The parts of an earlier host count too.
     async fn room_of(&self, job: &str, owner: &QuotaKey) -> Result<Arc<LogRoom>, CollectFailed> {
         if let Some(room) = self.state.lock().rooms.get(job) {
             return Ok(room.clone());
@@ -294,7 +298,7 @@ impl Logs {
                 let room = Arc::new(LogRoom::within(MOST_BYTES, stored, logs.clone()));
                 logs.allow(of_owner.left_for_logs());
                 if logs.is_used_up() {
-                    return Err(CollectFailed::ForGood(of_owner.words(&owner.to_string())));
+                    return Err(CollectFailed::ForGood(of_owner.describe(&owner.to_string())));
                 }
                 state.rooms.insert(job.to_owned(), room.clone());
                 room
@@ -303,7 +307,7 @@ impl Logs {
         Ok(room)
     }
 
-    /// Waits until the volume has room for a file, and says so meanwhile.
+    /// Waits until the volume has room for a file, and reports the wait.
     async fn volume_has_room(&self, task: &HostTask) {
         while let Some(why) = self.artefacts.scarce().await {
             self.cluster.show_task(&task.name, HostTaskState::Waiting(why));
@@ -311,7 +315,7 @@ impl Logs {
         }
     }
 
-    /// Puts the file of a job together, once, in the background. `tell` is called when that is over.
+    /// Merges the file of a job once, in the background. Calls `tell` at the end.
     pub(crate) fn file(&self, of: &LogFileOf<'_>, now: Timestamp, tell: impl FnOnce() + Send + 'static) -> MadeFile {
         let mut state = self.state.lock();
         let made = match state.files.get(of.child) {
@@ -320,7 +324,7 @@ impl Logs {
             None => None,
         };
         if let Some(made) = made {
-            // One that failed is made anew by whoever asks next.
+            // The next call after a failure starts the merge again.
             if made.is_err() {
                 state.files.remove(of.child);
             }
@@ -330,7 +334,8 @@ impl Logs {
         let (job, file, owner) = (of.job.to_owned(), of.file.to_owned(), of.owner.clone());
         let making = tokio::spawn(async move {
             let _place = logs.making.take(&owner).await;
-            let made = match logs.make_file(&child, (&job, &file), &owner, now).await {
+            let named = FileName { job: &job, file: &file };
+            let made = match logs.make_file(&child, named, &owner, now).await {
                 Ok(made) => logs.note_owner(&owner, &job, made).await,
                 Err(failed) => Err(failed.into()),
             };
@@ -342,33 +347,33 @@ impl Logs {
         MadeFile::Underway(how)
     }
 
-    /// Notes whose a file is. Without that it would count for nobody.
+    /// Records the owner of a file. Without the record, the file would count for no owner.
     async fn note_owner(&self, owner: &QuotaKey, job: &str, made: StoredFile) -> Result<StoredFile, FileFailed> {
         let noted = self.artefacts.note_owner(&digest_of(owner), job, made.size).await;
         noted.map(|()| made).map_err(|failed| FileFailed::ForNow(failed.to_string()))
     }
 
-    /// Puts the parts of a job together into its file, unless its owner has no room for one more. A job whose pods were all refused comes
-    /// here too, and leaves no empty file.
+    /// Merges the parts of a job into its file, unless the owner has no room for another one. A job whose pods were all
+    /// refused has no parts, and leaves no empty file.
     async fn make_file(
         &self,
         child: &str,
-        (job, file): (&str, &str),
+        file: FileName<'_>,
         owner: &QuotaKey,
         now: Timestamp,
     ) -> Result<StoredFile, ArtefactsFailed> {
         self.artefacts.has_room(FileOwner { digest: &digest_of(owner), name: &owner.to_string() }).await?;
-        let upload = self.artefacts.write((job, file), now).await?;
+        let upload = self.artefacts.write(file, now).await?;
         let told = |bytes: u64| {
             if let Some(Making::Underway(_, how)) = self.state.lock().files.get_mut(child) {
                 *how = format!("putting the logs together: {} MiB", bytes / (1024 * 1024));
             }
         };
         let merged = self.artefacts.merge_parts(child, upload, told).await?;
-        Ok(StoredFile { reference: Artefacts::reference(job, file), size: merged.bytes, lines: merged.lines })
+        Ok(StoredFile { reference: Artefacts::reference(file), size: merged.bytes, lines: merged.lines })
     }
 
-    /// The OperationJob of this UID is gone, and what was collected for it goes too.
+    /// Removes the collected parts of a deleted OperationJob.
     pub(crate) fn job_is_gone(&self, job: &str) {
         let (was_read, file) = {
             let mut state = self.state.lock();
@@ -392,11 +397,11 @@ impl Logs {
         });
     }
 
-    /// Removes what was collected for jobs that are gone.
+    /// Removes the collected parts of deleted jobs.
     pub(crate) async fn sweep(&self) {
         let found = self.artefacts.jobs_with_parts().await.unwrap_or_default();
-        // Noted before the jobs are listed, which also comes later than the parts: none that has just begun is missing, and of none
-        // that goes meanwhile anything stays.
+        // The order matters: first the parts, then this note, then the jobs. So a job that just began is not taken for
+        // deleted, and a job that is deleted meanwhile leaves no parts.
         self.state.lock().before.extend(found.iter().cloned());
         let Ok(jobs) = self.cluster.list_jobs().await else { return };
         for uid in found.into_iter().filter(|uid| !jobs.iter().any(|job| job.uid == *uid)) {
@@ -404,7 +409,7 @@ impl Logs {
         }
     }
 
-    /// Ends the files that are being put together: the term is over.
+    /// Aborts the running merges at the end of the term.
     pub(crate) fn end_files(&self) {
         for (_, making) in self.state.lock().files.drain() {
             if let Making::Underway(making, _) = making {
@@ -414,12 +419,12 @@ impl Logs {
     }
 }
 
-/// By what the notes of an owner are found: a name may be longer than a file's.
+/// Returns the digest that names an owner's records. An owner's name may be longer than a file name.
 pub(crate) fn digest_of(owner: &QuotaKey) -> String {
     sha256(&owner.text())
 }
 
-/// The name of a part: it sorts by container, and of one by run.
+/// Returns the name of a part. Parts sort by container, and then by run.
 fn part_name(run: &ContainerRun) -> String {
     format!("{:03}-{}-{:010}", run.place, run.container, run.number)
 }

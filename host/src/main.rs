@@ -1,8 +1,8 @@
 //! The binary `oarlock`: parses arguments, starts logs, runs one command and reports its outcome.
 //!
-//! Exit codes: 0 done, 1 not done (the reason is on standard error), 2 arguments that cannot be read. Of a command that follows
-//! a job: 0 the job succeeded, 1 it failed, 3 its outcome is not known. Of a plan: 4 it was made, and something in it would go
-//! wrong.
+//! Exit codes: 0 the command succeeded, 1 it failed (the reason is on standard error), 2 the arguments are invalid. For
+//! a command that follows a job: 0 the job succeeded, 1 the job failed, 3 its outcome is unknown. For a plan: 4 a plan
+//! was made, and something in it would go wrong.
 
 use std::process::ExitCode;
 
@@ -20,7 +20,7 @@ fn main() -> ExitCode {
             let mut said = error.to_string();
             eprintln!("error: {said}");
             for cause in error.chain().skip(1).map(ToString::to_string) {
-                // Libraries repeat the cause in the message.
+                // Some libraries repeat the cause in their message.
                 if !said.contains(&cause) {
                     eprintln!("  because: {cause}");
                 }

@@ -22,27 +22,27 @@ use roles::RoleDocument;
 pub use roles::{GrantedAccess, RoleError};
 pub use tasks::Egress;
 
-/// The namespace that the manifests make, and the default of `oarlock host --namespace`.
+/// The namespace that the manifests create, and the default of `oarlock host --namespace`.
 pub const HOST_NAMESPACE: &str = "oarlock-system";
 
 const NAMESPACE: &str = include_str!("../manifests/namespace.yaml");
 const ROLES: &str = include_str!("../manifests/roles.yaml");
 const USERS: &str = include_str!("../manifests/users.yaml");
 
-/// The grants of the shipped plugins, as a grants file. They are for any component of those names: [`pinned`] makes them for
-/// one.
+/// The grants of the shipped plugins, as a grants file. They allow any component with the plugins' names. [`pinned`]
+/// limits them to one component.
 pub const SHIPPED_GRANTS: &str = include_str!("../../plugins/replace/grant.yaml");
 
-/// The documents cannot be written.
+/// The reason why the documents cannot be written.
 #[derive(Debug, Error)]
 pub enum ManifestsError {
     /// The grants cannot be read.
     #[error("cannot read the grants of the shipped plugins")]
     Grants(#[source] oarlock_wasm::GrantsError),
-    /// They need what no role can say.
+    /// The grants need a right that no role can express.
     #[error("cannot write the roles that the grants need")]
     Roles(#[source] RoleError),
-    /// Flows may have no Jobs in a namespace that was asked for.
+    /// The host never makes Jobs in this namespace.
     #[error(
         "`--bind {namespace}`: the host makes no Jobs in the namespaces of Kubernetes and in its own, so leave it out, and give other \
          flags their own run of `oarlock manifests` if a grant needs it"
@@ -54,49 +54,51 @@ pub enum ManifestsError {
     /// A document is not YAML.
     #[error("cannot write a document as YAML")]
     Yaml(#[source] Box<serde_saphyr::SerializeError>),
-    /// What was written cannot be read again.
+    /// The written documents cannot be parsed.
     #[error("cannot read the documents that were written")]
     Read(#[source] Box<serde_saphyr::Error>),
 }
 
-/// The CustomResourceDefinitions, as YAML documents.
+/// Returns the CustomResourceDefinitions as YAML documents.
 pub fn crds() -> String {
     join(&oarlock_api::CRDS)
 }
 
-/// All documents that a cluster needs before the host runs there with the shipped plugins and their grants.
+/// Returns all documents that a cluster needs for the host with the shipped plugins and their grants.
 ///
 /// # Errors
-/// If the shipped grants are invalid, which a test excludes.
+/// If the shipped grants are invalid. A test excludes this.
 pub fn manifests() -> Result<String, ManifestsError> {
     let grants = oarlock_wasm::parse_grants(SHIPPED_GRANTS).map_err(ManifestsError::Grants)?;
     manifests_with(&GrantedAccess::of(grants), PodPolicies::USUAL)
 }
 
-/// Which admission policies of pods are printed. Each costs the API server some time at each update of a pod that it is about.
+/// The admission policies of pods to print. Each costs the API server some time at each update of a pod that it
+/// matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PodPolicies {
-    /// The one that lets only hosts write holds, which a host that proves its holds does not need.
+    /// True for the policy that lets only hosts write holds. A host that proves its holds does not need it.
     pub guards_holds: bool,
-    /// The one that bounds what the host's account changes of pods.
+    /// True for the policy that limits how the host's account changes pods.
     pub guards_pod_writes: bool,
 }
 
 impl PodPolicies {
-    /// None of them.
+    /// No policy.
     pub const NONE: Self = Self { guards_holds: false, guards_pod_writes: false };
-    /// Those that are printed unless something else is asked for.
+    /// The default policies.
     pub const USUAL: Self = Self { guards_holds: false, guards_pod_writes: true };
-    /// All of them.
+    /// All policies.
     pub const ALL: Self = Self { guards_holds: true, guards_pod_writes: true };
 }
 
-/// All documents that a cluster needs before the host runs there with these grants, in the order in which to apply them:
-/// namespace, CRDs, admission policies of jobs and of namespaces with their bindings, account and roles, what tasks need, the
-/// policies of pods, and where a grant reaches nodes, that of nodes.
+/// Returns all documents that a cluster needs for the host with these grants, in the order in which to apply them.
+///
+/// The order: namespace, CRDs, admission policies of jobs and of namespaces with their bindings, account and roles, the
+/// documents of tasks, the policies of pods, and the policy of nodes if a grant reaches nodes.
 ///
 /// # Errors
-/// Names what no role can say, with the fix.
+/// If a grant needs a right that no role can express. The error names the fix.
 pub fn manifests_with(access: &GrantedAccess, policies: PodPolicies) -> Result<String, ManifestsError> {
     let [job, record] = oarlock_api::CRDS;
     let of_jobs = [oarlock_api::JOB_ADMISSION, oarlock_api::ACCOUNT_ADMISSION, oarlock_api::NAMESPACE_ADMISSION];
@@ -107,7 +109,7 @@ pub fn manifests_with(access: &GrantedAccess, policies: PodPolicies) -> Result<S
     }
     let fixed = [NAMESPACE, job, record].into_iter().chain(of_jobs).chain([ROLES, USERS]);
     let granted = granted.iter().map(String::as_str);
-    // Last, since a host that runs already is to have the rights that they ask for.
+    // The policies come last: a running host must have the rights that they ask for before they apply.
     let of_holds = policies.guards_holds.then_some(oarlock_api::HOLD_ADMISSION);
     let of_pods = policies.guards_pod_writes.then(|| of_pods(access)).transpose()?;
     let of_nodes = access.changes_nodes().then_some(oarlock_api::NODE_ADMISSION);
@@ -115,22 +117,23 @@ pub fn manifests_with(access: &GrantedAccess, policies: PodPolicies) -> Result<S
     Ok(access.host.fill(&join(&all)))
 }
 
-/// The policy of the account's own patches of pods. It is evaluated for everybody's, so only where the account may make some.
+/// Returns the policy of the account's patches of pods. Its binding selects only namespaces where the account may patch
+/// pods, because the API server evaluates the policy for the patches of all users.
 fn of_pods(access: &GrantedAccess) -> Result<String, ManifestsError> {
     let one = |operator: &str, names: Value| json!({"matchExpressions": [{"key": "kubernetes.io/metadata.name", "operator": operator, "values": names}]});
     let selector = match access.patched_namespaces().map_err(ManifestsError::Roles)? {
         None => json!({}),
-        // Every namespace has the label.
+        // Every namespace has this label, so the selector matches no namespace.
         Some(names) if names.is_empty() => one("DoesNotExist", json!([])),
         Some(names) => one("In", json!(names)),
     };
     Ok(oarlock_api::POD_ADMISSION.replace("OARLOCK_GRANTED", &selector.to_string()))
 }
 
-/// What a grant with tasks brings, for a cluster that plugins come to later.
+/// Returns the documents of a grant with tasks, for a cluster that gets its plugins later.
 ///
 /// # Errors
-/// If a document cannot be written, which a test excludes.
+/// If a document cannot be written. A test excludes this.
 pub fn task_manifests() -> Result<String, ManifestsError> {
     let documents = tasks::documents(&[])?;
     Ok(HostAccount::default().fill(&join(&documents.iter().map(String::as_str).collect::<Vec<_>>())))
@@ -142,7 +145,7 @@ fn yaml(document: &RoleDocument) -> Result<String, ManifestsError> {
     Ok(lines.collect::<String>() + &content)
 }
 
-/// The documents of `yaml` as one list in JSON.
+/// Returns the documents of `yaml` as one list in JSON.
 ///
 /// # Errors
 /// If the text is not YAML.
@@ -174,7 +177,7 @@ mod tests {
                 "Namespace",
                 "CustomResourceDefinition",
                 "CustomResourceDefinition",
-                // Of jobs, of what the host writes of them, and of the label of namespaces for nodes.
+                // The policies of jobs, of the host's writes of jobs, and of the namespaces' label for nodes.
                 "ValidatingAdmissionPolicy",
                 "ValidatingAdmissionPolicyBinding",
                 "ValidatingAdmissionPolicy",
@@ -187,16 +190,16 @@ mod tests {
                 "Secret",
                 "Role",
                 "RoleBinding",
-                // Of people who view and edit jobs, and who plan them.
+                // The roles of users who view and edit jobs, and who plan them.
                 "ClusterRole",
                 "ClusterRole",
                 "Role",
-                // Of the shipped plugin: its reads, and its writes.
+                // The roles of the shipped plugin: its reads and its writes.
                 "ClusterRole",
                 "ClusterRoleBinding",
                 "ClusterRole",
                 "ClusterRoleBinding",
-                // Of what the host may change of pods.
+                // The policy of the host's changes of pods.
                 "ValidatingAdmissionPolicy",
                 "ValidatingAdmissionPolicyBinding",
             ]
@@ -211,20 +214,21 @@ mod tests {
         assert_eq!(
             kinds,
             [
-                // JobFlow, JobTemplate, DaemonJob and JobRecord.
+                // The kinds JobFlow, JobTemplate, DaemonJob and JobRecord.
                 "CustomResourceDefinition",
                 "CustomResourceDefinition",
                 "CustomResourceDefinition",
                 "CustomResourceDefinition",
-                // Of the host: what it reads and tells, and what it does.
+                // The roles of the host: its reads and events, and its writes.
                 "ClusterRole",
                 "ClusterRoleBinding",
                 "ClusterRole",
-                // Of people who view and edit flows.
+                // The roles of users who view and edit flows.
                 "ClusterRole",
                 "ClusterRole",
                 "ClusterRoleBinding",
-                // Of JobFlow, of DaemonJob, of who has something started, and of what the host writes of Jobs.
+                // The policies of JobFlow, of DaemonJob, of users who start Jobs by flows, and of the host's writes of
+                // Jobs.
                 "ValidatingAdmissionPolicy",
                 "ValidatingAdmissionPolicyBinding",
                 "ValidatingAdmissionPolicy",
@@ -327,7 +331,7 @@ mod tests {
         assert_eq!(bound_to(json!(["b-1"]), "Node")["operator"], "DoesNotExist", "it may patch pods nowhere");
     }
 
-    /// Each policy that looks at pods costs whoever updates one a tenth of that update.
+    /// Each policy that matches pods adds a tenth to the time of each pod update.
     #[test]
     fn one_policy_looks_at_an_update_of_a_pod_and_none_at_its_status_its_binding_or_a_new_pod() {
         let looking = |policies: PodPolicies| {

@@ -1,7 +1,7 @@
-//! The host's metrics, as Prometheus reads them.
+//! The host's metrics for Prometheus.
 //!
-//! Names: docs/operationjob.md 8.4 and 8.5, docs/jobflow.md 7. No label ever names a job, a target or anything else that grows with use: words
-//! that come from plugins or users are counted by their name only while there are few of them.
+//! Names: docs/operationjob.md 8.4 and 8.5, docs/jobflow.md 7. No label names a job, a target or anything else whose
+//! number grows with use. Words from plugins or users become labels only while there are few of them.
 
 mod at_scrape;
 pub(crate) mod flows;
@@ -17,9 +17,9 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use oarlock_core::job::key::JobKey;
+use oarlock_core::object::key::JobKey;
 use oarlock_kube::flows::Flows;
-use oarlock_kube::lease::Leadership;
+use oarlock_kube::lease::fence::Leadership;
 use oarlock_kube::ops::Ops;
 use oarlock_kube::{Cluster, Requests};
 use oarlock_rest::Rest;
@@ -34,7 +34,7 @@ use prometheus_client::registry::Registry;
 use tokio::sync::watch;
 
 use crate::history::Recorder;
-use crate::metrics::at_scrape::{ApiRequests, Port, Sources, Writes};
+use crate::metrics::at_scrape::{ApiRequests, Port, ScrapeSources, Writes};
 use crate::metrics::flows::FlowMetrics;
 use crate::metrics::ops::OpsMetrics;
 pub use crate::metrics::plugins::VisitOutcome;
@@ -44,11 +44,11 @@ use crate::metrics::process::Process;
 /// The media type of [`Metrics::text`].
 pub const MEDIA_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// Distinct words that one label takes from plugins. They choose their reasons, and each new word would be a series that stays
-/// for ever.
+/// The number of distinct words that one label accepts from plugins. Plugins choose their reasons, and each new word
+/// would be a series that stays forever.
 const WORDS_OF_A_LABEL: usize = 64;
 
-/// Stands for each further word, and for each action that no plugin has served: users make those up.
+/// The label for each further word, and for each action that no plugin has served. Users can invent actions.
 const OTHER: &str = "Other";
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -76,33 +76,33 @@ struct LimitLabels {
     what: String,
 }
 
-/// A job's part of the gauges, as of its last round.
+/// The share of one job in the gauges, as of its last round.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct JobFigures {
     /// `spec.action`.
     pub action: String,
     /// `status.progress`.
     pub progress: String,
-    /// Targets in `Processing`.
+    /// The number of targets in `Processing`.
     pub in_flight: usize,
-    /// Targets with an eviction that a disruption budget refuses.
+    /// The number of targets with an eviction that a disruption budget refuses.
     pub eviction_blocked: usize,
-    /// Targets that the lifecycle of their pods has kept waiting for more than a minute.
+    /// The number of targets that the lifecycle of their pods has delayed for more than a minute.
     pub lifecycle_waiting: usize,
-    /// Ended targets that are not released yet.
+    /// The number of ended targets that are not released yet.
     pub release_pending: usize,
 }
 
 /// The end of one target.
 #[derive(Clone, Copy, Debug)]
 pub struct EndedTarget<'a> {
-    /// `spec.action` of its job.
+    /// The `spec.action` of the job.
     pub action: &'a str,
-    /// `Succeeded` or `Failed`.
+    /// The outcome: `Succeeded` or `Failed`.
     pub outcome: &'a str,
-    /// Reason of its error; empty if it has none.
+    /// The reason of the error; empty if there is none.
     pub reason: &'a str,
-    /// From its start to its end; `None` if it never started.
+    /// The time from start to end; `None` if the target never started.
     pub took: Option<Duration>,
 }
 
@@ -110,13 +110,13 @@ pub struct EndedTarget<'a> {
 #[derive(Debug)]
 pub struct Metrics {
     registry: Registry,
-    /// Names without the prefix.
+    /// The metrics whose names have no prefix.
     process: Registry,
-    sources: Arc<Sources>,
+    sources: Arc<ScrapeSources>,
     plugin_visits: Visits,
-    /// Those of JobFlows and DaemonJobs.
+    /// The metrics of JobFlows and DaemonJobs.
     pub(crate) flows: FlowMetrics,
-    /// Those of OpsJobs.
+    /// The metrics of OpsJobs.
     pub(crate) ops: OpsMetrics,
     jobs: Family<JobLabels, Gauge>,
     targets: Family<TargetLabels, Counter>,
@@ -144,14 +144,14 @@ pub struct Metrics {
 #[derive(Debug, Default)]
 struct Known {
     jobs: HashMap<JobKey, JobFigures>,
-    /// Those that a plugin has served.
+    /// The actions that a plugin has served.
     actions: BTreeSet<String>,
     reasons: BTreeSet<String>,
     plugins: BTreeSet<String>,
 }
 
 impl Metrics {
-    /// Metrics that start at zero. The port's `requests` count the writes.
+    /// Makes metrics that start at zero. The port's `requests` count the writes.
     pub fn new(requests: &Arc<Requests>) -> Self {
         let mut registry = Registry::with_prefix("oarlock");
         let (sources, mut process) = (Arc::default(), Registry::default());
@@ -165,7 +165,7 @@ impl Metrics {
             jobs: Family::default(),
             targets: Family::default(),
             targets_in_flight: Gauge::default(),
-            // 0.1 s to about 1.8 hours: a replacement takes as long as a pod takes to serve.
+            // 0.1 s to about 1.8 hours, because a replacement lasts until the new pod serves.
             target_duration: Histogram::new(exponential_buckets(0.1, 2.0, 17)),
             // 0.1 ms to about 3 s.
             round_duration: Histogram::new(exponential_buckets(0.0001, 2.0, 16)),
@@ -174,7 +174,7 @@ impl Metrics {
             panics: Counter::default(),
             // 1 ms to about 32 s.
             event_to_action: Histogram::new(exponential_buckets(0.001, 2.0, 16)),
-            // 256 bytes to 512 KiB; a status of 1,000 details has 357 KB.
+            // 256 bytes to 512 KiB. A status with 1,000 details has 357 KB.
             status_bytes: Histogram::new(exponential_buckets(256.0, 2.0, 12)),
             eviction_blocked: Gauge::default(),
             lifecycle_waiting: Gauge::default(),
@@ -199,48 +199,60 @@ impl Metrics {
         registry.register("build", "The version of this host", Info::new(version));
         registry.register_collector(Box::new(Port(self.sources.clone())));
         registry.register_collector(Box::new(ApiRequests(requests.clone())));
-        registry.register("leading", "1 while this process leads, else 0", self.leading.clone());
-        registry.register("plugins", "Plugin files by name and state", self.plugins.clone());
-        let refused = "1 while the file of grants is refused as it stands, else 0";
+        registry.register("leading", "1 while this process is the leader, otherwise 0", self.leading.clone());
+        registry.register("plugins", "Number of plugin files, by name and state", self.plugins.clone());
+        let refused = "1 while the host rejects the current grants file, otherwise 0";
         registry.register("grants_refused", refused, self.grants_refused.clone());
-        let limited = "Events of a plugin left out, and waits of its targets, since it asked for too much";
+        let limited = "Number of dropped events and delayed reads and writes of a plugin that exceeds its budgets";
         registry.register("plugin_limited", limited, self.limited.clone());
         let jobs = registry.sub_registry_with_prefix("operationjob");
-        jobs.register("jobs", "Jobs by action and progress", self.jobs.clone());
-        jobs.register("targets", "Targets that ended", self.targets.clone());
-        jobs.register("targets_in_flight", "Targets in Processing", self.targets_in_flight.clone());
-        jobs.register("target_duration_seconds", "From a target's start to its end", self.target_duration.clone());
+        jobs.register("jobs", "Number of jobs, by action and progress", self.jobs.clone());
+        jobs.register("targets", "Number of targets that ended", self.targets.clone());
+        jobs.register("targets_in_flight", "Number of targets in Processing", self.targets_in_flight.clone());
+        jobs.register(
+            "target_duration_seconds",
+            "Seconds from the start of a target to its end",
+            self.target_duration.clone(),
+        );
         jobs.register(
             "round_duration_seconds",
-            "One pass over one job, its writes included",
+            "Seconds that one round of a job takes, including its writes",
             self.round_duration.clone(),
         );
-        jobs.register("rounds", "Passes over one job", self.rounds.clone());
-        jobs.register("visits", "Plugin visits of one target", self.visits.clone());
-        let panics = "Rounds that panicked and were repeated, of flows and OpsJobs too";
+        jobs.register("rounds", "Number of rounds of jobs", self.rounds.clone());
+        jobs.register("visits", "Number of plugin visits of targets", self.visits.clone());
+        let panics = "Number of rounds that panicked and that the host repeats, including rounds of flows and OpsJobs";
         jobs.register("round_panics", panics, self.panics.clone());
         jobs.register(
             "event_to_action_seconds",
-            "From a watch event to the write it led to; first writes of a target wait for their turn and are not counted",
+            "Seconds from a watch event to the write that it causes, without the first write of a target",
             self.event_to_action.clone(),
         );
         jobs.register_collector(Box::new(Writes(requests.clone())));
-        jobs.register("status_bytes", "Size of the status patches sent", self.status_bytes.clone());
-        let blocked = "Targets whose eviction a disruption budget refuses";
+        jobs.register("status_bytes", "Bytes of the status patches that the host sends", self.status_bytes.clone());
+        let blocked = "Number of targets whose eviction a PodDisruptionBudget blocks";
         jobs.register("eviction_blocked", blocked, self.eviction_blocked.clone());
         jobs.register(
             "lifecycle_waiting",
-            "Targets that the PodOpsLifecycle has kept waiting for more than a minute",
+            "Number of targets that wait for the PodOpsLifecycle for more than a minute",
             self.lifecycle_waiting.clone(),
         );
-        jobs.register("rounds_running", "Passes over one job under way", self.rounds_running.clone());
-        jobs.register("rounds_waiting", "Jobs whose pass is due and has not begun", self.rounds_waiting.clone());
-        let waiting = "Writes to targets that are decided and not sent yet, by target";
+        jobs.register("rounds_running", "Number of rounds that run now", self.rounds_running.clone());
+        jobs.register(
+            "rounds_waiting",
+            "Number of jobs whose round is due but has not begun",
+            self.rounds_waiting.clone(),
+        );
+        let waiting = "Number of targets with a decided write that the host has not sent yet";
         jobs.register("writes_waiting", waiting, self.writes_waiting.clone());
-        jobs.register("release_pending", "Ended targets not released yet", self.release_pending.clone());
+        jobs.register(
+            "release_pending",
+            "Number of ended targets that the host has not released yet",
+            self.release_pending.clone(),
+        );
     }
 
-    /// The answer of `/metrics`.
+    /// Returns the answer of `/metrics`.
     pub fn text(&self) -> String {
         let mut text = String::new();
         // Writing to a string cannot fail.
@@ -250,12 +262,12 @@ impl Metrics {
         text
     }
 
-    /// Counts this action by its name from now on, since a plugin serves it.
+    /// Counts this action by its name from now on, because a plugin serves it.
     pub fn action_is_served(&self, action: &str) {
         let _word = few(&mut self.known().actions, action);
     }
 
-    /// Replaces the part of `job` in the gauges; `None` once it is gone.
+    /// Replaces the share of `job` in the gauges; `None` after its deletion.
     pub fn job_is(&self, job: &JobKey, figures: Option<JobFigures>) {
         let mut known = self.known();
         let figures = figures.map(|mut figures| {
@@ -277,7 +289,7 @@ impl Metrics {
         }
     }
 
-    /// Forgets all jobs: a process that does not lead has none.
+    /// Forgets all jobs, because a process that does not lead has none.
     pub fn no_jobs(&self) {
         let jobs = std::mem::take(&mut self.known().jobs);
         jobs.values().for_each(|figures| self.add(figures, -1));
@@ -317,7 +329,7 @@ impl Metrics {
         self.rounds.inc();
     }
 
-    /// Counts a visit of this plugin.
+    /// Counts a visit of a plugin.
     pub fn visited(&self, plugin: &str, outcome: VisitOutcome, took: Duration) {
         self.visits.inc();
         let plugin = few(&mut self.known().plugins, plugin);
@@ -326,7 +338,7 @@ impl Metrics {
 
     /// Shows the state of this port at each scrape.
     pub fn shows_port(&self, cluster: &Cluster) {
-        // Only the first one counts: a process has one.
+        // A process has one port, so only the first call counts.
         let _known = self.sources.cluster.set(cluster.clone()).is_err();
     }
 
@@ -340,7 +352,7 @@ impl Metrics {
         let _known = self.sources.flows.set(flows.clone()).is_err();
     }
 
-    /// Shows what the REST API counts.
+    /// Shows the counters of the REST API at each scrape.
     pub fn shows_rest(&self, rest: &Rest) {
         let _known = self.sources.rest.set(rest.clone()).is_err();
     }
@@ -350,12 +362,12 @@ impl Metrics {
         let _known = self.sources.ops.set(ops.clone()).is_err();
     }
 
-    /// Shows how far the history is behind at each scrape.
+    /// Shows at each scrape how many jobs wait for the history.
     pub fn shows_history(&self, recorder: &Recorder) {
         let _known = self.sources.recorder.set(recorder.clone()).is_err();
     }
 
-    /// Sets the lengths of the queues: rounds that run, rounds that are due, and entries that wait to be sent.
+    /// Sets the lengths of the queues: running rounds, due rounds, and entries that wait for sending.
     pub fn queues_are(&self, running: usize, due: usize, writes: usize) {
         for (gauge, number) in
             [(&self.rounds_running, running), (&self.rounds_waiting, due), (&self.writes_waiting, writes)]
@@ -364,7 +376,7 @@ impl Metrics {
         }
     }
 
-    /// Counts a round that panicked, of whatever kind.
+    /// Counts a round that panicked, of any kind of object.
     pub fn panicked(&self) {
         self.panics.inc();
     }
@@ -383,7 +395,7 @@ impl Metrics {
     /// Replaces the states of the plugins: pairs of name and state.
     pub fn plugins_are(&self, plugins: impl IntoIterator<Item = (String, String)>) {
         self.plugins.clear();
-        // Those of now: a directory whose files come and go uses up no words.
+        // Only current names count, so that a directory whose files come and go uses up no words.
         let mut names = BTreeSet::new();
         for (name, state) in plugins {
             let name = few(&mut names, &name);
@@ -391,18 +403,18 @@ impl Metrics {
         }
     }
 
-    /// Sets whether the file of grants is refused as it stands.
+    /// Sets whether the current file of grants is refused.
     pub fn grants_refused(&self, refused: bool) {
         self.grants_refused.set(i64::from(refused));
     }
 
-    /// Counts what a plugin was held back from: `events`, `reads` or `writes`.
+    /// Counts the limited requests of a plugin: `events`, `reads` or `writes`.
     pub fn limited(&self, plugin: &str, what: &str, times: u64) {
         let plugin = few(&mut self.known().plugins, plugin);
         self.limited.get_or_create_owned(&LimitLabels { plugin, what: what.to_owned() }).inc_by(times);
     }
 
-    /// Sets the leadership of this process.
+    /// Sets whether this process leads.
     pub fn leads(&self, leads: bool) {
         self.leading.set(i64::from(leads));
     }
@@ -414,13 +426,13 @@ impl Metrics {
 }
 
 impl Known {
-    /// `action`, if a plugin has served it, else `OTHER`.
+    /// Returns `action` if a plugin has served it, else `OTHER`.
     fn action(&self, action: &str) -> String {
         if self.actions.contains(action) { action.to_owned() } else { OTHER.to_owned() }
     }
 }
 
-/// `word`, if it is known or the limit is not reached, else `OTHER`.
+/// Returns `word` if it is known or if there is room for it, else `OTHER`.
 fn few(known: &mut BTreeSet<String>, word: &str) -> String {
     if known.contains(word) {
         return word.to_owned();

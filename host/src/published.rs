@@ -1,41 +1,40 @@
 //! Publishes the services and settings of the leader, and reads them in a server.
 //!
-//! The leader writes one ConfigMap: at most once a second when something changes, and at least every 30 s. A server reads it every two
-//! seconds, and relies on it as long as the host renews it and has the same settings.
+//! The leader writes one ConfigMap, at most once a second on a change, and at least every 30 s. A server reads it every
+//! two seconds. The server relies on it while the host renews it and has the same settings.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use oarlock_artefacts::Artefacts;
-use oarlock_core::cluster::writes::Stopped;
 use oarlock_core::ops_job::published::{
     PUBLISHED, Published, RENEWED_WITHIN, Reach, Renewals, ServedType, SharedSettings, Unpublished, check, unserved,
 };
 use oarlock_core::ops_job::spec::{Defaults, OpsType};
 use oarlock_core::plugin::lookup::PluginLookup;
+use oarlock_core::requests::writes::Stopped;
 use oarlock_history::History;
-use oarlock_kube::lease::Fence;
+use oarlock_kube::lease::fence::Fence;
 use oarlock_kube::ops::Ops;
 use oarlock_rest::HostOf;
 use oarlock_wasm::{FirstScan, Plugins};
 use parking_lot::Mutex;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::controller::HostHome;
 use crate::health::Heartbeat;
-use crate::ops_job::{HostPlace, SYSTEM_NAMESPACES};
+use crate::host_place::{HostHome, HostLocation, SYSTEM_NAMESPACES};
 use crate::rest::URL_TTL;
 use crate::round_trouble::RoundTrouble;
 
-/// The least time between two writes of the leader.
+/// The shortest time between two writes of the leader.
 const AT_MOST_EVERY: Duration = Duration::from_secs(1);
-/// The time after which a write that failed is tried again.
+/// The wait before the next attempt after a failed write.
 const AGAIN: Duration = Duration::from_secs(5);
 /// The time between two reads of a server.
 const READ_EVERY: Duration = Duration::from_secs(2);
 
-/// The settings of a process with this id of its cluster, history and files.
+/// Returns the digests of the settings that the host and the server must share.
 pub(crate) fn shared_settings(
     cluster: &str,
     history: Option<&History>,
@@ -51,8 +50,8 @@ pub(crate) fn shared_settings(
     settings.digests()
 }
 
-/// Returns what a process with these plugins serves at this place, without the renewal.
-pub(crate) fn published(plugins: &Plugins, place: &HostPlace) -> Published {
+/// Returns the services of a process with these plugins at this place, without the renewal.
+pub(crate) fn published(plugins: &Plugins, place: &HostLocation) -> Published {
     let of_type = |kind: OpsType| {
         let word = kind.word();
         let served = match plugins.find(word, None) {
@@ -76,27 +75,27 @@ pub(crate) fn published(plugins: &Plugins, place: &HostPlace) -> Published {
 }
 
 /// Returns the services of a process that is host and server at once.
-pub(crate) fn of_this_process(plugins: Plugins, place: HostPlace) -> HostOf {
+pub(crate) fn of_this_process(plugins: Plugins, place: HostLocation) -> HostOf {
     Box::new(move || Ok(Arc::new(published(&plugins, &place))))
 }
 
-/// The leader that publishes.
+/// The publisher of the leader's services.
 pub(crate) struct Publisher {
     pub(crate) ops: Ops,
     pub(crate) plugins: Plugins,
-    pub(crate) place: HostPlace,
+    pub(crate) place: HostLocation,
     pub(crate) home: HostHome,
     pub(crate) fence: Fence,
 }
 
 impl Publisher {
-    /// Publishes as long as this process leads.
+    /// Publishes while this process leads.
     pub(crate) async fn run(self) {
         let (mut changes, mut first_scan) = (self.plugins.changes(), self.plugins.first_scan());
-        // Without OpsJobs there is nobody to tell.
+        // A cluster without OpsJobs has no server that reads the ConfigMap.
         self.ops.synced().await;
         self.make_first_key().await;
-        // Before that, a plugin that is there would seem not to be.
+        // Before the first scan ends, an existing plugin would seem to be missing.
         if first_scan.wait_for(|reached| *reached == FirstScan::Done).await.is_err() {
             return;
         }
@@ -113,7 +112,10 @@ impl Publisher {
                     Ok(now) => (written, said) = (Some((now, Instant::now())), None),
                     Err(why) if said.as_ref() == Some(&why) => {}
                     Err(why) => {
-                        tracing::warn!(error = why, "servers do not hear what this host serves; trying again");
+                        tracing::warn!(
+                            error = why,
+                            "failed to publish the settings of this host for REST servers; retrying"
+                        );
                         said = Some(why);
                     }
                 }
@@ -132,14 +134,14 @@ impl Publisher {
         }
     }
 
-    /// Makes the first key of the addresses of files, where there is none.
+    /// Makes the first key of the file addresses, if there is none.
     async fn make_first_key(&self) {
         if let Err(refusal) = oarlock_rest::make_first_key(&self.home.client, &self.home.namespace).await {
-            tracing::debug!(error = refusal.message, "the addresses of files have no key");
+            tracing::debug!(error = refusal.message, "failed to create the key that signs the URLs of files");
         }
     }
 
-    /// Writes it, as the renewal after this one.
+    /// Writes the ConfigMap with the next renewal number.
     async fn write(&self, now: Published, before: Option<u64>) -> Result<Published, String> {
         let cluster = self.ops.cluster();
         let before = match before {
@@ -160,7 +162,7 @@ impl Publisher {
     }
 }
 
-/// A server's view of the host. Clones share it.
+/// A server's view of the host. Clones share one view.
 #[derive(Clone)]
 pub(crate) struct HostWatch(Arc<WatchParts>);
 
@@ -170,14 +172,14 @@ struct WatchParts {
     read: Mutex<LastRead>,
 }
 
-/// The last read of a server.
+/// The last read of the ConfigMap.
 struct LastRead {
     renewals: Renewals,
     last: Result<Arc<Published>, Unpublished>,
 }
 
 impl HostWatch {
-    /// Nothing yet, for a server with these settings.
+    /// Makes an empty view for a server with these settings.
     pub(crate) fn with(settings: BTreeMap<String, String>) -> Self {
         let read = Mutex::new(LastRead { renewals: Renewals::default(), last: Err(Unpublished::Missing) });
         Self(Arc::new(WatchParts { settings, began: Instant::now(), read }))
@@ -185,23 +187,23 @@ impl HostWatch {
 
     /// Returns the services of the host, if the server can rely on them.
     pub(crate) fn now(&self) -> Result<Arc<Published>, Unpublished> {
-        let held = self.0.read.lock();
-        let read = held.last.clone()?;
-        check(&read, &self.0.settings, &held.renewals, self.0.began.elapsed())?;
+        let state = self.0.read.lock();
+        let read = state.last.clone()?;
+        check(&read, &self.0.settings, &state.renewals, self.0.began.elapsed())?;
         Ok(read)
     }
 
-    /// The same for the API.
+    /// Returns the function that gives the API the services of the host.
     pub(crate) fn host(&self) -> HostOf {
         let this = self.clone();
         Box::new(move || this.now())
     }
 
-    /// Reads for ever.
+    /// Reads the ConfigMap every [`READ_EVERY`] until the task is aborted.
     pub(crate) async fn run(self, ops: Ops, namespace: String, heart: Arc<Heartbeat>) {
         loop {
             self.read(&ops, &namespace).await;
-            // A beat resolves when the next one is due, which is later.
+            // `beat` resolves when the next beat is due, which is later than the next read.
             let _ = timeout(READ_EVERY, heart.beat()).await;
         }
     }
@@ -209,20 +211,20 @@ impl HostWatch {
     async fn read(&self, ops: &Ops, namespace: &str) {
         let stored = ops.cluster().published(namespace).await;
         let (forward, second) = (self.0.began.elapsed(), ops.cluster().clock().now().as_second());
-        let mut held = self.0.read.lock();
+        let mut state = self.0.read.lock();
         match stored {
-            // The last text counts until it is old.
+            // The last text counts until it is too old.
             Err(failed) => {
-                if held.last.is_err() || !held.renewals.are_fresh(forward) {
-                    held.last = Err(Unpublished::Unread(failed.message));
+                if state.last.is_err() || !state.renewals.are_fresh(forward) {
+                    state.last = Err(Unpublished::Unread(failed.message));
                 }
             }
-            Ok(None) => held.last = Err(Unpublished::Missing),
+            Ok(None) => state.last = Err(Unpublished::Missing),
             Ok(Some(text)) => match Published::read(&text) {
-                None => held.last = Err(Unpublished::Unreadable),
+                None => state.last = Err(Unpublished::Unreadable),
                 Some(read) => {
-                    held.renewals.take(&read, forward, second);
-                    held.last = Ok(Arc::new(read));
+                    state.renewals.take(&read, forward, second);
+                    state.last = Ok(Arc::new(read));
                 }
             },
         }

@@ -1,58 +1,60 @@
-//! The jobs that are due for a round, and their due times.
+//! The queue of jobs that are due for a round.
 //!
-//! One job never has two rounds at once: changes that come meanwhile wait in its inbox. Namespaces with jobs that are due have
-//! their turns one after the other.
+//! A job never has two rounds at once. Changes during a round wait beside the job. Namespaces with due jobs take
+//! turns.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::hash::Hash;
 
 use k8s_openapi::jiff::Timestamp;
-use oarlock_core::cluster::writes::EntryResult;
-use oarlock_core::job::key::JobKey;
-use oarlock_core::round::memory::JobMemory;
+use oarlock_core::object::key::JobKey;
+use oarlock_core::operation_job::round::memory::JobMemory;
+use oarlock_core::requests::backoff::Backoff;
+use oarlock_core::requests::writes::BatchResult;
 use oarlock_kube::flows::FlowKey;
 use oarlock_kube::ops::OpsKey;
 use tokio::time::{Duration, Instant};
 
-/// First wait after a failed round; doubles.
-const FIRST_WAIT: Duration = Duration::from_millis(50);
-/// Longest such wait.
-pub const LONGEST_WAIT: Duration = Duration::from_secs(30);
-/// Shortest time from the end of a round of a job to the next one, so that changes that come together are one round.
+/// The backoff after failed rounds.
+pub const FAILED: Backoff = Backoff::from_millis(50, 30_000);
+/// The shortest time between two rounds of a job, so that simultaneous changes lead to one round.
 const GATHERING: Duration = Duration::from_millis(5);
 
 /// The changes of a job since its last round began.
 #[derive(Debug, Default)]
-pub struct Inbox {
-    /// Targets changed by something other than this host, or for which an object was found to be free.
+pub struct JobChanges {
+    /// Targets that another client changed, or for which an object was freed.
     pub changed: BTreeSet<u32>,
-    /// Targets with an object of which only the version changed.
-    pub seen_anew: BTreeSet<u32>,
-    /// Targets with a terminating or deleted object, its UID and the time at which it was asked to terminate.
+    /// Targets with an object of which only the resourceVersion changed.
+    pub requeue_on_new_version: BTreeSet<u32>,
+    /// Targets with a terminating or deleted object, its UID, and the time of the request to terminate.
     pub departed: Vec<(u32, String, Timestamp)>,
-    /// Results of writes.
-    pub results: Vec<EntryResult>,
-    /// Every target that is not at rest is to be visited.
+    /// The results of writes.
+    pub results: Vec<BatchResult>,
+    /// True to visit every unfinished target.
     pub revisit: bool,
-    /// Reads the stored records again.
+    /// True to read the stored records again.
     pub resync: bool,
-    /// The time of the first of these.
+    /// The time of the first of these changes.
     pub since: Option<Instant>,
 }
 
-impl Inbox {
-    /// Moves everything into the memory for the round.
-    pub fn empty_into(self, memory: &mut JobMemory) {
-        self.changed.into_iter().for_each(|index| memory.turn_to(index));
-        self.seen_anew.into_iter().for_each(|index| memory.seen_anew(index));
+impl JobChanges {
+    /// Moves all changes into the memory of the round.
+    pub fn move_into(self, memory: &mut JobMemory) {
+        self.changed.into_iter().for_each(|index| memory.work.requeue(index, &mut memory.targets));
+        self.requeue_on_new_version
+            .into_iter()
+            .for_each(|index| memory.work.requeue_on_new_version(index, &mut memory.targets));
         for (index, uid, time) in self.departed {
-            if memory.latest(index).is_some_and(|target| target.uid.as_deref() == Some(&uid)) {
-                memory.target(index).expects.asked_to_go(time);
+            if memory.decisions.latest(&memory.stored, index).is_some_and(|target| target.uid.as_deref() == Some(&uid))
+            {
+                memory.targets.memory_of(index).expects.asked_to_go(time);
             }
         }
-        memory.results.extend(self.results);
+        memory.work.results.extend(self.results);
         if self.revisit {
-            memory.turn_to_all();
+            memory.requeue_all();
         }
         if self.resync {
             memory.resync();
@@ -60,9 +62,9 @@ impl Inbox {
     }
 }
 
-/// What has rounds.
+/// A key of an object that has rounds.
 pub trait HasRounds: Clone + Ord + Hash {
-    /// The namespace that it is in, to which rounds are given fairly, or whose share stands for one.
+    /// Returns the namespace of the object, or the share that stands for a namespace. Namespaces get rounds in turn.
     fn namespace(&self) -> &str;
 }
 
@@ -80,125 +82,125 @@ impl HasRounds for FlowKey {
     }
 }
 
-/// OpsJobs are in no namespace, so those of one requester count as one.
+/// OpsJobs have no namespace, so all jobs of one requester count as one namespace.
 impl HasRounds for OpsKey {
     fn namespace(&self) -> &str {
         &self.share
     }
 }
 
-/// What waits for a round.
-pub trait Waiting: Default {
-    /// Notes the time of the first thing that came.
-    fn came(&mut self, now: Instant);
+/// The changes that wait for a round.
+pub trait PendingChanges: Default {
+    /// Records the time of the first change.
+    fn note_change(&mut self, now: Instant);
 }
 
-impl Waiting for Inbox {
-    fn came(&mut self, now: Instant) {
+impl PendingChanges for JobChanges {
+    fn note_change(&mut self, now: Instant) {
         self.since.get_or_insert(now);
     }
 }
 
-impl Waiting for Option<Instant> {
-    fn came(&mut self, now: Instant) {
+impl PendingChanges for Option<Instant> {
+    fn note_change(&mut self, now: Instant) {
         self.get_or_insert(now);
     }
 }
 
 #[derive(Debug)]
-struct Slot<M, I> {
-    /// `None` while its round runs.
+struct QueueEntry<M, I> {
+    /// The memory of the job; `None` while its round runs.
     memory: Option<Box<M>>,
-    inbox: I,
+    changes: I,
     due: Option<Instant>,
-    /// No round begins before this time.
-    rests_until: Option<Instant>,
+    /// The time before which no round starts.
+    backs_off_until: Option<Instant>,
     tries: u32,
-    /// When the last round began.
+    /// The start of the last round.
     began: Option<Instant>,
-    /// When the first of the rounds in a row that failed began.
+    /// The start of the first round in the current series of failures.
     failing_since: Option<Instant>,
 }
 
-/// The jobs that are due for a round, or other objects that have rounds.
+/// The queue of jobs, or of other objects with rounds.
 #[derive(Debug)]
-pub struct Queue<K = JobKey, M = JobMemory, I = Inbox> {
-    slots: HashMap<K, Slot<M, I>>,
-    /// Those with a due time to come, or that has come since the last look.
+pub struct Queue<K = JobKey, M = JobMemory, I = JobChanges> {
+    queued: HashMap<K, QueueEntry<M, I>>,
+    /// Objects with a due time in the future, or due since the last call of `promote_due`.
     due: BTreeSet<(Instant, K)>,
-    /// Those whose time has come, by namespace.
+    /// The due objects, by namespace.
     ready: BTreeMap<String, BTreeSet<(Instant, K)>>,
-    /// The namespaces of those, in turn.
-    turns: VecDeque<String>,
-    /// Jobs that became due while their round runs: due again once it ends.
+    /// The namespaces of the due objects, in the order of their turns.
+    namespace_order: VecDeque<String>,
+    /// Jobs that became due during their round. They are due again when it ends.
     missed: BTreeSet<K>,
 }
 
 impl<K, M, I> Default for Queue<K, M, I> {
     fn default() -> Self {
         Self {
-            slots: HashMap::new(),
+            queued: HashMap::new(),
             due: BTreeSet::new(),
             ready: BTreeMap::new(),
-            turns: VecDeque::new(),
+            namespace_order: VecDeque::new(),
             missed: BTreeSet::new(),
         }
     }
 }
 
-impl<K: HasRounds, M: Default, I: Waiting> Queue<K, M, I> {
-    /// Notes a change in a job's inbox, and makes the job due.
+impl<K: HasRounds, M: Default, I: PendingChanges> Queue<K, M, I> {
+    /// Adds a pending change to a job, and makes the job due.
     pub fn enqueue(&mut self, key: &K, note: impl FnOnce(&mut I)) {
         self.note(key, note);
         self.at(key, Instant::now());
     }
 
-    /// Notes a change in a job's inbox, for its next round.
+    /// Adds a pending change to a job, for its next round.
     pub fn note(&mut self, key: &K, note: impl FnOnce(&mut I)) {
-        let fresh = || Slot {
+        let fresh = || QueueEntry {
             memory: Some(Box::default()),
-            inbox: I::default(),
+            changes: I::default(),
             due: None,
-            rests_until: None,
+            backs_off_until: None,
             tries: 0,
             began: None,
             failing_since: None,
         };
-        let slot = self.slots.entry(key.clone()).or_insert_with(fresh);
-        note(&mut slot.inbox);
-        slot.inbox.came(Instant::now());
+        let queued_job = self.queued.entry(key.clone()).or_insert_with(fresh);
+        note(&mut queued_job.changes);
+        queued_job.changes.note_change(Instant::now());
     }
 
-    /// Every job that is known.
+    /// Returns all known jobs.
     pub fn keys(&self) -> Vec<K> {
-        self.slots.keys().cloned().collect()
+        self.queued.keys().cloned().collect()
     }
 
-    /// The number of jobs that are due at `now`.
+    /// Returns the number of jobs that are due at `now`.
     pub fn due(&self, now: Instant) -> usize {
         let ready: usize = self.ready.values().map(BTreeSet::len).sum();
         ready + self.due.iter().take_while(|(time, _)| *time <= now).count()
     }
 
-    /// Makes the job due at `time`, or before.
+    /// Makes the job due at `time` or earlier.
     fn at(&mut self, key: &K, time: Instant) {
-        let Some(slot) = self.slots.get_mut(key) else { return };
-        if slot.memory.is_none() {
+        let Some(queued_job) = self.queued.get_mut(key) else { return };
+        if queued_job.memory.is_none() {
             self.missed.insert(key.clone());
             return;
         }
-        let time = slot.rests_until.map_or(time, |rest| rest.max(time));
-        if slot.due.is_some_and(|due| due <= time) {
+        let time = queued_job.backs_off_until.map_or(time, |rest| rest.max(time));
+        if queued_job.due.is_some_and(|due| due <= time) {
             return;
         }
-        if let Some(due) = slot.due.replace(time) {
-            self.take_back(due, key);
+        if let Some(due) = queued_job.due.replace(time) {
+            self.remove_due(due, key);
         }
         self.due.insert((time, key.clone()));
     }
 
-    /// Takes back that the job is due at this time.
-    fn take_back(&mut self, due: Instant, key: &K) {
+    /// Removes an entry for the time at which a job is due.
+    fn remove_due(&mut self, due: Instant, key: &K) {
         let entry = (due, key.clone());
         if self.due.remove(&entry) {
             return;
@@ -209,12 +211,12 @@ impl<K: HasRounds, M: Default, I: Waiting> Queue<K, M, I> {
             && ready.is_empty()
         {
             self.ready.remove(namespace);
-            self.turns.retain(|turn| turn != namespace);
+            self.namespace_order.retain(|turn| turn != namespace);
         }
     }
 
-    /// Moves those whose time has come to their namespaces.
-    fn look(&mut self, now: Instant) {
+    /// Moves the objects that became due to their namespaces.
+    fn promote_due(&mut self, now: Instant) {
         while let Some(entry) = self.due.pop_first() {
             if entry.0 > now {
                 self.due.insert(entry);
@@ -222,13 +224,13 @@ impl<K: HasRounds, M: Default, I: Waiting> Queue<K, M, I> {
             }
             let namespace = entry.1.namespace();
             if !self.ready.contains_key(namespace) {
-                self.turns.push_back(namespace.to_owned());
+                self.namespace_order.push_back(namespace.to_owned());
             }
             self.ready.entry(namespace.to_owned()).or_default().insert(entry);
         }
     }
 
-    /// The due time of the next job: of those that are due now, one that may have a round.
+    /// Returns the due time of the next job. Skips due jobs that may not have a round.
     pub fn next(&self, may: impl Fn(&K) -> bool) -> Option<Instant> {
         let now = Instant::now();
         let ready = self.ready.values().flatten().find(|(_, key)| may(key));
@@ -236,48 +238,48 @@ impl<K: HasRounds, M: Default, I: Waiting> Queue<K, M, I> {
         next.map(|(time, _)| *time)
     }
 
-    /// Takes the next job that is due and may have a round, with its memory and its inbox. Namespaces without one keep their
-    /// turn.
+    /// Takes the next due job that may have a round, with its memory and its pending changes. A namespace without such a job
+    /// keeps its turn.
     pub fn take(&mut self, now: Instant, may: impl Fn(&K) -> bool) -> Option<(K, Box<M>, I)> {
-        self.look(now);
+        self.promote_due(now);
         let first = |namespace: &String| self.ready.get(namespace)?.iter().find(|(_, key)| may(key)).cloned();
         let (turn, entry) =
-            self.turns.iter().enumerate().find_map(|(turn, namespace)| Some((turn, first(namespace)?)))?;
-        let namespace = self.turns.remove(turn)?;
+            self.namespace_order.iter().enumerate().find_map(|(turn, namespace)| Some((turn, first(namespace)?)))?;
+        let namespace = self.namespace_order.remove(turn)?;
         let ready = self.ready.get_mut(&namespace)?;
         ready.remove(&entry);
         if ready.is_empty() {
             self.ready.remove(&namespace);
         } else {
-            self.turns.push_back(namespace);
+            self.namespace_order.push_back(namespace);
         }
         let (_, key) = entry;
-        let slot = self.slots.get_mut(&key)?;
-        slot.due = None;
-        slot.began = Some(now);
-        let memory = slot.memory.take()?;
-        Some((key, memory, std::mem::take(&mut slot.inbox)))
+        let queued_job = self.queued.get_mut(&key)?;
+        queued_job.due = None;
+        queued_job.began = Some(now);
+        let memory = queued_job.memory.take()?;
+        Some((key, memory, std::mem::take(&mut queued_job.changes)))
     }
 
-    /// Ends a round that lacked something to be read. The next one is due at once, and counts as the same one.
-    pub fn again(&mut self, key: &K, memory: Box<M>) {
+    /// Ends a round that needs further reads. The next round is due at once, and counts as the same round.
+    pub fn requeue_now(&mut self, key: &K, memory: Box<M>) {
         self.ended(key, memory, Some(Duration::ZERO));
     }
 
-    /// Ends a round that was made. The next one is due after `wait`.
+    /// Ends a successful round. The next round is due after `wait`.
     pub fn done(&mut self, key: &K, memory: Box<M>, wait: Option<Duration>) {
-        if let Some(slot) = self.slots.get_mut(key) {
-            slot.tries = 0;
-            slot.failing_since = None;
+        if let Some(queued_job) = self.queued.get_mut(key) {
+            queued_job.tries = 0;
+            queued_job.failing_since = None;
         }
         self.ended(key, memory, wait);
     }
 
     fn ended(&mut self, key: &K, memory: Box<M>, wait: Option<Duration>) {
-        let Some(slot) = self.slots.get_mut(key) else { return };
+        let Some(queued_job) = self.queued.get_mut(key) else { return };
         let now = Instant::now();
-        slot.memory = Some(memory);
-        slot.rests_until = now.checked_add(GATHERING);
+        queued_job.memory = Some(memory);
+        queued_job.backs_off_until = now.checked_add(GATHERING);
         if let Some(due) = wait.and_then(|wait| now.checked_add(wait)) {
             self.at(key, due);
         }
@@ -286,39 +288,39 @@ impl<K: HasRounds, M: Default, I: Waiting> Queue<K, M, I> {
         }
     }
 
-    /// Repeats a failed round after a wait, which is returned: at least `at_least`, regardless of changes of the job
-    /// meanwhile.
+    /// Ends a failed round. Returns the wait before the next one, which is at least `at_least`. Changes of the job do
+    /// not shorten the wait.
     pub fn failed(&mut self, key: &K, memory: Box<M>, at_least: Option<Duration>) -> Duration {
-        self.failed_within(key, memory, at_least, LONGEST_WAIT)
+        self.failed_within(key, memory, at_least, FAILED.longest())
     }
 
-    /// The same with another longest wait, unless `at_least` is longer.
+    /// Ends a failed round with another longest wait, unless `at_least` is longer.
     pub fn failed_within(&mut self, key: &K, memory: Box<M>, at_least: Option<Duration>, most: Duration) -> Duration {
-        let Some(slot) = self.slots.get_mut(key) else { return FIRST_WAIT };
+        let Some(queued_job) = self.queued.get_mut(key) else { return FAILED.wait(0) };
         let now = Instant::now();
-        slot.memory = Some(memory);
-        let doubled = FIRST_WAIT.saturating_mul(2u32.saturating_pow(slot.tries.min(12))).min(most);
-        let wait = doubled.max(at_least.unwrap_or_default()).min(LONGEST_WAIT);
-        slot.tries = slot.tries.saturating_add(1);
-        slot.failing_since = slot.failing_since.or(slot.began);
-        slot.rests_until = now.checked_add(wait);
+        queued_job.memory = Some(memory);
+        let doubled = FAILED.wait(queued_job.tries).min(most);
+        let wait = doubled.max(at_least.unwrap_or_default()).min(FAILED.longest());
+        queued_job.tries = queued_job.tries.saturating_add(1);
+        queued_job.failing_since = queued_job.failing_since.or(queued_job.began);
+        queued_job.backs_off_until = now.checked_add(wait);
         self.missed.remove(key);
         self.at(key, now);
         wait
     }
 
-    /// The time for which every round of a job has failed.
+    /// Returns the time for which every round of a job has failed.
     pub fn fails_for(&self, key: &K) -> Duration {
-        let since = self.slots.get(key).and_then(|slot| slot.failing_since);
+        let since = self.queued.get(key).and_then(|queued_job| queued_job.failing_since);
         since.map_or(Duration::ZERO, |since| since.elapsed())
     }
 
-    /// Removes a deleted job. If a change of that name came meanwhile, the name has a round as another job.
+    /// Removes a deleted job. If its name changed meanwhile, the name gets a round as a new job.
     pub fn gone(&mut self, key: &K) {
-        if let Some(slot) = self.slots.remove(key)
-            && let Some(due) = slot.due
+        if let Some(queued_job) = self.queued.remove(key)
+            && let Some(due) = queued_job.due
         {
-            self.take_back(due, key);
+            self.remove_due(due, key);
         }
         if self.missed.remove(key) {
             self.enqueue(key, |_| {});
@@ -352,10 +354,10 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_change_during_a_round_is_seen_by_the_next() {
         let mut queue: Queue = Queue::default();
-        queue.enqueue(&key(), |inbox| inbox.changed.extend([1]));
-        let (_, memory, inbox) = queue.take(Instant::now(), any).unwrap();
-        assert!(inbox.changed.contains(&1));
-        queue.enqueue(&key(), |inbox| inbox.changed.extend([2]));
+        queue.enqueue(&key(), |changes| changes.changed.extend([1]));
+        let (_, memory, changes) = queue.take(Instant::now(), any).unwrap();
+        assert!(changes.changed.contains(&1));
+        queue.enqueue(&key(), |changes| changes.changed.extend([2]));
         assert!(queue.take(Instant::now(), any).is_none(), "one job never has two rounds at once");
         queue.done(&key(), memory, None);
         let due = queue.next(any).unwrap();
@@ -396,7 +398,7 @@ mod tests {
                 tokio::time::advance(due.saturating_duration_since(Instant::now())).await;
                 let (key, memory, _) = queue.take(due, any).unwrap();
                 if asks {
-                    queue.again(&key, memory);
+                    queue.requeue_now(&key, memory);
                 } else {
                     waits.push(queue.failed(&key, memory, None).as_millis());
                 }

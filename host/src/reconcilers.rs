@@ -1,5 +1,4 @@
-//! Rounds of kinds that need none of what jobs of plugins do: flows, and OpsJobs. They run beside those of the jobs, while this process
-//! leads.
+//! The rounds of flows and OpsJobs, which run beside the rounds of the jobs while this process leads.
 
 use std::fmt::Display;
 use std::future::Future;
@@ -11,64 +10,65 @@ use tokio::task::{Id, JoinSet};
 use tokio::time::{Duration, Instant, sleep_until};
 use tracing::Instrument;
 
-use crate::controller::RESYNC;
 use crate::metrics::Metrics;
-use crate::queue::{HasRounds, LONGEST_WAIT, Queue};
+use crate::queue::{FAILED, HasRounds, Queue};
+use crate::round_limits::{FreeSlots, RoundBounds, RunningRounds};
 use crate::round_trouble::RoundTrouble;
-use crate::running::{Places, RoundBounds, RunningRounds};
 
-/// Longest wait for a newer view: once it is there, the round goes on soon.
+/// The default interval between two complete lists, in case the host missed a change.
+pub const RESYNC: Duration = Duration::from_secs(600);
+/// The longest wait for a newer view, so that the round continues soon after it arrives.
 const OLD_VIEW: Duration = Duration::from_secs(1);
 
-/// What follows a round.
+/// The result of a successful round.
 pub(crate) enum NextRound {
-    /// The object is gone.
+    /// The object is deleted.
     Gone,
-    /// The next round is due after this time, if nothing happens before.
+    /// The next round is due after this time, or at a change.
     After(Option<Duration>),
 }
 
-/// How the rounds of some kinds are made, for one term.
+/// The rounds of some kinds in one term.
 pub(crate) trait Reconcile: Send + Sync + 'static {
-    /// What has rounds.
+    /// The key of an object with rounds.
     type Key: HasRounds + Display + Send + Sync + 'static;
-    /// What a term remembers of it between two rounds.
+    /// The state that a term keeps of an object between two rounds.
     type Memory: Default + Send + 'static;
 
     /// Returns the metrics of the host.
     fn metrics(&self) -> &Metrics;
-    /// Resolves once rounds can be made.
+    /// Resolves when rounds can start.
     fn ready(&self) -> impl Future<Output = ()> + Send;
-    /// All that is known.
+    /// Returns all known objects.
     fn all(&self) -> Vec<Self::Key>;
-    /// What changed since the last call.
+    /// Returns the objects that changed since the last call.
     fn take_changed(&self) -> Vec<Self::Key>;
-    /// Resolves once something may have changed.
+    /// Resolves when an object may have changed.
     fn changed(&self) -> impl Future<Output = ()> + Send;
-    /// Makes one round. `since` is the time of the first change that it is made for.
+    /// Runs one round. `since` is the time of the first change that led to the round.
     fn round(
         &self,
         key: &Self::Key,
         memory: &mut Self::Memory,
         since: Option<Instant>,
     ) -> impl Future<Output = Result<NextRound, RoundTrouble>> + Send;
-    /// Notes that a round has ended.
+    /// Handles the end of a round.
     fn ended(&self, key: &Self::Key, memory: &mut Self::Memory, took: Duration);
-    /// Notes that something is gone.
+    /// Handles the deletion of an object.
     fn is_gone(&self, key: &Self::Key);
 }
 
-struct Finished<R: Reconcile> {
+struct ReconcileResult<R: Reconcile> {
     key: R::Key,
     memory: Box<R::Memory>,
     outcome: Result<NextRound, RoundTrouble>,
 }
 
-/// Has rounds until it is aborted, with the term of `reconciler`.
+/// Runs rounds for the term of `reconciler`, until the task is aborted.
 pub(crate) async fn lead<R: Reconcile>(reconciler: R) {
     reconciler.ready().await;
     let (queue, rounds, running) = (Queue::default(), JoinSet::new(), RunningRounds::within(RoundBounds::FLOWS));
-    let mut lead = Lead { reconciler: Arc::new(reconciler), queue, rounds, running };
+    let mut lead = RoundRunner { reconciler: Arc::new(reconciler), queue, rounds, running };
     let mut resync = Instant::now();
     loop {
         if Instant::now() >= resync {
@@ -81,35 +81,38 @@ pub(crate) async fn lead<R: Reconcile>(reconciler: R) {
         let reconciler = lead.reconciler.clone();
         tokio::select! {
             () = reconciler.changed() => {}
-            Some(ended) = lead.rounds.join_next_with_id() => lead.finish(ended),
+            Some(ended) = lead.rounds.join_next_with_id() => match ended {
+                Ok((id, finished)) => lead.finish(id, Some(finished)),
+                Err(error) => lead.finish(error.id(), None),
+            },
             () = sleep_until(due) => {}
         }
     }
 }
 
-struct Lead<R: Reconcile> {
+struct RoundRunner<R: Reconcile> {
     reconciler: Arc<R>,
     queue: Queue<R::Key, R::Memory, Option<Instant>>,
-    rounds: JoinSet<Finished<R>>,
+    rounds: JoinSet<ReconcileResult<R>>,
     running: RunningRounds<R::Key>,
 }
 
-impl<R: Reconcile> Lead<R> {
-    fn places(&self) -> Places {
-        self.running.places(Instant::now(), |_| false)
+impl<R: Reconcile> RoundRunner<R> {
+    fn free_slots(&self) -> FreeSlots {
+        self.running.free_slots(Instant::now(), |_| false)
     }
 
-    /// The due time of the next round that may begin, or the time at which a round that runs gives up its place.
+    /// Returns the due time of the next round that may start, or the time at which a running round gives up its slot.
     fn next_due(&self) -> Option<Instant> {
-        let places = self.places();
-        let due = if places.is_full { None } else { self.queue.next(|key| places.has_room(key)) };
-        due.into_iter().chain(places.next).min()
+        let free_slots = self.free_slots();
+        let due = if free_slots.is_full { None } else { self.queue.next(|key| free_slots.has_room(key)) };
+        due.into_iter().chain(free_slots.next).min()
     }
 
     fn start_due(&mut self) {
         loop {
-            let places = self.places();
-            let next = self.queue.take(Instant::now(), |key| places.has_room(key));
+            let free_slots = self.free_slots();
+            let next = self.queue.take(Instant::now(), |key| free_slots.has_room(key));
             let Some((key, mut memory, since)) = next else { break };
             let (reconciler, of) = (self.reconciler.clone(), key.clone());
             let span = tracing::info_span!("round", of = %key);
@@ -117,7 +120,7 @@ impl<R: Reconcile> Lead<R> {
                 async move {
                     let began = Instant::now();
                     let round = reconciler.round(&key, &mut memory, since);
-                    // One that panics costs its own memory, and nobody else.
+                    // A panic loses only the memory of this object.
                     let outcome = match AssertUnwindSafe(round).catch_unwind().await {
                         Ok(outcome) => outcome,
                         Err(_) => {
@@ -127,7 +130,7 @@ impl<R: Reconcile> Lead<R> {
                         }
                     };
                     reconciler.ended(&key, &mut memory, began.elapsed());
-                    Finished { key, memory, outcome }
+                    ReconcileResult { key, memory, outcome }
                 }
                 .instrument(span),
             );
@@ -135,13 +138,10 @@ impl<R: Reconcile> Lead<R> {
         }
     }
 
-    fn finish(&mut self, ended: Result<(Id, Finished<R>), tokio::task::JoinError>) {
-        let (id, finished) = match ended {
-            Ok((id, finished)) => (id, Some(finished)),
-            Err(error) => (error.id(), None),
-        };
+    /// Handles the end of a round. The round of this id has no result if it panicked.
+    fn finish(&mut self, id: Id, finished: Option<ReconcileResult<R>>) {
         let Some(of) = self.running.end(id) else { return };
-        let Some(Finished { key, memory, outcome }) = finished else {
+        let Some(ReconcileResult { key, memory, outcome }) = finished else {
             self.queue.failed(&of, Box::default(), None);
             return;
         };
@@ -152,14 +152,14 @@ impl<R: Reconcile> Lead<R> {
             }
             Ok(NextRound::After(wait)) => self.queue.done(&key, memory, wait),
             Err(trouble) => {
-                let most = if trouble.is_old_view { OLD_VIEW } else { LONGEST_WAIT };
+                let most = if trouble.is_old_view { OLD_VIEW } else { FAILED.longest() };
                 let wait = self.queue.failed_within(&key, memory, trouble.at_least(), most);
-                // An old view is no news before a watch that hangs would have been begun anew.
+                // A stale view is no reason for a warning before a hanging watch would have been restarted.
                 let patience = Duration::from_secs(if trouble.is_old_view { 120 } else { 10 });
                 if self.queue.fails_for(&key) > patience {
-                    tracing::warn!(of = %key, error = trouble.message, ?wait, "a round failed; it is made again");
+                    tracing::warn!(of = %key, error = trouble.message, ?wait, "a round failed; the host repeats the round");
                 } else {
-                    tracing::debug!(of = %key, error = trouble.message, ?wait, "a round failed; it is made again");
+                    tracing::debug!(of = %key, error = trouble.message, ?wait, "a round failed; the host repeats the round");
                 }
             }
         }
@@ -170,13 +170,13 @@ impl<R: Reconcile> Lead<R> {
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    use oarlock_core::job::key::JobKey;
+    use oarlock_core::object::key::JobKey;
     use oarlock_kube::Requests;
     use tokio::sync::Notify;
 
     use super::*;
 
-    /// One object, whose first round panics.
+    /// A reconciler of one object whose first round panics.
     struct Fragile {
         metrics: Metrics,
         rounds: AtomicUsize,

@@ -1,59 +1,64 @@
-//! One round: one reconcile of one job, which records once and then acts. The only file that sees all steps; read it
+//! One round: one reconcile of one job, which records once and then acts. Only this file shows all steps; read it
 //! first.
 //!
-//! A write waits for its record, and its result comes back as news to a later round. A crash between any two lines
-//! costs one repetition and nothing else. No step calls an earlier one, and `?` is only for "this round cannot be
-//! judged".
+//! A write waits for its record. The result of a write comes back as an event to a later round. A crash between any two
+//! lines costs one repetition and nothing else. No step calls an earlier one. `?` only means that this round cannot be
+//! judged.
 
 use k8s_openapi::jiff::Timestamp;
-use oarlock_core::job::key::JobKey;
-use oarlock_core::round::context::Round;
-use oarlock_core::round::decide::{commit, conclude};
-use oarlock_core::round::memory::JobMemory;
-use oarlock_core::round::plan::prepare;
-use oarlock_core::round::refresh::{Refresh, refresh};
-use oarlock_core::round::results::last_events;
-use oarlock_core::round::unlisted::wait_for_kinds;
-use oarlock_kube::observe::Detail;
+use oarlock_core::object::key::JobKey;
+use oarlock_core::operation_job::round::context::Round;
+use oarlock_core::operation_job::round::decide::{WriteSpan, commit};
+use oarlock_core::operation_job::round::memory::JobMemory;
+use oarlock_core::operation_job::round::open_round::OpenRound;
+use oarlock_core::operation_job::round::refresh::{Refresh, refresh};
+use oarlock_core::operation_job::round::results::last_events;
+use oarlock_core::operation_job::round::unlisted::wait_for_kinds;
+use oarlock_kube::read::observe::Detail;
 use thiserror::Error;
 
 use crate::call_plugin::call_plugin;
+use crate::job_report::JobReport;
 use crate::ports::Ports;
 use crate::term::Term;
 
-/// Due time of a job's next round.
+/// The due time of a job's next round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// Never: the job is gone.
+    /// Never, because the job is deleted.
     Gone,
     /// At a change, or at this time.
     At(Option<Timestamp>),
-    /// At once, with the stored records: this round was none without them.
+    /// At once, with the stored records, because this round needs them.
     WithRecords,
 }
 
-/// A round failed, and is repeated.
+/// The reason why a round failed. The round is repeated.
 #[derive(Debug, Error)]
 pub enum RoundError {
-    /// Nothing was read.
+    /// The job could not be read.
     #[error("failed to observe the job")]
-    Observe(#[source] oarlock_kube::observe::ObserveError),
-    /// Nothing was applied.
+    Observe(#[source] oarlock_kube::read::observe::ObserveError),
+    /// The record could not be written, so no decision was applied.
     #[error("failed to record the decisions of the round")]
-    Record(#[source] oarlock_kube::record::RecordError),
+    Record(#[source] oarlock_kube::persist::record::RecordError),
 }
 
 /// Runs one round for the job `key`.
 ///
 /// # Errors
 ///
-/// If the job cannot be read or its record cannot be written; the round is repeated.
+/// If the job cannot be read or its record cannot be written. The caller repeats the round.
 pub async fn round(ports: &Ports, term: &Term, key: &JobKey, memory: &mut JobMemory) -> Result<Next, RoundError> {
     // observe (I/O)
-    let detail = if memory.shards.wanted { Detail::Records } else { Detail::Status };
-    let observed = ports.cluster.observe(key, &memory.live_reads(), detail).await.map_err(RoundError::Observe)?;
+    let detail = if memory.stored.operation_records.wanted { Detail::Records } else { Detail::Status };
+    let observed = ports
+        .cluster
+        .observe(key, &memory.work.all_reads(&memory.decisions.selecting), detail)
+        .await
+        .map_err(RoundError::Observe)?;
     let Some(job) = observed.job.clone() else {
-        ports.cluster.emit(last_events(memory));
+        ports.cluster.emit(last_events(&mut memory.work));
         return Ok(term.leave(key));
     };
 
@@ -61,7 +66,7 @@ pub async fn round(ports: &Ports, term: &Term, key: &JobKey, memory: &mut JobMem
     let refreshed = refresh(memory, &job, &observed);
     match refreshed {
         Refresh::NeedsRecords => return Ok(Next::WithRecords),
-        // Who may edit a status or a record may not end a term: only the lease says who leads.
+        // Only the lease says who leads. A user who may edit a status or a record must not be able to end a term.
         Refresh::Overtaken if !term.fence.confirm().await => return Ok(Next::At(None)),
         Refresh::Unchanged | Refresh::Reloaded | Refresh::Overtaken => {}
     }
@@ -73,22 +78,24 @@ pub async fn round(ports: &Ports, term: &Term, key: &JobKey, memory: &mut JobMem
     };
 
     // plan (pure), call the plugin (sandboxed), decide (pure)
-    let (plan, news) = term.outbox.queue(|queue| prepare(&round, memory, refreshed, &term.tables, queue));
+    let report = JobReport { ports, key, job: &job };
+    let (mut open, news) =
+        term.write_sender.queue(|queue| OpenRound::open(&round, memory, refreshed, &term.tables, queue));
     ports.cluster.emit(news);
-    let verdicts = call_plugin(ports, term, &round, &plan, memory).await;
-    let mut decision = conclude(&round, plan, verdicts, memory, &term.tables);
-    ports.count_limited(&term.tables);
+    call_plugin(ports, &round, &mut open, &memory.stored, &mut memory.targets).await;
+    let mut decision = open.conclude(memory);
+    report.count_limited(&term.tables);
 
-    // record, then apply (I/O)
+    // record (I/O), then apply (puts the writes into the queue)
     let began = ports.clock();
     let recorded = ports.cluster.record(key, decision.record, decision.entries, &term.fence).await;
-    let recorded = recorded.inspect_err(|error| ports.tell_refused(&round.job, round.action(), error, memory));
+    let recorded = recorded.inspect_err(|error| report.tell_refused(&round.job, error, memory));
     let recorded = recorded.map_err(RoundError::Record)?;
-    ports.count(key, &job, &decision.commit, memory);
-    decision.commit.shards.clone_from(&recorded.shards);
-    let events = commit(&round, decision.commit, memory, &term.tables, (began, ports.clock()));
+    report.count(&decision.commit, memory);
+    decision.commit.operation_records.clone_from(&recorded.operation_records);
+    let events = commit(&round, decision.commit, memory, &term.tables, WriteSpan { began, ended: ports.clock() });
     ports.cluster.emit(events);
-    term.outbox.apply(recorded);
-    ports.show(key, &job, memory);
-    Ok(Next::At(memory.next(decision.requeue, decision.rests)))
+    term.write_sender.apply(recorded);
+    report.show(memory);
+    Ok(Next::At(memory.next(decision.requeue_at, decision.must_wait)))
 }

@@ -1,14 +1,14 @@
-//! Why a round is made again, and when.
+//! The reason why a round is repeated, and the wait before.
 
-use oarlock_core::cluster::writes::Stopped;
+use oarlock_core::requests::writes::Stopped;
 use oarlock_kube::ReadFailed;
 use tokio::time::Duration;
 
-/// The reason why a round is made again.
+/// The reason why a round is repeated.
 #[derive(Debug)]
 pub(crate) struct RoundTrouble {
     pub(crate) message: String,
-    /// A newer view is about to come.
+    /// True if a newer view will arrive soon.
     pub(crate) is_old_view: bool,
     retry_after: Option<u32>,
 }
@@ -18,17 +18,17 @@ impl RoundTrouble {
         Self { message: message.into(), is_old_view: false, retry_after: None }
     }
 
-    /// What is seen is not what is stored any more.
+    /// Returns the reason for a cached object that is older than the stored one.
     pub(crate) fn old_view() -> Self {
         Self::of("read the object", &Stopped::Conflict)
     }
 
-    /// A read that failed.
+    /// Returns the reason for a failed read.
     pub(crate) fn of_read(ReadFailed { message, retry_after, .. }: ReadFailed) -> Self {
         Self { message, is_old_view: false, retry_after }
     }
 
-    /// The time that the API server asks for.
+    /// Returns the wait that the API server asks for.
     pub(crate) fn at_least(&self) -> Option<Duration> {
         self.retry_after.map(|seconds| Duration::from_secs(seconds.into()))
     }
@@ -37,7 +37,9 @@ impl RoundTrouble {
         let (message, retry_after) = match stopped {
             Stopped::Refused { message } | Stopped::Unknown { message } => (message.clone(), None),
             Stopped::Blocked { message, retry_after } => (message.clone(), *retry_after),
-            Stopped::Throttled { retry_after } => ("the API server is too busy".to_owned(), *retry_after),
+            Stopped::Throttled { retry_after } => {
+                ("the API server is too busy or cannot be reached".to_owned(), *retry_after)
+            }
             Stopped::Conflict => ("the view is out of date".to_owned(), None),
             Stopped::Gone => ("the object, its namespace or its kind is gone".to_owned(), None),
             Stopped::NotSent => ("it was not sent, for the view is out of date".to_owned(), None),

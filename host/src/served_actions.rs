@@ -1,39 +1,40 @@
-//! What the leading host says in its lease: the plugin that serves each action.
+//! The note in the lease about the plugin that serves each action.
 //!
-//! Takes the states of the plugins; yields a text that fits an annotation, and reads it back. An older or newer host may
-//! have written it, so what cannot be read counts as not said.
+//! The text fits into an annotation. An older or newer host may have written it, so an unreadable text counts as
+//! missing.
 
 use std::collections::BTreeMap;
 
 use oarlock_wasm::{PluginState, PluginStatus};
 use serde::{Deserialize, Serialize};
 
-/// Longest text: the annotations of an object may have 256 KiB in all, and the lease is written every few seconds.
+/// The longest text, in bytes. The annotations of an object have at most 256 KiB in total, and the lease is written
+/// every few seconds.
 const MOST_BYTES: usize = 16 * 1024;
 
 /// The plugin that serves an action.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ServedPlugin {
-    /// Its name.
+    /// The name of the plugin.
     pub(crate) name: String,
-    /// Its version.
+    /// The version of the plugin.
     pub(crate) version: String,
-    /// `sha256:...` of its file.
+    /// The digest of the plugin's file, `sha256:...`.
     pub(crate) digest: String,
 }
 
-/// The plugins that serve, by action.
+/// The serving plugins.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ServedActions {
     /// The plugins, by action.
     pub(crate) actions: BTreeMap<String, ServedPlugin>,
-    /// Some do not fit into the annotation, and are left out.
+    /// True if the annotation had no room for all plugins.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) incomplete: bool,
 }
 
 impl ServedActions {
-    /// Those that serve.
+    /// Returns the serving plugins of a list.
     pub(crate) fn of(list: &[PluginStatus]) -> Self {
         let serving = list.iter().filter(|status| status.state == PluginState::Serving);
         let plugin = |status: &PluginStatus| {
@@ -43,7 +44,7 @@ impl ServedActions {
         Self { actions: serving.filter_map(plugin).collect(), incomplete: false }
     }
 
-    /// The text, without the last of the actions where they are too many.
+    /// Returns the text. Omits the last actions if it is too long.
     pub(crate) fn text(mut self) -> String {
         loop {
             let text = serde_json::to_string(&self).unwrap_or_default();
@@ -55,7 +56,7 @@ impl ServedActions {
         }
     }
 
-    /// What a text says.
+    /// Parses a text.
     pub(crate) fn read(text: &str) -> Option<Self> {
         serde_json::from_str(text).ok()
     }

@@ -1,17 +1,17 @@
-//! The tasks that the host itself does, by their kinds.
+//! The tasks that the host itself runs, by kind.
 
 use oarlock_core::ops_job::plan::{NO_FILES, NO_REGISTRY};
 use oarlock_core::plugin::task::{COLLECT_LOGS, COPY_IMAGE};
-use oarlock_kube::host_tasks::{HostTask, HostTasks};
+use oarlock_kube::tasks::runner::{HostTask, HostTasks};
 
 use crate::images::Images;
 use crate::logs::Logs;
 
-/// Who does which.
+/// The runners of the host's tasks.
 pub(crate) struct TaskRunner {
-    /// Where the host keeps files.
+    /// The collector of logs, if the host keeps files.
     pub(crate) logs: Option<Logs>,
-    /// Where it has a registry to export to.
+    /// The exporter of images, if the host has a registry to export to.
     pub(crate) images: Option<Images>,
 }
 

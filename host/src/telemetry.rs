@@ -1,25 +1,25 @@
-//! Logs: their filter, their format and the process's one subscriber, which writes to standard error.
+//! The process's logs: their filter, their format, and the one subscriber, which writes to standard error.
 //!
-//! The code that does the work makes spans and fields.
+//! Spans and fields come from the code that does the work.
 
 use std::io::IsTerminal as _;
 
 use clap::ValueEnum;
 use tracing_subscriber::EnvFilter;
 
-/// Format of log lines.
+/// The format of log lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum LogFormat {
     /// One line of text for people.
     Text,
-    /// One JSON object a line.
+    /// One JSON object per line.
     Json,
 }
 
 /// The reason why logs could not be started.
 #[derive(Debug, thiserror::Error)]
 pub enum TelemetryError {
-    /// The filter cannot be read.
+    /// The filter is invalid.
     #[error(
         "--log {filter:?} is not a filter: write a level (error, warn, info, debug, trace) or a list such as info,oarlock_kube=debug"
     )]
@@ -30,7 +30,8 @@ pub enum TelemetryError {
         #[source]
         cause: tracing_subscriber::filter::ParseError,
     },
-    /// A word that is no level; the filter would take it for the name of a module, and show nothing else.
+    /// The filter contains a word that is no level. The filter would take it for a module's name, and show nothing
+    /// else.
     #[error(
         "--log {filter:?}: {word:?} is no level: use error, warn, info, debug, trace or off, or a list such as info,oarlock_kube=debug"
     )]
@@ -49,14 +50,14 @@ pub enum TelemetryError {
 ///
 /// # Errors
 ///
-/// Fails if the filter cannot be read, or if logs were started before.
+/// If the filter is invalid, or if logs were started before.
 pub fn start(filter: &str, format: LogFormat) -> Result<(), TelemetryError> {
     if let Some(word) = filter.split(',').map(str::trim).find(|word| !is_directive(word)) {
         return Err(TelemetryError::UnknownLevel { filter: filter.to_owned(), word: word.to_owned() });
     }
     let parsed =
         EnvFilter::try_new(filter).map_err(|cause| TelemetryError::ParseFilter { filter: filter.to_owned(), cause })?;
-    // A line that cannot be written is lost: to say so on standard error would panic, since that is what is closed.
+    // A line that cannot be written is lost. Reporting it on the closed standard error would panic.
     let lines =
         tracing_subscriber::fmt().with_env_filter(parsed).with_writer(std::io::stderr).log_internal_errors(false);
     let installed = match format {
@@ -66,7 +67,7 @@ pub fn start(filter: &str, format: LogFormat) -> Result<(), TelemetryError> {
     installed.map_err(TelemetryError::Install)
 }
 
-/// True for a level, and for a directive that names its level or a span.
+/// Returns true for a level, and for a directive that names its level or a span.
 fn is_directive(word: &str) -> bool {
     let levels = ["error", "warn", "info", "debug", "trace", "off"];
     word.contains(['=', '[']) || levels.iter().any(|level| word.eq_ignore_ascii_case(level))

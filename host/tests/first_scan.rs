@@ -12,8 +12,8 @@ use oarlock::metrics::Metrics;
 use oarlock::ports::Ports;
 use oarlock_api::{OperationJob, PluginBinding};
 
+use oarlock_core::operation_job::round::memory::JobMemory;
 use oarlock_core::plugin::lookup::PluginLookup;
-use oarlock_core::round::memory::JobMemory;
 use oarlock_kube::{Cluster, Setup};
 use oarlock_wasm::{CompileWith, FirstScan, Options, Plugins};
 
@@ -62,7 +62,7 @@ async fn no_job_is_told_that_it_has_no_plugin_before_all_files_were_read() {
     let ports = Ports::new(cluster, plugins.clone(), metrics);
 
     let mut bound = JobMemory::default();
-    bound.state.plugin = Some(PluginBinding { digest: "sha256:gone".to_owned(), ..PluginBinding::default() });
+    bound.stored.state.plugin = Some(PluginBinding { digest: "sha256:gone".to_owned(), ..PluginBinding::default() });
     scanned(&plugins, FirstScan::Cached).await;
     for memory in [&JobMemory::default(), &bound] {
         assert!(ports.plugin_for(&job("Replace"), memory).is_none());

@@ -1,66 +1,71 @@
-//! Takes an author's `Action` and yields the four functions that the host
-//! calls. May not decide anything.
+//! The trait that a plugin implements, and the glue that exports it to the
+//! host.
 
 use crate::{Job, Proposal, Registration, Report, Result, Target};
 
-/// How large a manifest may be, in bytes. The host refuses a larger one.
+/// The most bytes of a manifest. The host refuses a larger one.
 pub const MANIFEST_LIMIT: usize = 64 * 1024;
 
-/// What a plugin does to one target. Implement it and name it in `export!`.
+/// The action that a plugin performs on one target. Implement it and name it in
+/// `export!`.
 ///
-/// Each function is called at least once, perhaps more often, and has to be
-/// pure: it sees only what it is given and what it reads, and the same again
-/// must give the same answer. Nothing in memory outlives a call; what has to be
-/// kept goes into [`Proposal::extra`].
+/// The host calls each function at least once, and perhaps more often. So each
+/// function has to be pure: the same arguments and the same reads must give the
+/// same answer. Nothing in memory outlives a call. Store values that have to
+/// last in [`Proposal::extra`].
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not an action",
     label = "needs `impl Action for {Self}`",
     note = "write `impl oarlock_sdk::Action for {Self}` with `operate` and `progress`"
 )]
 pub trait Action {
-    /// Says which related objects the plugin needs. By default none.
+    /// Returns the related objects that the plugin needs. The default is none.
     ///
     /// # Errors
     ///
-    /// A failure keeps the plugin from being used; its message is shown.
+    /// If this fails, the host does not use the plugin, and shows the message.
     fn setup() -> Result<Registration> {
         Ok(Registration::new())
     }
 
-    /// Proposes what is still missing for this target, and nothing once nothing
-    /// is left to trigger.
+    /// Proposes the changes that this target still needs. Proposes nothing once
+    /// all changes are triggered.
     ///
     /// # Errors
     ///
-    /// After a failure that is not retryable the attempt has failed.
+    /// If this fails with a failure that is not retryable, the attempt has
+    /// failed.
     fn operate(job: &Job, target: &Target) -> Result<Proposal>;
 
-    /// Finds out how far this target is. When unsure, it is processing.
+    /// Reports the progress of this target. If in doubt, report that it is
+    /// processing.
     ///
     /// # Errors
     ///
-    /// A retryable failure says nothing about the target; any other fails it.
+    /// If this fails with a retryable failure, the state of the target stays as
+    /// it was. Any other failure fails the target.
     fn progress(job: &Job, target: &Target) -> Result<Report>;
 
-    /// Takes back what was needed only while the work went on. By default
-    /// nothing: holds that are left are taken away by the host.
+    /// Proposes to undo changes that were needed only during the work. The
+    /// default is nothing: the host removes the remaining holds.
     ///
     /// # Errors
     ///
-    /// After a failure that is not retryable the host takes the holds away.
+    /// If this fails with a failure that is not retryable, the host removes the
+    /// holds.
     fn release(job: &Job, target: &Target) -> Result<Proposal> {
         let _ = (job, target);
         Ok(Proposal::new())
     }
 }
 
-/// An action with its manifest. Implemented by `export!` alone.
+/// An action with its manifest. Only `export!` implements it.
 pub trait Plugin: Action {
     /// The manifest, as JSON text.
     const MANIFEST: &'static str;
 }
 
-/// The bytes of a manifest, as a custom section needs them.
+/// Returns the bytes of a manifest for a custom section.
 #[doc(hidden)]
 #[must_use]
 pub const fn section<const N: usize>(text: &str) -> [u8; N] {
@@ -73,7 +78,7 @@ pub const fn section<const N: usize>(text: &str) -> [u8; N] {
     bytes
 }
 
-/// The component's side of the contract, for the action `A`.
+/// The component that exports the action `A` to the host.
 #[cfg(target_family = "wasm")]
 #[doc(hidden)]
 #[derive(Debug)]
@@ -81,7 +86,7 @@ pub struct Exported<A>(core::marker::PhantomData<A>);
 
 #[cfg(target_family = "wasm")]
 mod exported {
-    //! Takes the host's calls and yields the action's answers.
+    //! Forwards the calls of the host to the action.
 
     use super::{Action, Exported};
     use crate::backend;

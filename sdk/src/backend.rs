@@ -1,6 +1,6 @@
-//! Takes the target that is compiled for and yields where reads go: to the
-//! host on WebAssembly, to the test kit's memory elsewhere. May not do anything
-//! else, so that a plugin's code is the same on both.
+//! Selects the backend of all reads by the compile target: the host on
+//! WebAssembly, and the test kit elsewhere. So the code of a plugin is the same
+//! on both.
 
 #[cfg(target_family = "wasm")]
 pub(crate) use crate::wit::bindings::oarlock::host::{
@@ -15,7 +15,7 @@ pub(crate) use crate::kit::memory::{Job, Object, Target, enabled, get, serves, v
 
 pub(crate) use crate::wit::bindings::oarlock::host::cluster::ReadError;
 
-/// Looks up one object by name; a UID is not looked at.
+/// Looks up one object by name. It ignores the UID.
 #[cfg(target_family = "wasm")]
 pub(crate) fn get(object: &crate::ObjectRef, freshness: crate::Freshness) -> Result<Option<Object>, ReadError> {
     let crate::ObjectRef { api_version, kind, namespace, name, uid: _ } = object;

@@ -1,27 +1,29 @@
-//! Takes what went wrong and yields what the host is told: whether to call
-//! again, a word for programs and a sentence for people. May not lose a cause.
+//! Failures of a call: whether the host retries, a word for programs, and a
+//! sentence for people.
 
 use core::fmt;
 use core::time::Duration;
 
 use crate::{backend, wit};
 
-/// What the functions of an action return, unless they name another error.
+/// The result type of an action's functions, with [`Failure`] as the default
+/// error.
 pub type Result<T, E = Failure> = core::result::Result<T, E>;
 
-/// Why a call could not give an answer.
+/// The reason why a call could not give an answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure(wit::Failure);
 
 impl Failure {
-    /// A failure that trying again does not cure: the attempt at this target
-    /// has failed.
+    /// Makes a permanent failure: another try would fail too. The attempt at
+    /// this target has failed.
     #[must_use]
     pub fn permanent(reason: impl Into<String>, message: impl Into<String>) -> Self {
         Self::new(false, reason.into(), message.into())
     }
 
-    /// A failure that says nothing about the target: the call is repeated.
+    /// Makes a failure that says nothing about the target. The host repeats the
+    /// call.
     #[must_use]
     pub fn retryable(reason: impl Into<String>, message: impl Into<String>) -> Self {
         Self::new(true, reason.into(), message.into())
@@ -34,19 +36,19 @@ impl Failure {
         self
     }
 
-    /// Whether the call is repeated.
+    /// Returns true if the host repeats the call.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         self.0.retryable
     }
 
-    /// The word for programs.
+    /// Returns the reason, which is a word for programs.
     #[must_use]
     pub fn reason(&self) -> &str {
         &self.0.reason
     }
 
-    /// The sentence for people.
+    /// Returns the message, which is a sentence for people.
     #[must_use]
     pub fn message(&self) -> &str {
         &self.0.message
@@ -71,28 +73,29 @@ impl From<Failure> for wit::Failure {
     }
 }
 
-/// Why something could not be read. With `?` it becomes the [`Failure`] that
-/// the contract asks for.
+/// The reason why something could not be read. With `?` it becomes the
+/// [`Failure`] that the contract asks for.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
-    /// The manifest does not declare this read: a mistake in the plugin.
+    /// The manifest does not declare this read. This is a mistake in the
+    /// plugin.
     #[error("{message}")]
     NotDeclared {
-        /// What has to be declared.
+        /// The missing declaration.
         message: String,
     },
-    /// The host has to look first, and repeats the call once it has.
+    /// The host needs a live read first. It repeats the call after that.
     #[error("{message}")]
     Unavailable {
-        /// What is looked at.
+        /// The object of the live read.
         message: String,
     },
-    /// What was read does not have the type that the plugin expects.
+    /// The value does not have the type that the plugin expects.
     #[error("{what} does not have the type that the plugin expects")]
     Malformed {
-        /// What was read.
+        /// The value that was read.
         what: String,
-        /// What the parser says.
+        /// The error of the parser.
         #[source]
         source: serde_json::Error,
     },
@@ -100,7 +103,7 @@ pub enum ReadError {
 
 impl From<backend::ReadError> for ReadError {
     fn from(error: backend::ReadError) -> Self {
-        // Any other word counts as `Unavailable`, says the contract.
+        // The contract says that any other word counts as `Unavailable`.
         match error.reason.as_str() {
             "NotDeclared" => Self::NotDeclared { message: error.message },
             _ => Self::Unavailable { message: error.message },
@@ -113,7 +116,8 @@ impl From<ReadError> for Failure {
         match error {
             ReadError::NotDeclared { message } => Self::permanent("NotDeclared", message),
             ReadError::Unavailable { message } => Self::retryable("Unavailable", message),
-            // An object may change and then be readable; failing the target for it could deny an effect that happened.
+            // An object may change and then be readable. If this failed the
+            // target, it could deny an effect that happened.
             ReadError::Malformed { what, source } => Self::retryable(
                 "Malformed",
                 format!("{what} does not have the type that the plugin expects: {source}."),
@@ -122,7 +126,7 @@ impl From<ReadError> for Failure {
     }
 }
 
-/// A duration as the contract has it. What does not fit is as long as fits.
+/// Returns a duration in the unit of the contract, capped at its largest value.
 pub(crate) fn millis(duration: Duration) -> u32 {
     u32::try_from(duration.as_millis()).unwrap_or(u32::MAX)
 }

@@ -1,5 +1,5 @@
-//! Takes an object and a job and yields which marks on the object the job
-//! holds, and which others hold. May not change a hold: the host does that.
+//! The marks on an object that this job and other jobs hold. A plugin can only
+//! read holds: the host changes them.
 
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
@@ -8,11 +8,11 @@ use serde::Deserialize;
 
 use crate::{Job, Object, ReadError};
 
-/// What the annotation begins with in which the host lists the marks that a job
-/// holds; the UID of the job follows.
+/// The prefix of the annotation in which the host lists the marks that a job
+/// holds. The UID of the job follows.
 pub const HOLD_PREFIX: &str = "hold.oarlock.dev/";
 
-/// Something that can be put on an object and held there.
+/// A mark that can be set on an object and held there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mark<'a> {
     /// The label of this key.
@@ -21,19 +21,19 @@ pub enum Mark<'a> {
     Annotation(&'a str),
     /// The finalizer of this name.
     Finalizer(&'a str),
-    /// The cordon of a Node. Whether it is on is read from `/spec/unschedulable`.
+    /// The cordon of a Node. It is read from `/spec/unschedulable`.
     Cordon,
-    /// The taint of a Node that this key and this effect name. Whether it is on is
-    /// read from `/spec/taints`.
+    /// The taint of a Node with this key and this effect. It is read from
+    /// `/spec/taints`.
     Taint(&'a str, &'a str),
 }
 
 impl Mark<'_> {
-    /// Whether it is on an object, whoever put it there.
+    /// Returns true if the mark is on an object, whoever set it.
     ///
     /// # Errors
     ///
-    /// Where the manifest does not declare the field that says so.
+    /// If the manifest does not declare the field of the mark.
     pub fn is_on(self, object: &Object) -> Result<bool, ReadError> {
         Ok(match self {
             Mark::Label(key) => object.has_label(key),
@@ -47,7 +47,7 @@ impl Mark<'_> {
         })
     }
 
-    /// Whether an entry of a hold means this mark.
+    /// Returns true if an entry of a hold means this mark.
     fn is(self, entry: &str) -> bool {
         let (kind, key) = match self {
             Mark::Label(key) => ("label:", key),
@@ -63,14 +63,14 @@ impl Mark<'_> {
     }
 }
 
-/// What names a taint of a Node.
+/// The fields that identify a taint of a Node.
 #[derive(Deserialize)]
 struct OnNode {
     key: String,
     effect: String,
 }
 
-/// What jobs hold on one object.
+/// The marks that jobs hold on one object.
 #[derive(Debug)]
 pub struct Holds<'a> {
     object: &'a Object,
@@ -80,7 +80,7 @@ pub struct Holds<'a> {
 }
 
 impl Object {
-    /// What this job, and other jobs, hold on the object.
+    /// Returns the marks that this job and other jobs hold on the object.
     #[must_use]
     pub fn holds(&self, job: &Job) -> Holds<'_> {
         let key = [HOLD_PREFIX, &job.uid()].concat();
@@ -90,33 +90,33 @@ impl Object {
 }
 
 impl Holds<'_> {
-    /// Whether this job holds nothing on the object.
+    /// Returns true if this job holds nothing on the object.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.mine.is_empty()
     }
 
-    /// Whether this job holds the mark.
+    /// Returns true if this job holds the mark.
     #[must_use]
     pub fn has(&self, mark: Mark<'_>) -> bool {
         self.mine.iter().any(|entry| mark.is(entry))
     }
 
-    /// Whether the host keeps the object from being chosen by this job, since
-    /// another job had chosen it before.
+    /// Returns true if the host keeps the object from being chosen by this job,
+    /// because another job may have chosen it before.
     #[must_use]
     pub fn is_barred(&self) -> bool {
         self.mine.iter().any(|entry| entry == "barred")
     }
 
-    /// Whether the mark has to be proposed for this job to hold it: it is
-    /// missing, or it is there because another job holds it. A mark that
-    /// somebody else set can't be held, and proposing it would change nothing.
+    /// Returns true if the job has to propose the mark to hold it. That is so
+    /// if the mark is missing, or if another job holds it and this job does
+    /// not. A job cannot hold a mark that somebody else set, and a proposal of
+    /// such a mark would change nothing.
     ///
     /// # Errors
     ///
-    /// Where the annotations, or the field that says whether it is on, cannot be
-    /// read.
+    /// If the annotations, or the field of the mark, cannot be read.
     pub fn lacks(&self, mark: Mark<'_>) -> Result<bool, ReadError> {
         if !mark.is_on(self.object)? {
             return Ok(true);
@@ -124,18 +124,18 @@ impl Holds<'_> {
         Ok(!self.has(mark) && self.is_shared(mark)?)
     }
 
-    /// Whether another job holds the mark too, so that it stays when this job
-    /// lets go.
+    /// Returns true if another job holds the mark too. Then the mark stays when
+    /// this job releases it.
     ///
     /// # Errors
     ///
-    /// Where the annotations cannot be read.
+    /// If the annotations cannot be read.
     pub fn is_shared(&self, mark: Mark<'_>) -> Result<bool, ReadError> {
         Ok(self.others()?.iter().any(|entry| mark.is(entry)))
     }
 
-    /// What other jobs hold. Read only where it matters: it copies all
-    /// annotations.
+    /// Returns the marks that other jobs hold. They are read only on demand,
+    /// because the read copies all annotations.
     fn others(&self) -> Result<&[String], ReadError> {
         if let Some(others) = self.others.get() {
             return Ok(others);
@@ -146,7 +146,8 @@ impl Holds<'_> {
     }
 }
 
-/// The marks that a hold lists, without its proof. A garbled hold lists none.
+/// Returns the marks that a hold lists, without its `mac:` entry. An invalid
+/// hold lists none.
 fn entries(text: &str) -> Vec<String> {
     let mut entries: Vec<String> = serde_json::from_str(text).unwrap_or_default();
     entries.retain(|entry| !entry.starts_with("mac:"));

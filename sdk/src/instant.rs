@@ -1,8 +1,8 @@
-//! Takes a time as Kubernetes writes it (RFC 3339) and yields milliseconds
-//! since 1970. May not read a clock.
+//! Converts between RFC 3339 times, as Kubernetes writes them, and milliseconds
+//! since 1970.
 
 /// Reads a time such as `2026-01-31T12:00:00Z`, as milliseconds since 1970.
-/// `None` for what is not one, or lies before 1970.
+/// Returns `None` if the text is no such time, or the time is before 1970.
 #[must_use]
 pub fn parse_instant(text: &str) -> Option<u64> {
     let (date, time) = text.split_once(['T', 't'])?;
@@ -19,8 +19,9 @@ pub fn parse_instant(text: &str) -> Option<u64> {
     u64::try_from(seconds * 1000 + milliseconds(fraction)?).ok()
 }
 
-/// Days from 1970-01-01 to a date, counting years from March so that a leap day
-/// is the last of its year. 719,468 days lie between 0000-03-01 and 1970-01-01.
+/// Returns the days from 1970-01-01 to a date. Years are counted from March, so
+/// that a leap day is the last day of its year. There are 719,468 days between
+/// 0000-03-01 and 1970-01-01.
 fn days(year: i64, month: i64, day: i64) -> i64 {
     let (year, month) = if month < 3 { (year - 1, month + 9) } else { (year, month - 3) };
     year * 365 + year.div_euclid(4) - year.div_euclid(100) + year.div_euclid(400) + (month * 153 + 2) / 5 + day
@@ -28,12 +29,13 @@ fn days(year: i64, month: i64, day: i64) -> i64 {
         - 719_468
 }
 
-/// Writes a time as Kubernetes does, in whole seconds of UTC.
+/// Writes a time as Kubernetes does, in UTC and in whole seconds.
 #[cfg(not(target_family = "wasm"))]
 pub(crate) fn format_instant(ms: u64) -> String {
     let seconds = i64::try_from(ms / 1000).unwrap_or(i64::MAX);
     let (day, second) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
-    // The year and month in which the day lies: found by the reading above, so that there is one calendar.
+    // The year and month are found with the function above, so that there is
+    // only one calendar.
     let mut year = 1970 + day / 366;
     while days(year + 1, 1, 1) <= day {
         year += 1;
@@ -43,7 +45,7 @@ pub(crate) fn format_instant(ms: u64) -> String {
     format!("{year:04}-{month:02}-{date:02}T{:02}:{:02}:{:02}Z", second / 3600, second / 60 % 60, second % 60)
 }
 
-/// How many seconds a zone is ahead of UTC.
+/// Returns the seconds that a zone is ahead of UTC.
 fn offset(zone: &str) -> Option<i64> {
     let sign = match zone.get(..1)? {
         "Z" | "z" => return (zone.len() == 1).then_some(0),
@@ -54,7 +56,7 @@ fn offset(zone: &str) -> Option<i64> {
     Some(sign * (number(hours)? * 3600 + number(minutes)? * 60))
 }
 
-/// The first three digits after the point; the rest is cut off.
+/// Reads the first three digits after the point, and ignores the rest.
 fn milliseconds(fraction: &str) -> Option<i64> {
     let digits = fraction.get(..fraction.len().min(3))?;
     let missing = 3 - u32::try_from(digits.len()).ok()?;

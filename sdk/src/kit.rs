@@ -1,7 +1,7 @@
-//! Tests of an action without WebAssembly and without a host: objects that a
-//! test builds go in, and what the action answers comes out. Manifest,
-//! parameters, reads, answers and limits are checked by the host's own code.
-//! Only the limits on time and memory are not there.
+//! A kit to test an action without WebAssembly and without a host. A test
+//! builds objects and checks the answers of the action. The kit checks the
+//! manifest, parameters, reads, answers and limits with the code of the host.
+//! Only the limits on time and memory are missing.
 //!
 //! ```
 //! use oarlock_sdk::kit::{Visit, pod};
@@ -23,11 +23,11 @@
 
 mod answer;
 mod apply;
+mod call_data;
 mod hold;
 pub(crate) mod memory;
 mod relation;
 mod sample;
-mod scene;
 mod visit;
 
 use crate::{Report, State, TaskStatus};
@@ -36,22 +36,23 @@ pub use oarlock_contract::manifest::{Manifest, ManifestError};
 pub use sample::{Sample, node, object, pod};
 pub use visit::{NOW, Visit};
 
-/// The manifest of a plugin, as the host reads it.
+/// Returns the manifest of a plugin, as the host reads it.
 ///
 /// # Errors
 ///
-/// Where the host would refuse it; the cause names the place.
+/// If the host would refuse the manifest. The cause names the place.
 pub fn manifest<A: crate::Plugin>() -> Result<Manifest, ManifestError> {
     Manifest::parse(A::MANIFEST.as_bytes())
 }
 
-/// A task that is so far, with the exit code, output and message that it has.
+/// Returns the status of a task with this state, exit code, output and message.
 #[must_use]
 pub fn task(state: &str, exit_code: Option<i32>, output: &str, message: &str) -> TaskStatus {
     TaskStatus { state: state.to_owned(), exit_code, output: output.to_owned(), message: message.to_owned() }
 }
 
-/// The outcome of a report in a word: `Processing`, `Succeeded`, or the reason of its failure.
+/// Returns the outcome of a report as a word: `Processing`, `Succeeded`, or the
+/// reason of its failure.
 #[must_use]
 pub fn outcome(report: &Report) -> String {
     match report.state() {

@@ -1,5 +1,5 @@
-//! An [`Action`] in Rust becomes a plugin: one WebAssembly component with its
-//! manifest inside.
+//! The Rust SDK for plugins. An [`Action`] becomes a plugin: one WebAssembly
+//! component that contains its manifest.
 #![doc = include_str!("../README.md")]
 
 mod action;
@@ -35,7 +35,8 @@ pub use registration::{Registration, Relation};
 pub use report::{Error, Report, State};
 pub use target::{DrainStatus, Extras, Target, TaskStatus};
 
-/// JSON, for what [`Proposal::create`] and [`Proposal::patch`] take as text, and for fields of no certain type.
+/// JSON values: for the texts of [`Proposal::create`] and [`Proposal::patch`],
+/// and for fields without a fixed type.
 pub use serde_json::{Value, json};
 
 #[cfg(target_family = "wasm")]
@@ -44,8 +45,8 @@ pub use action::Exported;
 #[doc(hidden)]
 pub use action::section;
 
-/// Makes the crate a plugin: exports the component and writes the manifest
-/// into it as the custom section `oarlock.manifest`.
+/// Turns the crate into a plugin. Exports the component, and writes the
+/// manifest into it as the custom section `oarlock.manifest`.
 ///
 /// ```
 /// # use oarlock_sdk::*;
@@ -69,7 +70,7 @@ pub use action::section;
 /// export!(Restart);
 /// ```
 ///
-/// Neither does one that is not an `Action`:
+/// A type that is not an `Action` does not compile either:
 ///
 /// ```compile_fail
 /// struct Restart;

@@ -1,21 +1,21 @@
-//! Takes what a plugin wants done and yields a proposal. May not make any of
-//! it: the host does, under the rights it was granted.
+//! Builds proposals. A plugin only proposes changes: the host makes them, with
+//! the rights that an admin granted.
 
 use crate::{Object, wit};
 
-/// Extra: what a target waits for. See [`Proposal::waits_for`].
+/// The extra that says what a target waits for. See [`Proposal::waits_for`].
 pub const WAITS_FOR: &str = "WaitsFor";
 
-/// The types of the contract, for what the builders do not say.
+/// The types of the contract, for fields that the builders do not cover.
 pub use crate::wit::{
     Deletion, Event, Eviction, MergePatch, MetadataChange, Mutation, NodeDrain, NodeSchedulable, NodeTaint as Taint,
     ObjectRef, Propagation, Severity, TaskRequest,
 };
 
-/// What the plugin wants done. An empty one is valid.
+/// The changes that a plugin wants. An empty proposal is valid.
 ///
-/// The host checks all of it, stores the extras durably, and only then makes
-/// the mutations, in order, up to the first that fails.
+/// The host checks the whole proposal and stores the extras durably. Only then
+/// it makes the mutations, in order, up to the first one that fails.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Proposal(pub(crate) wit::Proposal);
 
@@ -26,7 +26,7 @@ impl Default for Proposal {
 }
 
 impl Proposal {
-    /// Nothing.
+    /// Returns an empty proposal.
     #[must_use]
     pub fn new() -> Self {
         let wit = wit::Proposal {
@@ -38,14 +38,15 @@ impl Proposal {
         Self(wit)
     }
 
-    /// Changes labels, annotations or finalizers of one object; nothing where
+    /// Changes labels, annotations or finalizers of one object. Adds nothing if
     /// the change is empty.
     #[must_use]
     pub fn change(self, change: Change) -> Self {
         if change.is_empty() { self } else { self.mutation(Mutation::Metadata(change.0)) }
     }
 
-    /// Evicts a Pod; `grace_period_seconds` overrides its own.
+    /// Evicts a Pod. `grace_period_seconds` overrides the grace period of the
+    /// Pod.
     #[must_use]
     pub fn evict(self, pod: impl Into<ObjectRef>, grace_period_seconds: Option<u32>) -> Self {
         self.mutation(Mutation::Evict(Eviction { pod: pod.into(), grace_period_seconds }))
@@ -58,7 +59,7 @@ impl Proposal {
         self.mutation(Mutation::Delete(Deletion { object, grace_period_seconds: None, propagation: None }))
     }
 
-    /// Creates the object given as JSON text, unless it exists.
+    /// Creates the object in this JSON text, unless it exists.
     #[must_use]
     pub fn create(self, json: impl Into<String>) -> Self {
         self.mutation(Mutation::Create(json.into()))
@@ -71,26 +72,26 @@ impl Proposal {
         self.mutation(Mutation::Patch(wit::MergePatch { object, subresource: None, patch }))
     }
 
-    /// Keeps new Pods away from a Node.
+    /// Cordons a Node: new Pods cannot be scheduled there.
     #[must_use]
     pub fn cordon(self, node: impl Into<String>) -> Self {
         self.mutation(Mutation::Schedulable(NodeSchedulable { node: node.into(), schedulable: false }))
     }
 
-    /// Lets new Pods onto a Node again.
+    /// Uncordons a Node: new Pods can be scheduled there again.
     #[must_use]
     pub fn uncordon(self, node: impl Into<String>) -> Self {
         self.mutation(Mutation::Schedulable(NodeSchedulable { node: node.into(), schedulable: true }))
     }
 
-    /// Puts a taint on a Node or takes it off.
+    /// Adds a taint to a Node, or removes it.
     #[must_use]
     pub fn taint(self, taint: Taint) -> Self {
         self.mutation(Mutation::Taint(taint))
     }
 
-    /// Cordons a Node and evicts its Pods, sparing those that would lose data
-    /// or that nobody would replace.
+    /// Cordons a Node and evicts its Pods. It spares Pods that would lose data,
+    /// and Pods that no controller would replace.
     #[must_use]
     pub fn drain(self, node: impl Into<String>) -> Self {
         let node = node.into();
@@ -98,7 +99,7 @@ impl Proposal {
         self.mutation(Mutation::Drain(drain))
     }
 
-    /// Starts a task, unless one of its name exists.
+    /// Starts a task, unless a task of its name exists.
     #[must_use]
     pub fn task(self, task: TaskRequest) -> Self {
         self.mutation(Mutation::Task(task))
@@ -111,30 +112,32 @@ impl Proposal {
         self
     }
 
-    /// Stores a value for this target. It states what was seen or is intended,
-    /// never that a mutation beside it was made.
+    /// Stores a value for this target. The value has to state an observation or
+    /// an intent. It must not state that a mutation of the same proposal was
+    /// made.
     #[must_use]
     pub fn extra(mut self, key: &str, value: impl Into<String>) -> Self {
         self.0.set_extra.push((key.to_owned(), value.into()));
         self
     }
 
-    /// Stores what the target waits for: a CamelCase word for a column, and a sentence, of which 200 letters are kept.
-    /// People see it where the job is held back, and in the error where its time is over. It is forgotten by
-    /// [`Proposal::waits_no_more`].
+    /// Stores what the target waits for: a CamelCase word for a column, and a
+    /// sentence. The sentence is cut to 200 characters. People see it while the
+    /// job is held back, and in the error after a timeout.
+    /// [`Proposal::waits_no_more`] removes it.
     #[must_use]
     pub fn waits_for(self, word: &str, sentence: &str) -> Self {
         let sentence: String = sentence.chars().take(200).collect();
         self.extra(WAITS_FOR, format!("{word}: {sentence}"))
     }
 
-    /// Forgets what the target waited for.
+    /// Removes the stored text about what the target waits for.
     #[must_use]
     pub fn waits_no_more(self) -> Self {
         self.remove_extra(WAITS_FOR)
     }
 
-    /// Forgets what was stored under a key.
+    /// Removes the value that is stored under a key.
     #[must_use]
     pub fn remove_extra(mut self, key: &str) -> Self {
         self.0.remove_extra.push(key.to_owned());
@@ -153,19 +156,19 @@ impl Proposal {
         self.record(Severity::Warning, reason, message.into())
     }
 
-    /// The mutations so far, in order.
+    /// Returns the mutations so far, in order.
     #[must_use]
     pub fn mutations(&self) -> &[Mutation] {
         &self.0.mutations
     }
 
-    /// The events so far.
+    /// Returns the events so far.
     #[must_use]
     pub fn events(&self) -> &[Event] {
         &self.0.events
     }
 
-    /// The same without its events, for tests of what is done alone.
+    /// Returns the proposal without its events, for tests of its changes only.
     #[must_use]
     pub fn without_events(mut self) -> Self {
         self.0.events.clear();
@@ -185,14 +188,14 @@ impl From<Proposal> for wit::Proposal {
 }
 
 /// Labels, annotations and finalizers to set and remove on one object, in one
-/// write. What is set is a hold, taken away when the target is released, unless
-/// it says [`Change::keep`].
+/// write. Each mark that is set becomes a hold. The host removes holds when it
+/// releases the target, unless the change has [`Change::keep`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[must_use = "give it to `Proposal::change`"]
 pub struct Change(MetadataChange);
 
 impl Change {
-    /// Nothing on this object yet.
+    /// Begins an empty change of this object.
     pub fn of(object: impl Into<ObjectRef>) -> Self {
         Self(MetadataChange {
             object: object.into(),
@@ -206,24 +209,25 @@ impl Change {
         })
     }
 
-    /// Sets a label, unless `object`, which is to be changed, has it with this
-    /// value.
+    /// Sets a label, unless `object` already has it with this value. `object`
+    /// is the object to change.
     pub fn ensure_label(self, object: &Object, key: &str, value: &str) -> Self {
         if object.label(key).as_deref() == Some(value) { self } else { self.set_label(key, value) }
     }
 
-    /// Sets an annotation, unless `object`, which is to be changed, has it with
-    /// this value.
+    /// Sets an annotation, unless `object` already has it with this value.
+    /// `object` is the object to change.
     pub fn ensure_annotation(self, object: &Object, key: &str, value: &str) -> Self {
         if object.annotation(key).as_deref() == Some(value) { self } else { self.set_annotation(key, value) }
     }
 
-    /// Adds a finalizer, unless `object`, which is to be changed, has it.
+    /// Adds a finalizer, unless `object` already has it. `object` is the object
+    /// to change.
     pub fn ensure_finalizer(self, object: &Object, name: &str) -> Self {
         if object.has_finalizer(name) { self } else { self.add_finalizer(name) }
     }
 
-    /// Whether nothing is set or removed.
+    /// Returns true if nothing is set or removed.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         let MetadataChange { object: _, set_labels, remove_labels, set_annotations, .. } = &self.0;
@@ -238,7 +242,7 @@ impl Change {
         self
     }
 
-    /// Removes a label; where it is a hold, lets go of this job's hold.
+    /// Removes a label. If this job holds the label, this releases the hold.
     pub fn remove_label(mut self, key: &str) -> Self {
         self.0.remove_labels.push(key.to_owned());
         self
@@ -250,7 +254,8 @@ impl Change {
         self
     }
 
-    /// Removes an annotation; where it is a hold, lets go of this job's hold.
+    /// Removes an annotation. If this job holds the annotation, this releases
+    /// the hold.
     pub fn remove_annotation(mut self, key: &str) -> Self {
         self.0.remove_annotations.push(key.to_owned());
         self
@@ -262,13 +267,15 @@ impl Change {
         self
     }
 
-    /// Removes a finalizer; where it is a hold, lets go of this job's hold.
+    /// Removes a finalizer. If this job holds the finalizer, this releases the
+    /// hold.
     pub fn remove_finalizer(mut self, name: &str) -> Self {
         self.0.remove_finalizers.push(name.to_owned());
         self
     }
 
-    /// What is set is the purpose of the action, and stays.
+    /// Keeps the marks after the release, because they are the purpose of the
+    /// action.
     pub fn keep(mut self) -> Self {
         self.0.keep = true;
         self

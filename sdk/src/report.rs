@@ -1,65 +1,65 @@
-//! Takes what `progress` found and yields its answer. May not be an end without
-//! saying which.
+//! Builds the answer of `progress`.
 
 use core::time::Duration;
 
 use crate::failure::millis;
 use crate::{Proposal, wit};
 
-/// How far a target is, and why it failed.
+/// The state of a target, and the reason of a failure.
 pub use crate::wit::{Error, State};
 
-/// What `progress` found, and what to do next.
+/// The state that `progress` observed, and the next changes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Report(wit::Report);
 
 impl Report {
-    /// Not at its end.
+    /// Reports that the target has not ended.
     #[must_use]
     pub fn processing() -> Self {
         Self::new(State::Processing)
     }
 
-    /// Ended well: for what was seen, never for what was asked for.
+    /// Reports success. Report an observed success, never only a requested one.
     #[must_use]
     pub fn succeeded() -> Self {
         Self::new(State::Succeeded)
     }
 
-    /// Ended badly, and trying again would not help.
+    /// Reports a failure that another try would not cure.
     #[must_use]
     pub fn failed(reason: impl Into<String>, message: impl Into<String>) -> Self {
         Self::new(State::Failed(wit::Error { reason: reason.into(), message: message.into() }))
     }
 
-    /// Adds what to do next. State and extras are durable before a mutation is
-    /// made.
+    /// Adds a proposal. The host stores the state and the extras durably before
+    /// it makes a mutation.
     #[must_use]
     pub fn with(mut self, proposal: Proposal) -> Self {
         self.0.proposal = proposal.into();
         self
     }
 
-    /// Sets the longest time until the next visit, while processing.
+    /// Sets the longest time until the next visit, while the target is
+    /// processing.
     #[must_use]
     pub fn check_after(mut self, wait: Duration) -> Self {
         self.0.check_after_ms = Some(millis(wait));
         self
     }
 
-    /// How far the target is.
+    /// Returns the state of the target.
     #[must_use]
     pub fn state(&self) -> &State {
         &self.0.state
     }
 
-    /// What to do next.
+    /// Returns the proposal.
     #[must_use]
     pub fn proposal(&self) -> Proposal {
         Proposal(self.0.proposal.clone())
     }
 
-    /// The longest time until the next visit, where one is set.
+    /// Returns the longest time until the next visit, if one is set.
     #[must_use]
     pub fn next_check(&self) -> Option<Duration> {
         self.0.check_after_ms.map(|ms| Duration::from_millis(ms.into()))

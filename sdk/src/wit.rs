@@ -1,5 +1,5 @@
-//! Takes the contract in `wit/` and yields its Rust types. May not be edited by
-//! hand: all but the short names below is generated.
+//! The Rust types of the contract in `wit/`. Everything except the short names
+//! below is generated.
 
 #[allow(
     missing_docs,

@@ -1,8 +1,8 @@
-//! The README quotes a crate that is built and tested.
+//! Checks that the README quotes a crate that is built and tested.
 
 const README: &str = include_str!("../README.md");
 
-/// The blocks of the README in this language.
+/// Returns the code blocks of the README in this language.
 fn blocks(language: &str) -> Vec<&'static str> {
     let parts = README.split("```").skip(1).step_by(2);
     parts.filter_map(|block| block.strip_prefix(language)?.strip_prefix('\n')).collect()

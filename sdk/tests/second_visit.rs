@@ -1,4 +1,4 @@
-//! The kit makes a second visit on what the first one proposed.
+//! Checks that the kit builds a second visit from the proposal of the first one.
 
 use oarlock_sdk::kit::{Visit, object, pod};
 use oarlock_sdk::{
@@ -7,7 +7,7 @@ use oarlock_sdk::{
 };
 use serde_json::json;
 
-/// Marks, evicts, and waits for a sibling.
+/// Marks the pod, evicts it, and waits for a sibling.
 struct Renew;
 
 impl Action for Renew {
@@ -73,7 +73,7 @@ fn a_mark_is_a_hold_and_letting_go_of_it_takes_it_off() {
     let marked = first.after(&first.operate::<Renew>().unwrap());
     let clean = marked.after(&marked.release::<Renew>().unwrap());
     assert_eq!(clean.operate::<Renew>().unwrap().mutations(), first.operate::<Renew>().unwrap().mutations());
-    // A mark that was there before is nobody's hold, and stays.
+    // A mark that was there before is not a hold of this job, and stays.
     let foreign = Visit::to(&pod("web").label("a.b/going", "theirs"));
     let after = foreign.after(&foreign.operate::<Renew>().unwrap());
     assert!(
@@ -81,7 +81,7 @@ fn a_mark_is_a_hold_and_letting_go_of_it_takes_it_off() {
     );
 }
 
-/// What a look-up of the Widget finds after a proposal, as JSON.
+/// Returns the Widget that a lookup finds after a proposal, as JSON.
 fn widget_after(proposal: &Proposal, before: Visit) -> Option<serde_json::Value> {
     let found = before.after(proposal).read::<Renew, _>(|job, _| {
         let name = job.local("x.io/v1", "Widget", "w");

@@ -1,4 +1,4 @@
-//! The kit refuses what the host refuses, in the same words.
+//! Checks that the kit refuses the same answers as the host, with the same words.
 
 use oarlock_sdk::kit::{Visit, object, pod};
 use oarlock_sdk::{
@@ -7,7 +7,7 @@ use oarlock_sdk::{
 };
 use serde_json::json;
 
-/// Proposes what the parameter `deed` names, so that one manifest is enough for all.
+/// Proposes the deed that the parameter `deed` names, so that one manifest is enough for all tests.
 struct Strange;
 
 impl Action for Strange {
@@ -162,7 +162,7 @@ fn a_relation_by_the_controller_says_that_the_target_has_none() {
     assert!(failure.message().contains("relation siblings") && failure.message().contains("`controller`"), "{failure}");
 }
 
-/// The relation is of a kind that the manifest does not declare, and the manifest has unknown fields.
+/// Defines a plugin that the host refuses, for its registration or its manifest.
 macro_rules! refused {
     ($name:ident, $setup:expr, $manifest:expr) => {
         struct $name;

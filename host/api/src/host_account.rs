@@ -1,16 +1,17 @@
-//! The account that the host runs as, in the documents that name it.
+//! The account of the host, and its placeholders in documents.
 
-/// Stands in a document for the namespace of the account.
+/// The placeholder in documents for the namespace of the account.
 const NAMESPACE: &str = "OARLOCK_NAMESPACE";
-/// Stands in a document for the name of the account.
+/// The placeholder in documents for the name of the account.
 const ACCOUNT: &str = "OARLOCK_ACCOUNT";
 
-/// The ServiceAccount of the host. A policy that names another one bounds nothing, so no document is used before this is in it.
+/// The ServiceAccount of the host. A policy with another account protects nothing, so insert the account into each document before you use
+/// the document.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostAccount {
-    /// Its namespace, in which the lease and the pods of the host are, too.
+    /// The namespace of the account. The lease and the pods of the host are in the same namespace.
     pub namespace: String,
-    /// Its name.
+    /// The name of the account.
     pub name: String,
 }
 
@@ -21,7 +22,7 @@ impl Default for HostAccount {
 }
 
 impl HostAccount {
-    /// A document with this account in it.
+    /// Returns a document with this account in place of the placeholders.
     pub fn fill(&self, document: &str) -> String {
         document.replace(NAMESPACE, &self.namespace).replace(ACCOUNT, &self.name)
     }

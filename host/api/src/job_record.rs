@@ -1,4 +1,4 @@
-//! JobRecord: up to 250 entries of a JobFlow or DaemonJob that has more than its status can hold.
+//! JobRecord: up to 250 entries of a JobFlow or DaemonJob whose status cannot hold all its entries.
 //!
 //! Source: docs/jobflow.md 5.
 
@@ -7,29 +7,29 @@ use std::collections::HashSet;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-/// Most entries of a JobRecord.
+/// The most entries of a JobRecord.
 pub const RECORD_UNITS: usize = 250;
 
-/// More JobRecords than any object has: 5,000 units have 20, which alternate with 20 others.
+/// A number above the JobRecords of any object. 5,000 units have 20 JobRecords, which alternate with 20 others.
 const MOST_RECORDS: usize = 1 << 20;
 
 fn number(value: &Value) -> Option<usize> {
     usize::try_from(value.as_u64()?).ok()
 }
 
-/// The number of the first JobRecord that a stored status counts. One that we cannot have written counts as absent.
+/// Returns the number of the first JobRecord that a stored status counts. A value that the host cannot have written counts as absent.
 pub fn first_record(status: &Value) -> usize {
     status.get("firstRecord").and_then(number).filter(|first| *first < MOST_RECORDS).unwrap_or(0)
 }
 
-/// The number of units that a stored status counts, if it says so.
+/// Returns the number of units that a stored status counts, if the status has it.
 pub fn counted_units(status: &Value) -> Option<usize> {
     status.pointer("/counts/total").and_then(number)
 }
 
-/// The entries of those of an object's `records` that its stored `status` counts, from its `firstRecord` on, in their order.
-/// None, where its table is whole; another record is from before, or from a writing that was interrupted, for none is ever
-/// deleted. A line that cannot be read counts as absent; of two with one `name` the earlier counts.
+/// Returns the entries in those `records` of an object that its stored `status` counts, in their order. The counted records begin at
+/// `firstRecord`. The result is empty if the table of the status is complete. Other records are old or come from an interrupted write,
+/// because the host never deletes a record. An unreadable line counts as absent. The earlier of two entries with one `name` counts.
 pub fn recorded_units<'a, T: DeserializeOwned>(
     status: &Value,
     records: impl IntoIterator<Item = &'a Value>,

@@ -1,7 +1,7 @@
 //! The custom resources of Oarlock as data, and their definitions as text.
 //!
-//! The types are read and written with serde. All decisions about their values are in `oarlock-core`. Source:
-//! docs/operationjob.md 1, 2; docs/jobflow.md 1, 5.
+//! Serde reads and writes the types. `oarlock-core` makes all decisions about their values. Source: docs/operationjob.md 1, 2;
+//! docs/jobflow.md 1, 5.
 
 mod host_account;
 mod job_record;
@@ -17,19 +17,19 @@ pub use operation_job::{
 };
 pub use operation_record::{OperationRecord, OperationRecordSpec, RecordedJob};
 
-/// The API group of OperationJob, as KusionStack has it.
+/// The API group of OperationJob, from KusionStack.
 pub const OPERATION_JOB_GROUP: &str = "apps.kusionstack.io";
 /// The API group of the kinds that Oarlock adds.
 pub const OARLOCK_GROUP: &str = "oarlock.dev";
-/// The API group of JobFlow, JobTemplate and DaemonJob, as the original operator has it.
+/// The API group of JobFlow, JobTemplate and DaemonJob, from the original operator.
 pub const FLOW_GROUP: &str = "api.practice.com";
-/// The version of every kind here.
+/// The version of every kind in this crate.
 pub const VERSION: &str = "v1alpha1";
-/// `apiVersion` of OperationJob.
+/// The `apiVersion` of OperationJob.
 pub const OPERATION_JOB_API_VERSION: &str = "apps.kusionstack.io/v1alpha1";
-/// `apiVersion` of JobFlow, JobTemplate and DaemonJob.
+/// The `apiVersion` of JobFlow, JobTemplate and DaemonJob.
 pub const FLOW_API_VERSION: &str = "api.practice.com/v1alpha1";
-/// `apiVersion` of OperationRecord and JobRecord.
+/// The `apiVersion` of OperationRecord and JobRecord.
 pub const OPERATION_RECORD_API_VERSION: &str = "oarlock.dev/v1alpha1";
 
 /// The CustomResourceDefinitions, one YAML document each, in the order in which to apply them.
@@ -41,34 +41,34 @@ pub const FLOW_CRDS: [&str; 4] = [
     include_str!("../crds/daemonjob.yaml"),
     include_str!("../crds/jobrecord.yaml"),
 ];
-/// The CustomResourceDefinitions of OpsJob, and of the templates that it names.
+/// The CustomResourceDefinitions of OpsJob and of the templates that it names.
 pub const OPS_CRDS: [&str; 3] = [
     include_str!("../crds/opsjob.yaml"),
     include_str!("../crds/addontemplate.yaml"),
     include_str!("../crds/nodetemplate.yaml"),
 ];
-/// The admission policies of OpsJobs, and of their OperationJobs.
+/// The admission policies of OpsJobs and of their OperationJobs.
 pub const OPS_ADMISSION: &str = include_str!("../crds/ops.yaml");
 /// The ValidatingAdmissionPolicies of JobFlow, JobTemplate and DaemonJob, each with its binding.
 pub const FLOW_ADMISSION: &str = include_str!("../crds/flows.yaml");
 /// The ValidatingAdmissionPolicy of OperationJob and its binding, as YAML documents.
 pub const JOB_ADMISSION: &str = include_str!("../crds/admission.yaml");
-/// The ValidatingAdmissionPolicy of what the host's account changes of pods, with its binding: to apply once the host has its roles.
-/// `OARLOCK_NAMESPACE:OARLOCK_ACCOUNT` in it stands for the host's account, `OARLOCK_GRANTED` for a selector of the namespaces in which
-/// that may patch pods.
+/// The ValidatingAdmissionPolicy for changes of pods by the host's account, with its binding. Apply it once the host has its roles. In it,
+/// `OARLOCK_NAMESPACE:OARLOCK_ACCOUNT` stands for the host's account. `OARLOCK_GRANTED` stands for a selector of the namespaces in which
+/// that account may patch pods.
 pub const POD_ADMISSION: &str = include_str!("../crds/pods.yaml");
-/// The ValidatingAdmissionPolicy of holds of pods, with its binding: for hosts that do not prove their holds.
+/// The ValidatingAdmissionPolicy for holds of pods, with its binding. It is for hosts that do not prove their holds.
 pub const HOLD_ADMISSION: &str = include_str!("../crds/pod-holds.yaml");
-/// The ValidatingAdmissionPolicy of nodes, with its binding: to apply where a plugin may change nodes.
+/// The ValidatingAdmissionPolicy for nodes, with its binding. Apply it if a plugin may change nodes.
 pub const NODE_ADMISSION: &str = include_str!("../crds/nodes.yaml");
-/// The ValidatingAdmissionPolicy of what the host's account writes of OperationJobs, with its binding. As in each document here
-/// that names this account, [`HostAccount::fill`] puts it in.
+/// The ValidatingAdmissionPolicy for writes of OperationJobs by the host's account, with its binding. [`HostAccount::fill`] inserts the
+/// account into this document and into each other document in this crate that names it.
 pub const ACCOUNT_ADMISSION: &str = include_str!("../crds/account.yaml");
-/// The same of Jobs: to apply where the host makes Jobs.
+/// The ValidatingAdmissionPolicy for writes of Jobs by the host's account, with its binding. Apply it if the host creates Jobs.
 pub const ACCOUNT_JOB_ADMISSION: &str = include_str!("../crds/account-jobs.yaml");
-/// The ValidatingAdmissionPolicy of the label that lets jobs of a namespace work on nodes, with its binding.
+/// The ValidatingAdmissionPolicy for the label that lets jobs of a namespace work on nodes, with its binding.
 pub const NAMESPACE_ADMISSION: &str = include_str!("../crds/namespaces.yaml");
-/// The ValidatingAdmissionPolicy of pods in the namespace of tasks, with its binding: to apply where that namespace is.
+/// The ValidatingAdmissionPolicy for pods in the namespace of tasks, with its binding. Apply it if that namespace exists.
 pub const TASK_ADMISSION: &str = include_str!("../crds/tasks.yaml");
-/// The policies of OperationJobs and of pods.
+/// The admission policies of OperationJobs and of pods.
 pub const ADMISSION: &str = concat!(include_str!("../crds/admission.yaml"), "---\n", include_str!("../crds/pods.yaml"));

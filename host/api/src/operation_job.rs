@@ -1,7 +1,7 @@
-//! OperationJob: the operation that a user asks for, and its status as the host reports it.
+//! OperationJob: the operation that a user requests, and its status from the host.
 //!
-//! Every field is optional on reading, so that one odd stored object never hides the others; `oarlock-core` checks the
-//! values. JSON names are exactly KusionStack's.
+//! Every field is optional when it is read, so that one invalid object never hides the others. `oarlock-core` checks the values. The JSON
+//! names are those of KusionStack.
 
 use std::collections::BTreeMap;
 
@@ -23,87 +23,87 @@ pub struct OperationJob {
     pub spec: Option<OperationJobSpec>,
     /// The state of the job, written by the host.
     pub status: Option<OperationJobStatus>,
-    /// Why its spec was not read. Not stored.
+    /// The reason why the host could not read the spec. The reason is not stored.
     #[serde(skip)]
     pub unread: Option<UnreadSpec>,
 }
 
-/// Why a spec was not read.
+/// The reason why a spec was not read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnreadSpec {
-    /// Reason of the condition `Valid`.
+    /// The reason of the condition `Valid`.
     pub reason: &'static str,
-    /// The sentence for the owner.
+    /// The message for the owner.
     pub message: String,
 }
 
 impl UnreadSpec {
-    /// A spec that is too large, has no room or is of other types.
+    /// Returns the reason for a spec that is too large, has no room or has fields of other types.
     #[must_use]
     pub fn new(message: String) -> Self {
         Self { reason: "Unreadable", message }
     }
 }
 
-/// The operation that a user asks for.
+/// The operation that a user requests.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct OperationJobSpec {
-    /// Names the plugin; immutable.
+    /// The action, which names the plugin. Immutable.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub action: Option<String>,
-    /// 1 to 10,000; immutable, order too.
+    /// The targets, 1 to 10,000. The list and its order are immutable.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub targets: Option<Vec<TargetRef>>,
-    /// Bound on targets ever started; absent means all.
+    /// The number of targets that may start. Absent means all.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub partition: Option<i32>,
-    /// Seconds between permission and the first `operate`; at most 0 means none.
+    /// Seconds between the permission for a target and its first `operate`. 0 or less means no wait.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub operation_delay_seconds: Option<i32>,
-    /// Seconds each target has from its start.
+    /// Seconds that each target may take from its start.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub active_deadline_seconds: Option<i32>,
-    /// Seconds the job stays after its end.
+    /// Seconds that the job stays after its end.
     #[serde(rename = "TTLSecondsAfterFinished", skip_serializing_if = "Option::is_none")]
     pub ttl_seconds_after_finished: Option<i32>,
-    /// `Pod` (default) or `Node`.
+    /// The kind of the targets: `Pod` (default) or `Node`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub target_kind: Option<String>,
-    /// Chooses targets once instead of naming them.
+    /// Selects the targets once, instead of a list in `targets`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub selector: Option<TargetSelector>,
-    /// Given to the plugin; a JSON object that fits its schema.
+    /// Settings for the plugin: a JSON object that fits the plugin's schema.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parameters: Option<Value>,
-    /// Targets in `Processing` at once.
+    /// The most targets in `Processing` at once.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parallelism: Option<IntOrPercent>,
-    /// Targets of the job that may be unavailable at once.
+    /// The most targets that may be unavailable at once.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_unavailable: Option<IntOrPercent>,
-    /// Effect of failures on the rest of the job.
+    /// The effect of failures on the other targets.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failure_policy: Option<FailurePolicy>,
     /// Further attempts for each target.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retry_policy: Option<RetryPolicy>,
-    /// Starts nothing new while true.
+    /// While true, the host starts no target.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub paused: Option<bool>,
-    /// Plans only.
+    /// If true, the host only shows the first change to each target.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dry_run: Option<bool>,
 }
 
-/// One target as the user names it.
+/// One target in the spec.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct TargetRef {
     /// Name of the pod (or node).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// UID of the object that is meant; absent means whichever has the name when the target starts.
+    /// UID of the object. Absent means the object that has the name when the target starts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub uid: Option<String>,
     /// Names of containers; empty or absent means all regular ones.
@@ -111,19 +111,19 @@ pub struct TargetRef {
     pub containers: Option<Vec<String>>,
 }
 
-/// Chooses targets by label or by owner.
+/// A selector that chooses targets by label or by owner.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct TargetSelector {
-    /// By label.
+    /// Selects pods by label.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub label_selector: Option<LabelSelector>,
-    /// By controller; pods only.
+    /// Selects the pods of a controller.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub owner_ref: Option<OwnerSelector>,
 }
 
-/// Names a controller.
+/// A reference to a controller.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct OwnerSelector {
@@ -131,7 +131,7 @@ pub struct OwnerSelector {
     pub api_version: String,
     /// `kind` of the controller.
     pub kind: String,
-    /// Its name.
+    /// Name of the controller.
     pub name: String,
 }
 
@@ -139,45 +139,44 @@ pub struct OwnerSelector {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum IntOrPercent {
-    /// A count.
+    /// A number of targets.
     Int(i64),
     /// A percentage such as `25%`.
     Percent(String),
 }
 
-/// Effect of failures on the rest of the job.
+/// The effect of failures on the rest of the job.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct FailurePolicy {
     /// `Continue`, `FailFast` or `Pause`.
     #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
-    /// Failures that are tolerated.
+    /// The tolerated failures.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_failures: Option<IntOrPercent>,
 }
 
-/// Further attempts for each target.
+/// The further attempts for each target.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct RetryPolicy {
     /// Number of further attempts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<i32>,
-    /// Seconds before the second attempt; doubles.
+    /// Seconds before the second attempt, doubled for each further attempt.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub backoff_seconds: Option<i32>,
-    /// Bound on the wait, in seconds.
+    /// The longest wait between attempts, in seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_backoff_seconds: Option<i32>,
 }
 
-/// The state of a job, written by the host. Empty values and zero counts are absent; times are RFC 3339, UTC, whole
-/// seconds.
+/// The state of a job, written by the host. Empty values and zero counts are absent. Times are RFC 3339 in UTC, with whole seconds.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct OperationJobStatus {
-    /// The generation this was computed from.
+    /// The generation that this status was computed from.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
     /// `Pending`, `Processing`, `Succeeded` or `Failed`.
@@ -186,7 +185,7 @@ pub struct OperationJobStatus {
     /// Time of the first status write.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub start_time: Option<String>,
-    /// Time at which it became terminal.
+    /// Time at which the job ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub end_time: Option<String>,
     /// Number of targets.
@@ -198,66 +197,66 @@ pub struct OperationJobStatus {
     /// Targets that failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failed_pod_count: Option<i32>,
-    /// Targets not started.
+    /// Targets that have not started.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pending_pod_count: Option<i32>,
-    /// Targets started and not ended.
+    /// Targets that have started and not ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub processing_pod_count: Option<i32>,
-    /// Targets that have ended, of all: `3/10`. For people.
+    /// Ended targets, of all targets, such as `3/10`. For people.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub done: Option<String>,
-    /// What holds the whole job back, in a word or two. For people.
+    /// The reason why the whole job waits, in one or two words. For people.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub waits_for: Option<String>,
-    /// Up to 250 targets, in spec order; absent above.
+    /// The targets, in spec order. Absent if there are more than 250 targets.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub target_details: Option<Vec<TargetDetail>>,
     /// The plugin the job is bound to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub plugin: Option<PluginBinding>,
-    /// The list of targets as frozen at the start.
+    /// The list of targets, frozen at the start.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub selection: Option<Selection>,
-    /// Raised by one by each term of leadership.
+    /// A number that each term of leadership raises by one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub epoch: Option<i64>,
     /// Conditions, one of each type.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub conditions: Option<Vec<Condition>>,
-    /// Number and size of the OperationRecords, above 250 targets.
+    /// Number and size of the OperationRecords. Only for more than 250 targets.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub records: Option<RecordsSummary>,
-    /// Target indexes by progress, above 250 targets.
+    /// Target indexes by progress. Only for more than 250 targets.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ranges: Option<Ranges>,
-    /// True if `ranges.succeeded` or `.failed` was cut.
+    /// True if `ranges.succeeded` or `ranges.failed` is incomplete.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ranges_truncated: Option<bool>,
-    /// The first failures by index, above 250 targets.
+    /// The first failures, by index. Only for more than 250 targets.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failures: Option<Vec<Failure>>,
 }
 
-/// One target's detail.
+/// The detail of one target.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct TargetDetail {
-    /// Its name.
+    /// Name of the target.
     pub name: String,
     /// `Pending`, `Processing`, `Succeeded` or `Failed`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub progress: Option<String>,
-    /// Time of its start.
+    /// Time at which the target started.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub start_time: Option<String>,
-    /// Time of its end.
+    /// Time at which the target ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub end_time: Option<String>,
     /// Extras of the plugin and of the host; at most 1 KiB.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub extra_info: Option<BTreeMap<String, String>>,
-    /// The reason why it failed or waits.
+    /// The reason why the target failed or waits.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<TargetError>,
     /// UID of the selected object.
@@ -282,19 +281,19 @@ pub struct TargetError {
     pub message: String,
 }
 
-/// The plugin a job is bound to.
+/// The plugin to which a job is bound.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct PluginBinding {
-    /// Its name.
+    /// Name of the plugin.
     pub name: String,
-    /// Its version.
+    /// Version of the plugin.
     pub version: String,
     /// Digest of the component, `sha256:...`.
     pub digest: String,
 }
 
-/// The list of targets as frozen at the start.
+/// The list of targets, frozen at the start of the job.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Selection {
@@ -309,7 +308,7 @@ pub struct Selection {
     pub kind: Option<String>,
 }
 
-/// A condition as in Kubernetes.
+/// A condition, as in Kubernetes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Condition {
@@ -318,7 +317,7 @@ pub struct Condition {
     pub kind: String,
     /// `True`, `False` or `Unknown`.
     pub status: String,
-    /// The generation it was computed from.
+    /// The generation that the condition was computed from.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
     /// Time of the last change of `status`.
@@ -329,38 +328,38 @@ pub struct Condition {
     pub message: String,
 }
 
-/// Number and size of the OperationRecords of a job.
+/// The number and the size of the OperationRecords of a job.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct RecordsSummary {
     /// Number of records.
     pub count: i32,
-    /// Targets in each.
+    /// Targets in each record.
     pub size: i32,
 }
 
-/// Zero-based index ranges, ascending and merged, such as `0-249,251`.
+/// Ranges of zero-based indexes, ascending and merged, such as `0-249,251`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Ranges {
-    /// Started and not ended; always complete.
+    /// Targets that have started and not ended. Always complete.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub processing: String,
-    /// Succeeded.
+    /// Targets that succeeded.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub succeeded: String,
-    /// Failed.
+    /// Targets that failed.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub failed: String,
 }
 
-/// One failure in a job's summary.
+/// One failure in the summary of a job.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Failure {
     /// Zero-based index of the target.
     pub index: i32,
-    /// Its name.
+    /// Name of the target.
     pub name: String,
     /// A CamelCase word for programs.
     pub reason: String,

@@ -1,4 +1,4 @@
-//! OperationRecord: the detail of up to 250 targets of a job that has more than its status can hold.
+//! OperationRecord: the details of up to 250 targets of a job whose status cannot hold all its targets.
 //!
 //! Source: docs/operationjob.md 2.
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::TargetDetail;
 
-/// The detail of one shard of a job's targets.
+/// The details of one part of a job's targets.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct OperationRecord {
@@ -26,13 +26,13 @@ pub struct OperationRecord {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct OperationRecordSpec {
-    /// The job it belongs to.
+    /// The OperationJob of this record.
     pub job: RecordedJob,
-    /// Its number, from 0.
+    /// The number of this record, from 0.
     pub shard: i32,
-    /// Index of its first target: 250 times the shard.
+    /// Index of the first target of this record: 250 times `shard`.
     pub first_index: i32,
-    /// The job's epoch when the record was last written.
+    /// The epoch of the job when the host last wrote this record.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub epoch: Option<i64>,
     /// Targets that succeeded.
@@ -41,10 +41,10 @@ pub struct OperationRecordSpec {
     /// Targets that failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failed_pod_count: Option<i32>,
-    /// Targets not started.
+    /// Targets that have not started.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pending_pod_count: Option<i32>,
-    /// Targets started and not ended.
+    /// Targets that have started and not ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub processing_pod_count: Option<i32>,
     /// The targets, in spec order. Stored as one line of JSON each.
@@ -52,18 +52,18 @@ pub struct OperationRecordSpec {
     pub targets: Vec<TargetDetail>,
 }
 
-/// The job a record belongs to.
+/// The job to which a record belongs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct RecordedJob {
-    /// Its name.
+    /// Name of the job.
     pub name: String,
-    /// Its UID.
+    /// UID of the job.
     pub uid: String,
 }
 
-/// Details as lines of JSON. Typed fields cost the API server three times as much: for each write it decodes, prunes,
-/// validates and compares every one of them.
+/// Stores details as lines of JSON. Typed fields cost the API server three times as much, because it decodes, prunes, validates and
+/// compares each field for each write.
 mod lines {
     use serde::ser::Error as _;
     use serde::{Deserialize as _, Deserializer, Serializer};
@@ -76,7 +76,7 @@ mod lines {
         serializer.collect_seq(lines.map_err(S::Error::custom)?)
     }
 
-    /// A line that is no detail says nothing, and costs no other its own.
+    /// Reads the lines. An invalid line becomes an empty detail and does not affect the other lines.
     pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<TargetDetail>, D::Error> {
         let lines = Vec::<Value>::deserialize(deserializer)?;
         let detail = |line: &Value| line.as_str().and_then(|line| serde_json::from_str(line).ok()).unwrap_or_default();

@@ -1,6 +1,6 @@
-//! Where files are kept: a folder or a bucket, the sizes that suit it, and the time that it may take.
+//! The store of files: a folder or a bucket, with its sizes and its timeouts.
 //!
-//! Takes requests of the store; yields their results in time, or a sentence.
+//! Wraps each request to the store with a timeout, and turns its errors into sentences for admins.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -13,35 +13,37 @@ use object_store::aws::AmazonS3;
 use object_store::local::LocalFileSystem;
 use object_store::path::Path as Place;
 use object_store::prefix::PrefixStore;
+use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
 use crate::failed::{ArtefactsFailed, StoreFault};
-use crate::space::{FilesShare, SpaceProbe, VolumeSpace, ask};
+use crate::volume::{FilesShare, SpaceProbe, VolumeSpace};
 
-/// Longest time that a store may take for an answer.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
-/// How much longer it may take for a piece: 60 s. 5 MiB are done by then at 0.1 MiB a second.
+/// The longest time for an answer of the store.
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(10);
+/// The factor on this time for a request that carries a piece: 60 s. Within it, 5 MiB arrive at 0.1 MiB a second.
 pub(crate) const OF_PIECE: u32 = 6;
 
-/// Sizes that suit a store.
+/// The buffer sizes for a kind of store.
 #[derive(Debug)]
 pub(crate) struct Sizes {
-    /// Bytes of a piece of a file that is written.
+    /// The bytes of one piece of a file that is written.
     pub(crate) piece: usize,
-    /// Files that may be written at once: each holds a piece, and where `writes_beside` is set the piece before it too.
+    /// The most files that may be written at once. Each file holds one piece, or two pieces if `writes_beside` is set.
     pub(crate) streams: usize,
-    /// A piece is written while the next one is filled.
+    /// True if a piece is written while the next one is filled.
     pub(crate) writes_beside: bool,
-    /// Least and most bytes of a window of a part that is read.
+    /// The smallest and the largest window of a part that is read, in bytes.
     pub(crate) least_window: usize,
     pub(crate) most_window: usize,
 }
 
-/// 48 pieces are 12 MiB.
+/// The sizes for a folder. 48 pieces are 12 MiB.
 pub(crate) const OF_FOLDER: Sizes =
     Sizes { piece: 256 * 1024, streams: 24, writes_beside: true, least_window: 16 * 1024, most_window: 512 * 1024 };
-/// S3 takes no piece below 5 MiB but the last, and 10,000 of them: a file has at most 48 GiB. 4 pieces are 20 MiB; a merge holds 16 MiB of
-/// windows, a piece, and what is being read. A request takes as long as many bytes, so windows are large.
+/// The sizes for a bucket. S3 takes at most 10,000 pieces for a file, each of at least 5 MiB except the last one. So a file has at most 48
+/// GiB. 4 pieces are 20 MiB. A merge also holds 16 MiB of windows, one piece, and the bytes that are being read. A request takes as long as
+/// the transfer of many bytes, so windows are large.
 pub(crate) const OF_BUCKET: Sizes = Sizes {
     piece: 5 * 1024 * 1024,
     streams: 4,
@@ -50,11 +52,11 @@ pub(crate) const OF_BUCKET: Sizes = Sizes {
     most_window: 4 * 1024 * 1024,
 };
 
-/// A store, with what it is.
+/// A store with its kind and its limits.
 pub(crate) struct Backend {
     pub(crate) store: Box<dyn ObjectStore>,
     kind: Kind,
-    patience: Duration,
+    timeout: Duration,
     space: Option<Arc<SpaceProbe>>,
     share: Option<FilesShare>,
 }
@@ -64,9 +66,9 @@ enum Kind {
     Bucket(Bucket),
 }
 
-/// A bucket, or what has a prefix in there.
+/// A bucket, or a prefix within a bucket.
 pub(crate) struct Bucket {
-    /// What sentences call it.
+    /// The name of the bucket in error messages.
     pub(crate) name: String,
     pub(crate) prefix: Place,
     pub(crate) client: AmazonS3,
@@ -83,15 +85,15 @@ impl Backend {
         let asked = folder.clone();
         let space: SpaceProbe = Box::new(move || VolumeSpace::of(&asked));
         let (store, kind) = (Box::new(files), Kind::Folder(folder));
-        Self { store, kind, patience: PATIENCE, space: Some(Arc::new(space)), share: None }
+        Self { store, kind, timeout: TIMEOUT, space: Some(Arc::new(space)), share: None }
     }
 
-    pub(crate) fn of_bucket(bucket: Bucket, patience: Duration) -> Self {
+    pub(crate) fn of_bucket(bucket: Bucket, timeout: Duration) -> Self {
         let store = Box::new(PrefixStore::new(bucket.client.clone(), bucket.prefix.clone()));
-        Self { store, kind: Kind::Bucket(bucket), patience, space: None, share: None }
+        Self { store, kind: Kind::Bucket(bucket), timeout, space: None, share: None }
     }
 
-    /// Takes what this says for the space of the volume.
+    /// Replaces the probe for the space of the volume.
     pub(crate) fn on_volume(self, space: SpaceProbe) -> Self {
         Self { space: Some(Arc::new(space)), ..self }
     }
@@ -104,7 +106,7 @@ impl Backend {
         self.share
     }
 
-    /// Returns the total and free bytes and inodes of the volume; `None` for a bucket, or if the volume does not answer.
+    /// Returns the total and free bytes and inodes of the volume. Returns `None` for a bucket, or if the volume does not answer.
     pub(crate) async fn space(&self) -> Option<VolumeSpace> {
         match &self.space {
             Some(probe) => ask(probe.clone()).await,
@@ -133,20 +135,20 @@ impl Backend {
         }
     }
 
-    /// A result of the store, within the time that it may take.
+    /// Waits for a result of the store, with the usual timeout.
     pub(crate) async fn within<T>(
         &self,
         answer: impl Future<Output = object_store::Result<T>>,
     ) -> Result<T, ArtefactsFailed> {
-        self.at_most(self.patience, answer).await
+        self.at_most(self.timeout, answer).await
     }
 
-    /// The same of a request that carries a piece.
+    /// Waits for a result of a request that carries a piece, with the longer timeout.
     pub(crate) async fn within_piece<T>(
         &self,
         answer: impl Future<Output = object_store::Result<T>>,
     ) -> Result<T, ArtefactsFailed> {
-        self.at_most(self.patience.saturating_mul(OF_PIECE), answer).await
+        self.at_most(self.timeout.saturating_mul(OF_PIECE), answer).await
     }
 
     async fn at_most<T>(
@@ -174,7 +176,7 @@ impl Backend {
         }
     }
 
-    /// Removes files, several at once. A file that cannot be removed does not keep the others.
+    /// Removes files, several at once. Goes on with the other files if one file cannot be removed.
     pub(crate) async fn remove(&self, places: Vec<Place>) -> Result<(), ArtefactsFailed> {
         let places = futures::stream::iter(places.into_iter().map(Ok)).boxed();
         let mut removed = self.store.delete_stream(places).map(|removed| match removed {
@@ -190,5 +192,13 @@ impl Backend {
                 Err(failed) => all = all.and(Err(failed)),
             }
         }
+    }
+}
+
+/// Calls the probe on a blocking thread, so that a hung volume does not block the runtime.
+async fn ask(probe: Arc<SpaceProbe>) -> Option<VolumeSpace> {
+    match timeout(TIMEOUT, spawn_blocking(move || probe())).await {
+        Ok(Ok(Ok(space))) => Some(space),
+        _ => None,
     }
 }

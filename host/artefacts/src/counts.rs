@@ -1,42 +1,43 @@
-//! Keeps the count of each owner's files in memory, so that not every job lists all notes of its owner.
+//! Caches the count of each owner's files, so that not every job lists all notes of its owner.
 //!
-//! Takes listings and notes; yields a count. A note that comes during a listing may count twice until the next listing. No note of this
-//! process is missed. The next listing is due after a minute: it sees which files were removed, and the notes of other processes.
+//! Combines listings of notes with the notes that this process writes. A note that is written during a listing may count twice until the
+//! next listing. No note of this process is missed. A listing expires after a minute. The next one finds removed files and the notes of
+//! other processes.
 
 use std::collections::HashMap;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// How long a listing is believed.
+/// How long a listing is valid.
 const BELIEVED: Duration = Duration::from_secs(60);
 /// How long an owner is remembered after its last listing began. No listing takes that long.
 const REMEMBERED: Duration = Duration::from_secs(600);
-/// Bytes of a block: a file takes whole blocks.
+/// The bytes of a block. A file takes whole blocks.
 const BLOCK: u64 = 4 * 1024;
-/// Bytes that each file counts beside its content: for its folder, its inode and its note.
+/// The bytes that each file counts in addition to its content: for its folder, its inode and its note.
 pub(crate) const BESIDE: u64 = 16 * 1024;
 
-/// A number of files, and the bytes that they count.
+/// A number of files, and the bytes that they count for their owner.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counted {
     pub(crate) files: u64,
-    /// Their whole blocks, and 16 KiB for each.
+    /// The whole blocks of the files, and 16 KiB for each file.
     pub(crate) bytes: u64,
 }
 
 impl Counted {
-    /// Returns what a file of this size counts for its owner. An empty one counts too, since it takes inodes.
+    /// Returns the count of one file of this size. An empty file counts too, because it takes inodes.
     pub(crate) const fn of(size: u64) -> Self {
         Self { files: 1, bytes: size.div_ceil(BLOCK).saturating_mul(BLOCK).saturating_add(BESIDE) }
     }
 
-    /// Returns both together.
+    /// Returns the sum of two counts.
     pub(crate) const fn plus(self, other: Self) -> Self {
         Self { files: self.files.saturating_add(other.files), bytes: self.bytes.saturating_add(other.bytes) }
     }
 
-    /// Returns this without the other.
+    /// Returns the difference of two counts, at least 0.
     const fn minus(self, other: Self) -> Self {
         Self { files: self.files.saturating_sub(other.files), bytes: self.bytes.saturating_sub(other.bytes) }
     }
@@ -48,11 +49,11 @@ pub(crate) struct OwnerCounts(HashMap<String, OwnerCount>);
 
 #[derive(Debug)]
 struct OwnerCount {
-    /// When the last listing began.
+    /// The time at which the last listing began.
     begun: Instant,
-    /// All that was noted since this owner is remembered.
+    /// All files noted since this owner is remembered.
     noted: Counted,
-    /// The newest listing that came to an end, with what it has found.
+    /// The newest finished listing, with its result.
     listed: Option<(NotesListing, Counted)>,
 }
 
@@ -60,19 +61,19 @@ struct OwnerCount {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NotesListing {
     begun: Instant,
-    /// All that had been noted when it began.
+    /// All files that had been noted when the listing began.
     noted: Counted,
 }
 
 impl OwnerCounts {
-    /// Returns what the files of an owner count, if a listing says so that is not too old.
+    /// Returns the count of an owner, if its last listing is still valid.
     pub(crate) fn known(&self, owner: &str, now: Instant) -> Option<Counted> {
         let count = self.0.get(owner)?;
         let (listing, found) = count.listed.filter(|(listing, _)| now.duration_since(listing.begun) < BELIEVED)?;
         Some(found.plus(count.noted.minus(listing.noted)))
     }
 
-    /// Begins a listing of the notes of an owner, and forgets owners that are not asked for any more.
+    /// Begins a listing of the notes of an owner, and forgets owners without recent listings.
     pub(crate) fn begin(&mut self, owner: &str, now: Instant) -> NotesListing {
         self.0.retain(|_, count| now.duration_since(count.begun) < REMEMBERED);
         let new = || OwnerCount { begun: now, noted: Counted::default(), listed: None };
@@ -81,7 +82,7 @@ impl OwnerCounts {
         NotesListing { begun: now, noted: count.noted }
     }
 
-    /// Ends a listing with what it has found, unless one that began later has ended.
+    /// Ends a listing with its result, unless a listing that began later has already ended.
     pub(crate) fn end(&mut self, owner: &str, listing: NotesListing, found: Counted) {
         let Some(count) = self.0.get_mut(owner) else { return };
         if count.listed.is_none_or(|(last, _)| last.begun <= listing.begun) {
@@ -89,7 +90,7 @@ impl OwnerCounts {
         }
     }
 
-    /// Adds a file that an owner has from now on. To be called once its note is there: a listing that begins before that counts it too.
+    /// Adds a new file of an owner. Call it after the note is written: a listing that begins before the call may count the note too.
     pub(crate) fn add(&mut self, owner: &str, file: Counted) {
         if let Some(count) = self.0.get_mut(owner) {
             count.noted = count.noted.plus(file);

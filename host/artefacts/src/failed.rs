@@ -1,51 +1,51 @@
-//! Why a file is not known to be stored or read, in a sentence that says what an admin can do.
+//! Turns errors of a store into sentences that tell an admin what to do.
 //!
-//! Takes an error of a store; yields a sentence. May not repeat a credential: what S3 says beside its code is left out, but for its message.
+//! A sentence must not contain a credential. So it shows only the code and the message of an S3 error.
 
 use std::error::Error;
 
 use object_store::client::{HttpError, HttpErrorKind};
 
-/// What precedes the status of an answer in the words of the S3 client.
+/// The text before the HTTP status in errors of the S3 client.
 const STATUS: &str = "status code: ";
 
-/// Why a file is not known to be stored or read.
+/// The reason why a file could not be stored or read, or may not be stored.
 #[derive(Debug, thiserror::Error)]
-#[error("{words}")]
+#[error("{message}")]
 pub struct ArtefactsFailed {
-    words: String,
+    message: String,
     why: StoreFault,
 }
 
-/// What can be expected of another try.
+/// The kind of a failure, which tells whether another try may help.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StoreFault {
-    /// The store is there and says no, until somebody changes something.
+    /// The store refuses requests until an admin changes something.
     Refused,
     /// The store did not answer in time.
     Silent,
-    /// The volume, or the share of the owner, has no room.
+    /// The volume, or the share of the owner, is full.
     Full,
-    /// It may succeed.
+    /// Another try may succeed.
     Other,
 }
 
 impl ArtefactsFailed {
-    pub(crate) fn new(words: String) -> Self {
-        Self { words, why: StoreFault::Other }
+    pub(crate) fn new(message: String) -> Self {
+        Self { message, why: StoreFault::Other }
     }
 
-    /// Makes the failure of a volume or a share that has no room, in these words.
-    pub(crate) fn full(words: String) -> Self {
-        Self { words, why: StoreFault::Full }
+    /// Makes the failure of a full volume or share, with these words.
+    pub(crate) fn full(message: String) -> Self {
+        Self { message, why: StoreFault::Full }
     }
 
-    /// True if the volume or the share of the owner has no room: another try is in vain for now.
+    /// Returns true if the volume or the share of the owner is full. Then another try fails too for now.
     pub fn is_full(&self) -> bool {
         self.why == StoreFault::Full
     }
 
-    /// Makes the failure of a folder from an error of the object store. A full volume or quota counts as [`StoreFault::Full`].
+    /// Makes the failure of a folder from an error of the object store. A full volume or disk quota counts as [`StoreFault::Full`].
     pub(crate) fn of_folder(error: &object_store::Error) -> Self {
         let io = causes(error).filter_map(|error| error.downcast_ref::<std::io::Error>());
         let is_full = |error: &std::io::Error| {
@@ -61,14 +61,14 @@ impl ArtefactsFailed {
         self.why
     }
 
-    /// What the store of this name has not answered in time.
+    /// Makes the failure of a store that did not answer in time.
     pub(crate) fn silent(store: &str, seconds: f32) -> Self {
-        let words =
+        let message =
             format!("{store} does not answer within {seconds} s: check that it is up and can be reached from here");
-        Self { words, why: StoreFault::Silent }
+        Self { message, why: StoreFault::Silent }
     }
 
-    /// What the bucket of this name answers to a request.
+    /// Makes the failure of a bucket from an error of the object store.
     pub(crate) fn of_bucket(bucket: &str, error: &object_store::Error) -> Self {
         if let Some(failed) = Self::of_transport(bucket, error) {
             return failed;
@@ -81,7 +81,7 @@ impl ArtefactsFailed {
             (Some(status), None) => status.to_string(),
             _ => text.clone(),
         };
-        let (words, why) = match status {
+        let (message, why) = match status {
             _ if code == "NoSuchBucket" => {
                 (format!("{bucket} does not exist: create it, or correct its name"), StoreFault::Refused)
             }
@@ -112,26 +112,26 @@ impl ArtefactsFailed {
             }
             None => (format!("{bucket} fails: {said}"), StoreFault::Other),
         };
-        Self { words, why }
+        Self { message, why }
     }
 
-    /// What has kept a request from an answer.
+    /// Makes the failure of a request that got no answer. Returns `None` if there was an answer.
     fn of_transport(bucket: &str, error: &object_store::Error) -> Option<Self> {
         let kind = causes(error).find_map(|error| error.downcast_ref::<HttpError>()).map(HttpError::kind)?;
         if kind == HttpErrorKind::Timeout {
-            let words = format!("{bucket} does not answer in time: check that it is up and can be reached from here");
-            return Some(Self { words, why: StoreFault::Silent });
+            let message = format!("{bucket} does not answer in time: check that it is up and can be reached from here");
+            return Some(Self { message, why: StoreFault::Silent });
         }
         let cause = causes(error).last().map(ToString::to_string).unwrap_or_default();
         let (fix, why) = match cause.contains("certificate") {
             true => ("give the bundle of its CA, and use the name that its certificate has", StoreFault::Refused),
             false => ("check its endpoint, and that the store is up and can be reached from here", StoreFault::Other),
         };
-        Some(Self { words: format!("{bucket} cannot be reached ({cause}): {fix}"), why })
+        Some(Self { message: format!("{bucket} cannot be reached ({cause}): {fix}"), why })
     }
 }
 
-/// What an error comes from, the first cause last.
+/// Returns the causes of an error, the root cause last.
 pub(crate) fn causes<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
     std::iter::successors(error.source(), |error| {
         let error: &'a (dyn Error + 'static) = *error;
@@ -139,12 +139,12 @@ pub(crate) fn causes<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item
     })
 }
 
-/// Codes of stores that are full: S3 itself never is.
+/// Returns true for the error codes of full stores. S3 itself is never full.
 fn is_full(code: &str) -> bool {
     ["Quota", "InsufficientStorage", "StorageFull", "NoSpace"].iter().any(|word| code.contains(word))
 }
 
-/// Codes that stores give with one status or another.
+/// Returns true for the error codes of wrong credentials. Stores send them with different statuses.
 fn is_of_credentials(code: &str) -> bool {
     ["AccessKey", "Signature", "AccessDenied", "Token"].iter().any(|word| code.contains(word))
 }
@@ -187,9 +187,12 @@ mod tests {
         ];
         for (status, code, expected, why) in answers {
             let failed = said(status, code);
-            let words = failed.to_string();
-            assert!(words.contains(expected) && words.starts_with("bucket b ") && !words.contains("AWS4"), "{words}");
-            assert_eq!(failed.why(), why, "{words}");
+            let message = failed.to_string();
+            assert!(
+                message.contains(expected) && message.starts_with("bucket b ") && !message.contains("AWS4"),
+                "{message}"
+            );
+            assert_eq!(failed.why(), why, "{message}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The files that OpsJobs leave, and the parts of which logs are put together.
+//! The files that OpsJobs leave, and the parts from which logs are merged.
 //!
 //! ```text
 //! log of a container -> part.rs (every line with a time and its place) -> a part -> merge.rs (k ways) -> the file of a job
@@ -15,9 +15,11 @@ mod s3;
 mod space;
 mod store;
 mod upload;
+mod volume;
 
 pub use failed::ArtefactsFailed;
 pub use s3::{S3Options, S3Place, S3PlaceFailed};
-pub use space::{FileOwner, FilesShare, OwnerRoom, VolumeSpace};
-pub use store::Artefacts;
+pub use space::{FileOwner, OwnerRoom};
+pub use store::{Artefacts, FileName, PartName};
 pub use upload::Upload;
+pub use volume::{FilesShare, VolumeSpace};

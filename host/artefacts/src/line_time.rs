@@ -1,33 +1,33 @@
-//! The time of a line of a log, in a form that sorts as its bytes do.
+//! The time of a log line, in a form whose bytes sort by time.
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
-/// Its bytes: `2026-01-01T00:00:00.000000000Z`.
+/// The bytes of a time such as `2026-01-01T00:00:00.000000000Z`.
 pub const LENGTH: usize = 30;
 
-/// A time in RFC 3339, in UTC and with nine digits of a second.
+/// A time in RFC 3339, in UTC and with nine digits after the second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LineTime([u8; LENGTH]);
 
 impl LineTime {
-    /// That of a time; of one before the year 0 or after 9999, the nearest that has one.
+    /// Returns the form of a time. A time outside the years 0 to 9999 becomes the nearest time within them.
     pub fn of(time: Timestamp) -> Self {
         let text = format!("{time:.9}");
         text.as_bytes().try_into().map_or(Self::LEAST, Self)
     }
 
-    /// Before every other.
+    /// The earliest time.
     pub const LEAST: Self = Self(*b"0000-01-01T00:00:00.000000000Z");
-    /// After every other.
+    /// The latest time.
     pub const MOST: Self = Self(*b"9999-12-31T23:59:59.999999999Z");
 
-    /// The end of the second in which a time is: the API tells when an object was made to the second.
+    /// Returns the end of the second of a time. The API server tells creation times only to the second.
     pub fn end_of(time: Timestamp) -> Self {
         let second = Timestamp::from_second(time.as_second()).unwrap_or(time);
         Self::of(second.checked_add(SignedDuration::new(0, 999_999_999)).unwrap_or(time))
     }
 
-    /// Reads a time in RFC 3339, of whatever zone and precision; `None` where it is none.
+    /// Reads a time in RFC 3339, of any zone and precision. Returns `None` if the text is no such time.
     pub fn read(text: &[u8]) -> Option<Self> {
         if let Some(own) = Self::already(text) {
             return Some(own);
@@ -36,7 +36,8 @@ impl LineTime {
         Some(Self::of(time))
     }
 
-    /// What has this form already, as kubelets of nodes in UTC write it. It is read once a line.
+    /// Returns a time that is already in this form. Kubelets on nodes in UTC write this form. The check is fast, because it runs for every
+    /// line.
     fn already(text: &[u8]) -> Option<Self> {
         let own: &[u8; LENGTH] = text.try_into().ok()?;
         let fits = own.iter().zip(&Self::LEAST.0).all(|(byte, form)| match form {
@@ -46,24 +47,25 @@ impl LineTime {
         fits.then_some(Self(*own))
     }
 
-    /// The time in this form that a line begins with, and the rest of the line after the space. `None` where the line begins otherwise.
+    /// Returns the time that a line begins with, and the text after the next space. Returns `None` if the line does not begin with a time
+    /// in this form.
     pub(crate) fn before_text(line: &[u8]) -> Option<(Self, &[u8])> {
         let (time, rest) = line.split_first_chunk::<LENGTH>()?;
         let text = rest.strip_prefix(b" ")?;
         Some((Self::already(time)?, text))
     }
 
-    /// The one that a line of a part begins with.
+    /// Returns the time that a line of a part begins with.
     pub fn of_line(line: &[u8]) -> Option<Self> {
         line.first_chunk().map(|own| Self(*own))
     }
 
-    /// Its bytes.
+    /// Returns the bytes of the time.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
 
-    /// The time.
+    /// Returns the time as a timestamp.
     pub fn time(&self) -> Option<Timestamp> {
         std::str::from_utf8(&self.0).ok()?.parse().ok()
     }

@@ -1,6 +1,6 @@
-//! Puts parts together into one file, in the order of the times of their lines.
+//! Merges parts into one file, in the order of the times of their lines.
 //!
-//! Takes parts that are sorted each; yields what was written. May not hold more than a window of each part.
+//! Each part has to be sorted. The merge holds at most one window of each part in memory.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -9,29 +9,29 @@ use std::collections::binary_heap::PeekMut;
 use crate::backend::Sizes;
 use crate::failed::ArtefactsFailed;
 use crate::line_time::LineTime;
-use crate::store::{Artefacts, LogPart};
+use crate::store::{Artefacts, LogPart, PartName, TURNS};
 use crate::upload::Upload;
 
-/// Bytes of all windows together.
+/// The bytes of all windows together.
 const WINDOWS: usize = 16 * 1024 * 1024;
-/// Most parts that are read at once. More are put together in turns.
+/// The most parts that are read at once. More parts are merged in several turns.
 const WIDTH: usize = 512;
 
-/// What was written.
+/// The size of a merged file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Merged {
-    /// Lines.
+    /// The number of lines.
     pub lines: u64,
-    /// Bytes.
+    /// The number of bytes.
     pub bytes: u64,
 }
 
 impl Artefacts {
-    /// Puts all parts of the job of this UID together into one file: by time, and of one time by part. `done` is told how many bytes
-    /// were written, now and then.
+    /// Merges all parts of the job of this UID into one file. Lines are sorted by time, and lines of the same time by part. It calls `done`
+    /// with the number of written bytes from time to time.
     ///
     /// # Errors
-    /// Why the file is not known to be there.
+    /// If a part cannot be read, or the store does not confirm the file.
     pub async fn merge_parts(
         &self,
         job: &str,
@@ -48,10 +48,11 @@ impl Artefacts {
                 let (some, later) = rest.split_at(at_once(rest, sizes).max(1));
                 rest = later;
                 let name = format!("{turn:010}");
-                let mut upload = self.write_part((job, TURNS, &name)).await?;
+                let of = PartName { job, folder: TURNS, name: &name };
+                let mut upload = self.write_part(of).await?;
                 merge(self, some, &mut upload, &|_| {}).await?;
                 upload.finish().await?;
-                merged.extend(self.find_part((job, TURNS, &name), 0).await?.map(|(part, _)| part));
+                merged.extend(self.find_part(of, 0).await?.map(|(part, _)| part));
                 turn = turn.saturating_add(1);
             }
             parts = merged;
@@ -62,13 +63,11 @@ impl Artefacts {
     }
 }
 
-/// Bytes between two words of how far it is.
+/// The bytes between two calls of `done`.
 const TOLD_EACH: u64 = 64 * 1024 * 1024;
-/// Whose parts the results of turns are: no pod has this name. A merge that begins anew makes them anew.
-pub(crate) const TURNS: &str = ".turns";
 
-/// How many of these parts, from the first one on, can be read at once: the least window of each, or all of a part that is smaller, has
-/// to fit.
+/// Returns the number of parts, from the first one on, that can be read at once. The smallest window of each part has to fit into the
+/// memory, or the whole part if it is smaller.
 fn at_once(parts: &[LogPart], sizes: &Sizes) -> usize {
     let mut room = WINDOWS as u64;
     let fit = parts.iter().take(WIDTH).take_while(|part| {
@@ -99,7 +98,7 @@ async fn merge(
         written = written.saturating_add(window.copy_line(into).await?);
         lines = lines.saturating_add(1);
         let time = window.time().await?;
-        // The next line of a part is often the next of all, so its entry stays in its place until that is known.
+        // The next line of all is often in the same part. So its heap entry is replaced in place, which costs less than a pop and a push.
         if let Some(mut first) = next.peek_mut() {
             match time {
                 Some(time) => *first = Reverse((time, number)),
@@ -114,12 +113,12 @@ async fn merge(
     Ok(lines)
 }
 
-/// A window of a part, which moves on.
+/// A sliding window of a part.
 struct Window<'a> {
     store: &'a Artefacts,
     part: &'a LogPart,
     size: usize,
-    /// How much of the part was read.
+    /// The number of bytes that were read from the part.
     read: u64,
     held: Vec<u8>,
     at: usize,
@@ -134,7 +133,7 @@ impl<'a> Window<'a> {
         self.held.get(self.at..).unwrap_or_default()
     }
 
-    /// Reads on. False at the end of the part.
+    /// Reads the next bytes. Returns false at the end of the part.
     async fn read_on(&mut self) -> Result<bool, ArtefactsFailed> {
         if self.read >= self.part.size {
             return Ok(false);
@@ -148,7 +147,7 @@ impl<'a> Window<'a> {
         Ok(true)
     }
 
-    /// The time of the next line; `None` after the last one.
+    /// Returns the time of the next line, or `None` after the last line.
     async fn time(&mut self) -> Result<Option<LineTime>, ArtefactsFailed> {
         loop {
             if let Some(time) = LineTime::of_line(self.rest()) {
@@ -160,7 +159,7 @@ impl<'a> Window<'a> {
         }
     }
 
-    /// Copies a line, however long it is. Yields its bytes.
+    /// Copies a line of any length. Returns its number of bytes.
     async fn copy_line(&mut self, into: &mut Upload) -> Result<u64, ArtefactsFailed> {
         let mut bytes = 0_u64;
         loop {

@@ -1,8 +1,7 @@
-//! Turns the log of a container into a part: each line begins with its time and its place, and no line comes before the one
-//! above it.
+//! Turns the log of a container into a part: each line begins with its time and its place, and no line is earlier than the line above it.
 //!
-//! Takes a log as the API shows it, with times; yields what was written. May not hold a whole line: some have no end. May not take the
-//! words of a kubelet or a proxy for a log: each line of a log begins with a time.
+//! Reads a log with timestamps, as the API server sends it. A line may be endless, so no line is held as a whole. Each line of a log begins
+//! with a time. So error messages of a kubelet or a proxy are not mistaken for a log.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -14,43 +13,43 @@ use crate::failed::ArtefactsFailed;
 use crate::line_time::LineTime;
 use crate::upload::Upload;
 
-/// Longest time that a log may be silent while it is read.
+/// The longest time that a log may be silent while it is read.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Most bytes of what may be a time.
+/// The most bytes of a time at the beginning of a line.
 const TOKEN: usize = 64;
-/// Most bytes of lines that are too late, one after the other: a clock that was wrong for a while costs its lines alone.
+/// The most bytes of consecutive lines that are too late. A node whose clock was wrong for a while then loses only its wrong lines.
 const MOST_LATE: u64 = 16 * 1024 * 1024;
-/// Most bytes that are kept of what came in place of a log.
+/// The most bytes that are kept of a message in place of a log.
 const MOST_WORDS: usize = 512;
-/// What a job has left when a host finds it with nothing left: parts end with a line, so not each byte is taken.
+/// The bytes below which a job without room counts as short. Parts end with a whole line, so the last bytes often stay unused.
 const NOTHING_LEFT: u64 = 1024 * 1024;
 
-/// Whose log it is, and how much of it is taken.
+/// The identity and the limits of a log.
 #[derive(Debug)]
 pub struct PartOf<'a> {
-    /// What each of its lines says after the time: `namespace/pod/container`.
+    /// The text after the time of each line: `namespace/pod/container`.
     pub label: &'a str,
-    /// The time of lines that have none.
+    /// The time of leading lines without a time.
     pub began: LineTime,
-    /// The last time that is taken.
+    /// The latest time of lines that are copied.
     pub until: LineTime,
-    /// Its share of the room that is left for all logs of a job.
+    /// The log's reservation in the room of its job.
     pub room: &'a RoomOfPart<'a>,
 }
 
-/// The bytes that all logs of a job may take together.
+/// The room for all logs of a job, in bytes.
 #[derive(Debug)]
 pub struct LogRoom {
     left: AtomicU64,
     was_short: AtomicBool,
-    /// The bytes of the parts of this job that are stored.
+    /// The bytes of the stored parts of this job.
     kept: AtomicU64,
-    /// The room of all jobs of its owner.
+    /// The room for the logs of all jobs of the owner.
     of_owner: Option<Arc<OwnerLogs>>,
 }
 
 impl Drop for LogRoom {
-    /// The job is gone, and its parts with it.
+    /// Returns the room to the owner, because the job and its parts are gone.
     fn drop(&mut self) {
         if let Some(owner) = &self.of_owner {
             owner.remove(*self.kept.get_mut());
@@ -58,39 +57,39 @@ impl Drop for LogRoom {
     }
 }
 
-/// The bytes that the logs of all jobs of one owner may take together.
+/// The room for the logs of all jobs of one owner, in bytes.
 #[derive(Debug, Default)]
 pub struct OwnerLogs {
     left: AtomicU64,
-    /// The bytes that the parts of the owner take.
+    /// The bytes of the owner's stored parts.
     taken: AtomicU64,
 }
 
 impl OwnerLogs {
-    /// Sets what all parts may take together, those that are there among them.
+    /// Sets the room for all parts. Stored parts count against it.
     pub fn allow(&self, bytes: u64) {
         self.left.store(bytes.saturating_sub(self.taken.load(Ordering::Relaxed)), Ordering::Relaxed);
     }
 
-    /// Notes parts that are there.
+    /// Adds the bytes of stored parts.
     fn add(&self, bytes: u64) {
         self.taken.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Notes that parts are gone.
+    /// Subtracts the bytes of removed parts.
     fn remove(&self, bytes: u64) {
         let less = |taken: u64| Some(taken.saturating_sub(bytes));
         let _always = self.taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
     }
 
-    /// True where nothing is left.
+    /// Returns true if no room is left.
     pub fn is_used_up(&self) -> bool {
         self.left.load(Ordering::Relaxed) == 0
     }
 }
 
 impl LogRoom {
-    /// So many.
+    /// Returns a room of this many bytes.
     pub fn of(bytes: u64) -> Self {
         Self {
             left: AtomicU64::new(bytes),
@@ -100,7 +99,7 @@ impl LogRoom {
         }
     }
 
-    /// So many less those that are stored already, within what its owner has.
+    /// Returns a room of this many bytes within the room of the owner. The stored bytes count against it.
     pub fn within(bytes: u64, stored: u64, owner: Arc<OwnerLogs>) -> Self {
         owner.add(stored);
         let mut room = Self::of(bytes.saturating_sub(stored));
@@ -108,30 +107,30 @@ impl LogRoom {
         room
     }
 
-    /// The room of a part that is to be written.
+    /// Returns an empty reservation for a new part.
     pub fn of_part(&self) -> RoomOfPart<'_> {
         RoomOfPart { of: self, taken: AtomicU64::new(0), of_owner: AtomicU64::new(0) }
     }
 
-    /// True where something was left out.
+    /// Returns true if some log was cut for lack of room.
     pub fn was_short(&self) -> bool {
         self.was_short.load(Ordering::Relaxed)
     }
 }
 
-/// What a part takes of the room of a job. Dropped before it is kept, it gives that back.
+/// The room that a part has taken. If it is dropped before [`RoomOfPart::keep`], it returns the room.
 #[derive(Debug)]
 pub struct RoomOfPart<'a> {
     of: &'a LogRoom,
     taken: AtomicU64,
-    /// The same of the room of its owner.
+    /// The bytes taken from the room of the owner.
     of_owner: AtomicU64,
 }
 
 impl RoomOfPart<'_> {
-    /// Takes some; false where there is none left.
+    /// Takes room. Returns false if no room is left.
     fn take(&self, bytes: usize) -> bool {
-        // The end of a log takes nothing, so it is not short of anything.
+        // The end of a log takes no bytes, so it must not count as a lack of room.
         if bytes == 0 {
             return true;
         }
@@ -152,7 +151,7 @@ impl RoomOfPart<'_> {
         has_room
     }
 
-    /// The part is stored.
+    /// Keeps the room, because the part is stored.
     pub fn keep(self) {
         let kept = self.taken.swap(0, Ordering::Relaxed);
         self.of.kept.fetch_add(kept, Ordering::Relaxed);
@@ -172,7 +171,7 @@ impl Drop for RoomOfPart<'_> {
     }
 }
 
-/// Why a part was not written.
+/// The reason why a part was not written.
 #[derive(Debug, thiserror::Error)]
 pub enum PartFailed {
     /// The log could not be read.
@@ -181,30 +180,30 @@ pub enum PartFailed {
     /// The log was silent for too long.
     #[error("the log was silent for {} s", PATIENCE.as_secs())]
     Silent,
-    /// The answer does not begin with a time, so it is no log but these words.
+    /// The answer does not begin with a time, so it is a message and not a log.
     #[error("in place of a log came: {0}")]
     NoLog(String),
-    /// The answer ends amid a line without a time: whoever sent the log broke it off, with these words.
+    /// The answer ends with a line that has no time. So its sender broke it off with this message.
     #[error("the log broke off with: {0}")]
     BrokeOff(String),
-    /// The store did not take it.
+    /// The store refused the part.
     #[error(transparent)]
     Store(#[from] ArtefactsFailed),
 }
 
-/// What was written.
+/// The size of a written part.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Written {
-    /// Lines.
+    /// The number of lines.
     pub lines: u64,
-    /// Bytes, those of times and labels among them.
+    /// The number of bytes, including times and labels.
     pub bytes: u64,
 }
 
 /// Writes the log of a container as a part.
 ///
 /// # Errors
-/// Fails if the log cannot be read, if the part cannot be stored, or if the text is no log.
+/// If the log cannot be read, the part cannot be stored, or the text is no log.
 pub async fn write_part(
     mut log: impl AsyncBufRead + Unpin,
     of: &PartOf<'_>,
@@ -233,7 +232,7 @@ pub async fn write_part(
             return Err(failed);
         }
         if !of.room.take(out.len()) && !out.is_empty() {
-            // What is missing is said of the whole; a line that is cut ends here.
+            // The status reports the missing text. A line that is cut has to end here.
             let (is_cut, lines_before) = before;
             if is_cut {
                 into.write(b"\n").await?;
@@ -255,30 +254,31 @@ struct Lines<'a> {
     /// The beginning of a line, up to its first space.
     token: Vec<u8>,
     place: Within,
-    /// The bytes of the lines since the last one that was not too late.
+    /// The bytes of the lines since the last line that was not too late.
     late: u64,
-    /// A line began with a time.
+    /// True once a line began with a time.
     is_log: bool,
-    /// The beginning of a line that has none, while that line goes on.
+    /// The beginning of a line without a time, while that line goes on.
     words: Option<Vec<u8>>,
     written: Written,
 }
 
-/// What of a line comes next.
+/// The position within a line.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Within {
-    /// Its beginning, which may be a time.
+    /// The beginning of a line, which may be a time.
     Token,
     /// Text that is copied.
     Text,
-    /// Text that is too late.
+    /// Text of a line that is too late.
     Late,
-    /// Text that is no log.
+    /// Text that is not part of a log.
     Words,
 }
 
 impl Lines<'_> {
-    /// Takes a piece of a log. True once too much in a row was too late.
+    /// Takes a piece of a log. Returns true if the rest of the log can be skipped: too many bytes in a row were too late, or the text is no
+    /// log.
     fn take(&mut self, mut bytes: &[u8], out: &mut Vec<u8>) -> bool {
         while !bytes.is_empty() {
             if self.late > MOST_LATE {
@@ -302,7 +302,7 @@ impl Lines<'_> {
                 bytes = later;
                 continue;
             }
-            // Most lines begin with a time in the form of parts, and that is read where it stands.
+            // Most lines begin with a time in the form of parts. Such a time is read in place, without a copy.
             if self.token.is_empty()
                 && let Some((time, text)) = LineTime::before_text(bytes)
             {
@@ -325,15 +325,15 @@ impl Lines<'_> {
             self.token.extend_from_slice(searched.get(..end).unwrap_or_default());
             let time = LineTime::read(&self.token);
             self.begin_line(out, time);
-            // The space after a time is ours already; whatever else ended the token belongs to the line.
+            // The output already has a space after the time. Any other byte that ended the token belongs to the line.
             let skip = usize::from(time.is_some() && searched.get(end) == Some(&b' '));
             bytes = bytes.get(end.saturating_add(skip)..).unwrap_or_default();
         }
         false
     }
 
-    /// Begins a line with its time and place, or one that is too late, as one without a time after such a one is. What was no time
-    /// is the beginning of its text.
+    /// Begins a line. A line after the end time is skipped, and so is a line without a time that follows it. A token that is no time
+    /// becomes the beginning of the text.
     fn begin_line(&mut self, out: &mut Vec<u8>, time: Option<LineTime>) {
         self.words = time.is_none().then(|| self.token.clone());
         self.is_log |= time.is_some();
@@ -349,7 +349,7 @@ impl Lines<'_> {
             return;
         }
         self.late = 0;
-        // A clock that ran backwards does not tear a stream apart.
+        // If the clock runs backwards, the lines keep their order.
         self.last = time.unwrap_or(self.last).max(self.last);
         out.extend_from_slice(self.last.as_bytes());
         out.push(b' ');
@@ -363,7 +363,7 @@ impl Lines<'_> {
         self.written.lines = self.written.lines.saturating_add(1);
     }
 
-    /// Keeps the beginning of a line that has no time.
+    /// Keeps the beginning of a line without a time.
     fn note(&mut self, bytes: &[u8]) {
         if let Some(words) = &mut self.words {
             let room = MOST_WORDS.saturating_sub(words.len());
@@ -375,7 +375,7 @@ impl Lines<'_> {
         self.words.as_ref().is_some_and(|words| words.len() >= MOST_WORDS)
     }
 
-    /// Why what was read is no log, or not the whole one.
+    /// Returns the failure if the text was no log, or not the whole log.
     fn failed(&self, is_over: bool) -> Option<PartFailed> {
         let words = self.words.as_ref().filter(|_| is_over)?;
         let said: String =
@@ -388,7 +388,7 @@ impl Lines<'_> {
         }
     }
 
-    /// Ends the last line, which may lack its end.
+    /// Ends the last line, which may lack its newline.
     fn end(&mut self, out: &mut Vec<u8>) -> bool {
         if !self.token.is_empty() {
             self.begin_line(out, LineTime::read(&self.token));

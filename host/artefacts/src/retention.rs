@@ -1,7 +1,7 @@
-//! Removes files that are too old, and what killed hosts have not finished.
+//! Removes old files, and unfinished files of killed hosts.
 //!
-//! Takes the time; yields nothing: what cannot be read or removed is left for the next time. In a bucket, unfinished uploads are not
-//! listed: a rule of the bucket has to remove them (`AbortIncompleteMultipartUpload`, see [`Artefacts::in_bucket`]).
+//! If a file cannot be read or removed, the next run tries again. S3 does not list unfinished uploads, so a lifecycle rule of the bucket
+//! has to remove them (`AbortIncompleteMultipartUpload`, see [`Artefacts::in_bucket`]).
 
 use std::path::Path;
 use std::time::Duration;
@@ -13,13 +13,13 @@ use tokio::time::Instant;
 use crate::failed::ArtefactsFailed;
 use crate::store::Artefacts;
 
-/// Seconds that a file stays.
+/// The seconds that a file is kept.
 const KEPT: i64 = 30 * 24 * 3_600;
-/// Least time between two searches for files that are older.
+/// The shortest time between two searches for old files.
 const SEARCHED: Duration = Duration::from_secs(3_600);
-/// Seconds after which a file that is not finished, and to which nothing was added, belongs to a host that is gone.
+/// The seconds without a write after which an unfinished file belongs to a host that is gone.
 const UNFINISHED: u64 = 3_600;
-/// Files that are removed at once.
+/// The most files that are removed at once.
 const AT_ONCE: usize = 1_000;
 
 impl Artefacts {
@@ -41,7 +41,7 @@ impl Artefacts {
         }
     }
 
-    /// Removes what was written before this second. A file that cannot be removed does not keep others.
+    /// Removes the files that were written before this second. Goes on with the other files if one file cannot be removed.
     async fn remove_older(&self, second: i64) -> Result<(), ArtefactsFailed> {
         let mut files = self.of.store.list(None);
         let (mut old, mut failed) = (Vec::new(), Ok(()));
@@ -57,7 +57,7 @@ impl Artefacts {
     }
 }
 
-/// Removes what hosts that were killed have not finished: the store lists no such file.
+/// Removes unfinished files of killed hosts from a folder. The store does not list such files.
 fn remove_unfinished(folder: &Path) {
     let is_unfinished = |name: &str| {
         name.rsplit_once('#')
@@ -81,6 +81,7 @@ mod tests {
     use std::fs::{self, File};
 
     use super::*;
+    use crate::store::FileName;
     use crate::store::tests::folder;
 
     #[tokio::test]
@@ -90,7 +91,7 @@ mod tests {
         let now = Timestamp::UNIX_EPOCH;
         let kept = folder.join("artefacts");
         for text in ["first", "second"] {
-            let told = artefacts.publish(("check-a", "report.json"), text.into(), now).await;
+            let told = artefacts.publish(FileName { job: "check-a", file: "report.json" }, text.into(), now).await;
             assert_eq!(told.unwrap(), "artifact:check-a/report.json");
             assert_eq!(fs::read_to_string(kept.join("check-a/report.json")).unwrap(), text);
         }
@@ -110,7 +111,7 @@ mod tests {
             path
         });
         let later = Artefacts::in_folder(&folder).unwrap();
-        later.publish(("check-b", "report.json"), Vec::new(), made).await.unwrap();
+        later.publish(FileName { job: "check-b", file: "report.json" }, Vec::new(), made).await.unwrap();
         while kept.join("check-a").exists() || staged[0].exists() {
             tokio::task::yield_now().await;
         }

@@ -1,7 +1,7 @@
-//! Which bucket files are kept in, and how it is reached.
+//! The bucket for files, and the client for it.
 //!
-//! Takes a URL and options; yields a client of S3, whose requests are over TLS by ring, and bounded in time and number. May not show a
-//! secret, nor send one unencrypted to another machine unless an admin says so.
+//! The client uses TLS with ring, and its requests have timeouts and limited retries. It must not show a secret. It must not send a secret
+//! unencrypted to another machine unless an admin allows that.
 
 use std::fmt;
 use std::time::Duration;
@@ -11,15 +11,15 @@ use object_store::path::Path as Place;
 use object_store::{BackoffConfig, Certificate, ClientOptions, RetryConfig};
 use url::{Host, Url};
 
-use crate::backend::{Bucket, OF_PIECE, PATIENCE};
+use crate::backend::{Bucket, OF_PIECE, TIMEOUT};
 use crate::failed::causes;
 
-/// The region where none is given. Stores other than S3 itself mostly take it.
+/// The default region. Most stores other than S3 itself accept it.
 const REGION: &str = "us-east-1";
-/// What browsers take the files for, reports among them: none is run.
+/// The content type of all files. Browsers show the files, reports too, as text and run nothing.
 const TEXT: &str = "text/plain; charset=utf-8";
 const RETRIES: usize = 3;
-/// The variables of credentials that are fetched, as a ServiceAccount has them: of a role on AWS, and of EKS Pod Identity or ECS.
+/// The environment variables for fetched credentials, as a ServiceAccount has them: of an AWS role, and of EKS Pod Identity or ECS.
 const FETCHED: [&str; 7] = [
     "AWS_ROLE_ARN",
     "AWS_ROLE_SESSION_NAME",
@@ -30,32 +30,36 @@ const FETCHED: [&str; 7] = [
     "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
 ];
 
-/// How a bucket is reached.
+/// The options of a bucket.
 #[derive(Clone, Default)]
 pub struct S3Options {
-    /// The URL of the store; AWS where there is none. The bucket follows in its path.
+    /// The URL of the store, or `None` for AWS. The bucket name follows in the path.
     pub endpoint: Option<String>,
-    /// The region, `us-east-1` where there is none.
+    /// The region. The default is `us-east-1`.
     pub region: Option<String>,
-    /// Certificates of the CAs that are trusted, in PEM, beside those of the system.
+    /// The trusted CA certificates in PEM, beside those of the system.
     pub ca: Option<String>,
-    /// Plain HTTP may be used to other machines too: files and what signs addresses can be read on the way.
+    /// True if plain HTTP to other machines is allowed. Then anyone on the network path can read files and signatures.
     pub allow_http: bool,
     /// The access key.
     pub access_key: Option<String>,
-    /// Its secret.
+    /// The secret of the access key.
     pub secret_key: Option<String>,
-    /// The token of an access key that is good for a while.
+    /// The session token of a temporary access key.
     pub session_token: Option<String>,
-    /// Variables by which other credentials are fetched and renewed, where there is no access key.
+    /// The variables for fetching and renewing credentials, if there is no access key.
     pub fetched: Vec<(&'static str, String)>,
 }
 
 impl S3Options {
-    /// The credentials that variables of the environment name, and nothing else of them: `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY` and
-    /// `AWS_SESSION_TOKEN`, or, for credentials that are fetched, `AWS_ROLE_ARN`, `AWS_ROLE_SESSION_NAME`, `AWS_WEB_IDENTITY_TOKEN_FILE`
-    /// and `AWS_ENDPOINT_URL_STS`; `AWS_CONTAINER_CREDENTIALS_FULL_URI` and `AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE`; or
-    /// `AWS_CONTAINER_CREDENTIALS_RELATIVE_URI`. Those of an instance are not asked for.
+    /// Returns options with the credentials from environment variables, and with defaults otherwise.
+    ///
+    /// The variables are `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY` and `AWS_SESSION_TOKEN`. Fetched credentials use one of three sets:
+    /// - `AWS_ROLE_ARN`, `AWS_ROLE_SESSION_NAME`, `AWS_WEB_IDENTITY_TOKEN_FILE` and `AWS_ENDPOINT_URL_STS`
+    /// - `AWS_CONTAINER_CREDENTIALS_FULL_URI` and `AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE`
+    /// - `AWS_CONTAINER_CREDENTIALS_RELATIVE_URI`
+    ///
+    /// The credentials of an EC2 instance are not used.
     pub fn of_variables(value: impl Fn(&str) -> Option<String>) -> Self {
         let value = |name| value(name).filter(|value| !value.is_empty());
         Self {
@@ -67,7 +71,7 @@ impl S3Options {
         }
     }
 
-    /// The variables are enough to fetch credentials.
+    /// Returns true if the variables suffice to fetch credentials.
     fn can_fetch(&self) -> bool {
         let has = |name: &str| self.fetched.iter().any(|(own, _)| *own == name);
         let of_pod = has("AWS_CONTAINER_CREDENTIALS_FULL_URI") && has("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE");
@@ -94,66 +98,67 @@ impl fmt::Debug for S3Options {
     }
 }
 
-/// Why a bucket cannot be used as it is written down.
+/// The reason why the settings of a bucket are invalid.
 #[derive(Debug, thiserror::Error)]
 pub enum S3PlaceFailed {
-    /// The URL is of something else.
+    /// The URL is not the URL of a bucket.
     #[error("{0} is not the URL of a bucket: write s3://BUCKET or s3://BUCKET/PREFIX")]
     Scheme(String),
-    /// No bucket has this name.
+    /// The name is not a valid bucket name.
     #[error("{0:?} is not the name of a bucket: it has 3 to 63 of the characters a-z, 0-9, - and .")]
     Bucket(String),
-    /// The prefix leads somewhere else.
+    /// The prefix is not a valid path.
     #[error("{prefix:?} is not a prefix of files: write names with / between them")]
     Prefix {
-        /// As it is written.
+        /// The prefix in the URL.
         prefix: String,
-        /// What is wrong with it.
+        /// The error in the prefix.
         #[source]
         source: object_store::path::Error,
     },
-    /// The endpoint is no URL of HTTP.
+    /// The endpoint is not an HTTP URL.
     #[error(
         "the S3 endpoint is not a URL such as https://s3.example.com, without user, query and fragment: correct it"
     )]
     Endpoint,
-    /// What is stored would be sent unencrypted.
+    /// The endpoint would receive files unencrypted.
     #[error("the S3 endpoint at {0} is reached by plain HTTP: use https")]
     Http(String),
-    /// There is no access key.
+    /// There are no credentials.
     #[error(
         "there are no credentials of S3: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or give the ServiceAccount a role with \
          AWS_ROLE_ARN and AWS_WEB_IDENTITY_TOKEN_FILE"
     )]
     NoCredentials,
-    /// One of the two is missing.
+    /// The access key or its secret is missing.
     #[error("an access key of S3 and its secret belong together: set {0} too")]
     HalfCredentials(&'static str),
 }
 
-/// True where the system trusts nobody, as in an image without certificates: TLS by these alone would fail before a bundle is asked.
+/// Returns true if the system has no CA certificates, as in a minimal image. Then a client with system certificates fails before it reads
+/// the bundle.
 fn has_no_roots() -> bool {
     rustls_native_certs::load_native_certs().certs.is_empty()
 }
 
-/// The folder of the bucket, or of the prefix, in which all files are.
+/// The folder for all files, within the bucket or the prefix.
 const OWN: &str = "artefacts";
 
-/// A bucket, or what has a prefix in there.
+/// A bucket, or a prefix within a bucket.
 #[derive(Clone, Debug)]
 pub struct S3Place {
     bucket: String,
     prefix: Place,
     endpoint: Option<Url>,
     options: S3Options,
-    patience: Duration,
+    timeout: Duration,
 }
 
 impl S3Place {
     /// Reads `s3://BUCKET` or `s3://BUCKET/PREFIX`.
     ///
     /// # Errors
-    /// What is wrong with the URL or an option.
+    /// If the URL or an option is invalid.
     pub fn read(url: &str, options: &S3Options) -> Result<Self, S3PlaceFailed> {
         let rest = url.strip_prefix("s3://").ok_or_else(|| S3PlaceFailed::Scheme(url.to_owned()))?;
         let (bucket, prefix) = rest.split_once('/').unwrap_or((rest, ""));
@@ -163,7 +168,7 @@ impl S3Place {
         }
         let prefix =
             Place::parse(prefix).map_err(|source| S3PlaceFailed::Prefix { prefix: prefix.to_owned(), source })?;
-        // What else is in there belongs to somebody else.
+        // Other files under the prefix belong to other programs.
         let prefix = prefix.parts().chain(Place::from(OWN).parts()).collect();
         let endpoint = options.endpoint.as_deref().map(|own| endpoint(own, options.allow_http)).transpose()?;
         match (&options.access_key, &options.secret_key) {
@@ -172,16 +177,16 @@ impl S3Place {
             (None, None) if !options.can_fetch() => return Err(S3PlaceFailed::NoCredentials),
             _ => {}
         }
-        Ok(Self { bucket: bucket.to_owned(), prefix, endpoint, options: options.clone(), patience: PATIENCE })
+        Ok(Self { bucket: bucket.to_owned(), prefix, endpoint, options: options.clone(), timeout: TIMEOUT })
     }
 
-    /// With another time, in place of 10 s, that the store may take for an answer; for a piece of a file it is six times that.
+    /// Sets the timeout for answers, which is 10 s by default. A piece of a file gets six times that.
     #[must_use]
-    pub fn with_patience(self, patience: Duration) -> Self {
-        Self { patience, ..self }
+    pub fn with_timeout(self, timeout: Duration) -> Self {
+        Self { timeout, ..self }
     }
 
-    /// What sentences call it.
+    /// Returns the name of the bucket for error messages.
     fn name(&self) -> String {
         match &self.endpoint {
             Some(endpoint) => format!("the bucket {} at {}", self.bucket, endpoint.as_str().trim_end_matches('/')),
@@ -194,7 +199,7 @@ impl S3Place {
     }
 
     pub(crate) fn connect(self) -> Result<(Bucket, Duration), String> {
-        // TLS of the client has no cryptography of its own. Where the process has some already, that is used.
+        // The TLS client needs a cryptography provider. If the process has installed one, that one is used.
         let _already = rustls::crypto::ring::default_provider().install_default();
         let name = self.name();
         let mut builder = AmazonS3Builder::new()
@@ -202,7 +207,7 @@ impl S3Place {
             .with_region(self.options.region.as_deref().unwrap_or(REGION))
             .with_client_options(self.client().map_err(|error| format!("{name} cannot be used: {error}"))?)
             .with_retry(self.retry())
-            // Not every store can remove several files by one request.
+            // Not every store supports the removal of several files by one request.
             .with_disable_bulk_delete(true);
         if let Some(endpoint) = &self.endpoint {
             builder = builder.with_endpoint(endpoint.as_str().trim_end_matches('/'));
@@ -223,14 +228,14 @@ impl S3Place {
             let cause = causes(&error).last().map_or_else(|| error.to_string(), ToString::to_string);
             format!("{name} cannot be used: {cause}: where the system has no CA certificates, give a bundle")
         })?;
-        Ok((Bucket { name, prefix: self.prefix, client }, self.patience))
+        Ok((Bucket { name, prefix: self.prefix, client }, self.timeout))
     }
 
     fn client(&self) -> Result<ClientOptions, String> {
         let mut client = ClientOptions::new()
             .with_allow_http(self.is_plain())
-            .with_connect_timeout(half(self.patience))
-            .with_timeout(self.patience.saturating_mul(OF_PIECE))
+            .with_connect_timeout(half(self.timeout))
+            .with_timeout(self.timeout.saturating_mul(OF_PIECE))
             .with_default_content_type(TEXT)
             .with_no_system_certificates(self.is_plain() || self.options.ca.is_some() && has_no_roots());
         if let Some(bundle) = &self.options.ca {
@@ -243,10 +248,10 @@ impl S3Place {
         Ok(client)
     }
 
-    /// All tries together end before the store is said to be silent.
+    /// Returns the retry settings. All tries together end before the store counts as silent.
     fn retry(&self) -> RetryConfig {
-        let backoff = BackoffConfig { max_backoff: half(half(self.patience)), ..BackoffConfig::default() };
-        RetryConfig { backoff, max_retries: RETRIES, retry_timeout: half(self.patience) }
+        let backoff = BackoffConfig { max_backoff: half(half(self.timeout)), ..BackoffConfig::default() };
+        RetryConfig { backoff, max_retries: RETRIES, retry_timeout: half(self.timeout) }
     }
 }
 

@@ -1,8 +1,8 @@
-//! The files that OpsJobs leave, below a folder or in a bucket that an admin gives: each is published whole or not at all. Source:
+//! Stores the files that OpsJobs leave, in a folder or a bucket of the admin. Each file is published whole or not at all. Source:
 //! docs/opsjob.md 5.
 //!
-//! Takes a job, a name and bytes; yields the reference that an output has. May not hold a job up: what cannot be stored within a
-//! moment is said in its place. What logs are put together of is kept beside the files until their job goes.
+//! Each request has a timeout, so that a slow store does not delay a job: the job reports the failure in place of the file. The parts of
+//! logs are stored beside the files until their job is removed.
 
 use std::fs::{DirBuilder, Permissions};
 use std::hash::{BuildHasher as _, RandomState};
@@ -25,19 +25,20 @@ use tokio::time::Instant;
 use crate::backend::Backend;
 use crate::counts::OwnerCounts;
 use crate::failed::{ArtefactsFailed, StoreFault};
-use crate::merge::TURNS;
 use crate::s3::S3Place;
-use crate::space::{FilesShare, VolumeSpace};
 use crate::upload::Upload;
+use crate::volume::{FilesShare, VolumeSpace};
 
 /// The folder of parts. No job has this name.
 const PARTS: &str = ".parts";
-/// Where a bucket is tried.
+/// The folder for the results of turns. No pod has this name. A restarted merge makes them again.
+pub(crate) const TURNS: &str = ".turns";
+/// The folder for the test file in a bucket.
 const PROBE: &str = ".oarlock-probe";
-/// For how long an address can be signed: S3 takes none that is good for longer than a week.
+/// The longest validity of a signed URL. S3 accepts at most a week.
 const SIGNED: Duration = Duration::from_secs(7 * 24 * 3_600);
 
-/// Files. Clones share them.
+/// A store of files. Clones share it.
 #[derive(Clone, Debug)]
 pub struct Artefacts {
     pub(crate) of: Arc<Backend>,
@@ -45,21 +46,53 @@ pub struct Artefacts {
     pub(crate) counts: Arc<Mutex<OwnerCounts>>,
 }
 
+/// The name of a file of a job.
+#[derive(Clone, Copy, Debug)]
+pub struct FileName<'a> {
+    /// The name of the job.
+    pub job: &'a str,
+    /// The name of the file, which no other file of the job has.
+    pub file: &'a str,
+}
+
+impl FileName<'_> {
+    fn place(self) -> Place {
+        Place::from_iter([self.job, self.file])
+    }
+}
+
+/// The name of a part of a job's logs.
+#[derive(Clone, Copy, Debug)]
+pub struct PartName<'a> {
+    /// The UID of the job.
+    pub job: &'a str,
+    /// The folder of the part, such as the name of a pod.
+    pub folder: &'a str,
+    /// The name of the part in its folder.
+    pub name: &'a str,
+}
+
+impl PartName<'_> {
+    fn place(self) -> Place {
+        Place::from_iter([PARTS, self.job, self.folder, self.name])
+    }
+}
+
 /// A part of a log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogPart {
     pub(crate) place: Place,
-    /// Its bytes.
+    /// The bytes of the part.
     pub size: u64,
 }
 
 impl Artefacts {
-    /// The files below this folder, in one of their own, which is made if it is not there.
+    /// Opens the store in the subfolder `artefacts` of a folder. Creates the subfolder if it does not exist.
     ///
     /// # Errors
-    /// Why it cannot be used.
+    /// If the folder cannot be used.
     pub fn in_folder(folder: &Path) -> Result<Self, String> {
-        // What else is in there belongs to somebody else.
+        // Other files in the folder belong to other programs.
         let folder = &folder.join("artefacts");
         let words =
             |error: &dyn std::error::Error| format!("failed to use {} for artefacts: {error}", folder.display());
@@ -69,16 +102,16 @@ impl Artefacts {
         Ok(Self::of(Backend::of_folder(folder.clone(), files)))
     }
 
-    /// The files in a bucket. It is tried first: a store that is down or slow is logged alone, since it may come back.
+    /// Opens a bucket and tests it first. If the store is down or slow, this is only logged, because the store may come back.
     ///
-    /// What hosts that were killed have begun to upload stays there, unseen and paid for, until a lifecycle rule of the bucket removes it:
-    /// give it `AbortIncompleteMultipartUpload` with `DaysAfterInitiation: 1`.
+    /// Unfinished uploads of killed hosts stay in the bucket, invisible and paid for, until a lifecycle rule removes them. Give the bucket
+    /// the rule `AbortIncompleteMultipartUpload` with `DaysAfterInitiation: 1`.
     ///
     /// # Errors
-    /// What is wrong with the bucket or the credentials.
+    /// If the bucket or the credentials are wrong.
     pub async fn in_bucket(place: S3Place) -> Result<Self, String> {
-        let (bucket, patience) = place.connect()?;
-        let artefacts = Self::of(Backend::of_bucket(bucket, patience));
+        let (bucket, timeout) = place.connect()?;
+        let artefacts = Self::of(Backend::of_bucket(bucket, timeout));
         match artefacts.probe().await {
             Err(failed) if failed.why() == StoreFault::Refused => Err(failed.to_string()),
             Err(failed) => {
@@ -89,13 +122,13 @@ impl Artefacts {
         }
     }
 
-    /// The files in a bucket, for a process whose credentials only read. It is tried first, and what is wrong is logged.
+    /// Opens a bucket for a process that may only read. Tests the bucket first, and logs a failure.
     ///
     /// # Errors
-    /// Fails if the address or the credentials are wrong, as far as this shows without a request to the store.
+    /// If the address or the credentials are wrong, as far as this shows without a request to the store.
     pub async fn in_bucket_to_read(place: S3Place) -> Result<Self, String> {
-        let (bucket, patience) = place.connect()?;
-        let artefacts = Self::of(Backend::of_bucket(bucket, patience));
+        let (bucket, timeout) = place.connect()?;
+        let artefacts = Self::of(Backend::of_bucket(bucket, timeout));
         let store = &artefacts.of.store;
         let nothing = async {
             match store.head(&Place::from(PROBE)).await {
@@ -113,13 +146,13 @@ impl Artefacts {
         Self { of: Arc::new(backend), searched: Arc::default(), counts: Arc::default() }
     }
 
-    /// Takes what this says for the space of the volume of the files. To be called before they are used.
+    /// Replaces the probe for the volume's space. Call it before the first use of the store.
     #[must_use]
     pub fn on_volume(self, space: impl Fn() -> std::io::Result<VolumeSpace> + Send + Sync + 'static) -> Self {
         self.with(|backend| backend.on_volume(Box::new(space)))
     }
 
-    /// The files of one owner take no more than this. To be called before they are used.
+    /// Limits the share of one owner's files. Call it before the first use of the store.
     #[must_use]
     pub fn with_share(self, share: FilesShare) -> Self {
         self.with(|backend| backend.with_share(share))
@@ -128,12 +161,12 @@ impl Artefacts {
     fn with(self, change: impl FnOnce(Backend) -> Backend) -> Self {
         match Arc::try_unwrap(self.of) {
             Ok(backend) => Self { of: Arc::new(change(backend)), ..self },
-            // Somebody uses it already.
+            // The store is already in use, so it stays unchanged.
             Err(of) => Self { of, ..self },
         }
     }
 
-    /// Does what is done to files with one of no use. Hosts that start at once do not meet.
+    /// Puts, reads, lists and deletes a test file. Its random name keeps hosts that start at the same time apart.
     async fn probe(&self) -> Result<(), ArtefactsFailed> {
         let name = format!("{:016x}", RandomState::new().hash_one(PROBE));
         let place = Place::from_iter([PROBE, &name]);
@@ -144,7 +177,7 @@ impl Artefacts {
         self.of.within(store.delete(&place)).await
     }
 
-    /// Where the files are, one folder for each job; `None` where they are in a bucket.
+    /// Returns the folder of the files, with one subfolder for each job. Returns `None` for a bucket.
     pub fn folder(&self) -> Option<&Path> {
         self.of.folder()
     }
@@ -158,21 +191,17 @@ impl Artefacts {
         }
     }
 
-    /// How many files may be written at once: together they hold 20 MiB in memory at most.
+    /// Returns the most files that may be written at once. Together they hold at most 20 MiB in memory.
     pub fn streams(&self) -> usize {
         self.of.sizes().streams
     }
 
-    /// The address at which whoever has it can read a file of a job for a while, without credentials; `None` where files are in a folder.
-    /// It is not looked whether the file is there. Credentials that end before `valid` does end the address.
+    /// Returns a URL at which anyone can read a file of a job for a while, without credentials. Returns `None` if files are in a folder. It
+    /// does not check that the file exists. If the credentials expire before `valid` ends, the URL expires with them.
     ///
     /// # Errors
-    /// Why it cannot be signed.
-    pub async fn signed_url(
-        &self,
-        (job, file): (&str, &str),
-        valid: Duration,
-    ) -> Option<Result<String, ArtefactsFailed>> {
+    /// If the URL cannot be signed.
+    pub async fn signed_url(&self, file: FileName<'_>, valid: Duration) -> Option<Result<String, ArtefactsFailed>> {
         let bucket = self.of.bucket()?;
         if valid > SIGNED {
             return Some(Err(ArtefactsFailed::new(format!(
@@ -181,66 +210,58 @@ impl Artefacts {
                 SIGNED.as_secs()
             ))));
         }
-        let place: Place = bucket.prefix.parts().chain(Place::from_iter([job, file]).parts()).collect();
+        let place: Place = bucket.prefix.parts().chain(file.place().parts()).collect();
         let signed = bucket.client.signed_url(reqwest::Method::GET, &place, valid);
         Some(self.of.within(signed).await.map(String::from))
     }
 
-    /// The reference that an output has of a file of a job.
-    pub fn reference(job: &str, file: &str) -> String {
+    /// Returns the reference to a file of a job that an output contains.
+    pub fn reference(of: FileName<'_>) -> String {
+        let FileName { job, file } = of;
         format!("artifact:{job}/{file}")
     }
 
-    /// Publishes a file of a job, by their names, in place of any of its name, and removes what is too old. Yields its reference.
+    /// Publishes a file of a job, replaces a file of the same name, and removes old files. Returns the reference of the file.
     ///
     /// # Errors
-    /// Why it is not known to be there.
-    pub async fn publish(
-        &self,
-        (job, file): (&str, &str),
-        bytes: Vec<u8>,
-        now: Timestamp,
-    ) -> Result<String, ArtefactsFailed> {
+    /// If the store does not confirm the file.
+    pub async fn publish(&self, file: FileName<'_>, bytes: Vec<u8>, now: Timestamp) -> Result<String, ArtefactsFailed> {
         self.remove_old_when_due(now);
-        self.of.within(self.of.store.put(&Place::from_iter([job, file]), bytes.into())).await?;
-        Ok(Self::reference(job, file))
+        self.of.within(self.of.store.put(&file.place(), bytes.into())).await?;
+        Ok(Self::reference(file))
     }
 
-    /// Begins to write a file of a job, by their names.
+    /// Begins to write a file of a job.
     ///
     /// # Errors
-    /// Why the store does not take it.
-    pub async fn write(&self, (job, file): (&str, &str), now: Timestamp) -> Result<Upload, ArtefactsFailed> {
+    /// If the store refuses the file.
+    pub async fn write(&self, file: FileName<'_>, now: Timestamp) -> Result<Upload, ArtefactsFailed> {
         self.remove_old_when_due(now);
-        self.begin(&Place::from_iter([job, file])).await
+        self.begin(&file.place()).await
     }
 
     pub(crate) async fn begin(&self, place: &Place) -> Result<Upload, ArtefactsFailed> {
         Upload::begin(self.of.clone(), place.clone()).await
     }
 
-    fn part(&self, (job, of, name): (&str, &str, &str)) -> Place {
-        Place::from_iter([PARTS, job, of, name])
-    }
-
-    /// Begins to write a part of the logs of the job of this UID, by whose it is and its name.
+    /// Begins to write a part of a job's logs.
     ///
     /// # Errors
-    /// Why the store does not take it.
-    pub async fn write_part(&self, part: (&str, &str, &str)) -> Result<Upload, ArtefactsFailed> {
-        self.begin(&self.part(part)).await
+    /// If the store refuses the part.
+    pub async fn write_part(&self, part: PartName<'_>) -> Result<Upload, ArtefactsFailed> {
+        self.begin(&part.place()).await
     }
 
-    /// A part that is there whole, and its beginning, at most so many bytes.
+    /// Returns a finished part, with at most this many bytes of its beginning. Returns `None` if there is no such part.
     ///
     /// # Errors
-    /// Why it is not known.
+    /// If the store does not answer.
     pub async fn find_part(
         &self,
-        part: (&str, &str, &str),
+        part: PartName<'_>,
         beginning: u64,
     ) -> Result<Option<(LogPart, Bytes)>, ArtefactsFailed> {
-        let place = self.part(part);
+        let place = part.place();
         let head = async {
             match self.of.store.head(&place).await {
                 Err(object_store::Error::NotFound { .. }) => Ok(None),
@@ -252,10 +273,10 @@ impl Artefacts {
         Ok(Some((LogPart { place, size: head.size }, beginning)))
     }
 
-    /// The parts of the logs of the job of this UID, by whose they are and their names.
+    /// Returns the parts of the logs of the job of this UID, sorted by folder and name.
     ///
     /// # Errors
-    /// Why they are not known.
+    /// If the store does not answer.
     pub async fn parts(&self, job: &str) -> Result<Vec<LogPart>, ArtefactsFailed> {
         let folder = Place::from_iter([PARTS, job]);
         let found: Vec<_> = self.of.within(self.of.store.list(Some(&folder)).try_collect()).await?;
@@ -274,15 +295,15 @@ impl Artefacts {
     /// Removes the parts of the job of this UID.
     ///
     /// # Errors
-    /// Why they are not known to be gone.
+    /// If the store does not confirm the removal.
     pub async fn drop_parts(&self, job: &str) -> Result<(), ArtefactsFailed> {
         self.of.remove(self.parts(job).await?.into_iter().map(|part| part.place).collect()).await
     }
 
-    /// The UIDs of the jobs that have parts.
+    /// Returns the UIDs of the jobs that have parts.
     ///
     /// # Errors
-    /// Why they are not known.
+    /// If the store does not answer.
     pub async fn jobs_with_parts(&self) -> Result<Vec<String>, ArtefactsFailed> {
         let all = self.of.within(self.of.store.list_with_delimiter(Some(&Place::from_iter([PARTS])))).await?;
         Ok(all.common_prefixes.iter().filter_map(|folder| Some(folder.filename()?.to_owned())).collect())
@@ -296,12 +317,12 @@ impl Artefacts {
     }
 }
 
-/// Makes a folder that nobody else reads, or lets nobody else read it: logs are in there.
+/// Creates a folder for the current user only, or restricts an existing folder, because it holds logs.
 fn make_own(folder: &Path) -> std::io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
     if std::fs::metadata(folder)?.permissions().mode() & 0o077 != 0 {
         let closed = std::fs::set_permissions(folder, Permissions::from_mode(0o700));
-        // One of another user is as that user has made it.
+        // A folder of another user keeps its mode.
         closed.or_else(|error| if error.kind() == ErrorKind::PermissionDenied { Ok(()) } else { Err(error) })?;
     }
     Ok(())
@@ -313,7 +334,7 @@ pub(crate) mod tests {
 
     use super::*;
 
-    /// A folder of this name that is not there.
+    /// Returns the path of a test folder that does not exist.
     pub(crate) fn folder(name: &str) -> std::path::PathBuf {
         let folder = std::env::temp_dir().join(format!("oarlock-artefacts-{name}-{}", std::process::id()));
         let _none = fs::remove_dir_all(&folder);
@@ -326,7 +347,7 @@ pub(crate) mod tests {
         let mode = || fs::metadata(folder.join("artefacts")).unwrap().permissions().mode() & 0o777;
         Artefacts::in_folder(&folder).unwrap();
         assert_eq!(mode(), 0o700);
-        // As an earlier version has left it.
+        // An earlier version left the folder with this mode.
         fs::set_permissions(folder.join("artefacts"), Permissions::from_mode(0o755)).unwrap();
         Artefacts::in_folder(&folder).unwrap();
         assert_eq!(mode(), 0o700);
@@ -342,7 +363,7 @@ pub(crate) mod tests {
         let artefacts = Artefacts::in_folder(&folder).unwrap();
         fs::remove_dir_all(&folder).unwrap();
         fs::write(&folder, "").unwrap();
-        assert!(artefacts.publish(("a", "b"), Vec::new(), Timestamp::UNIX_EPOCH).await.is_err());
+        assert!(artefacts.publish(FileName { job: "a", file: "b" }, Vec::new(), Timestamp::UNIX_EPOCH).await.is_err());
         fs::remove_file(folder).unwrap();
     }
 }

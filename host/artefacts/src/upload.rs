@@ -1,4 +1,4 @@
-//! A file that is being written: it is there whole once it is finished, and else not at all.
+//! Writes a file in pieces. The file exists as a whole once it is finished, and not at all before.
 
 use std::sync::Arc;
 
@@ -9,25 +9,25 @@ use tokio::task::JoinHandle;
 
 use crate::backend::Backend;
 use crate::failed::ArtefactsFailed;
-use crate::space::{LOOKS_EACH, VolumeSpace};
+use crate::volume::{LOOKS_EACH, VolumeSpace};
 
-/// A file that is being written. Dropped before it is finished, it leaves nothing.
+/// A file that is being written. If it is dropped before it is finished, it leaves nothing.
 #[derive(Debug)]
 pub struct Upload {
     of: Arc<Backend>,
     place: Place,
-    /// `None` before the first piece is sent to a bucket: what is smaller needs no pieces.
+    /// `None` before the first piece is sent to a bucket. A smaller file needs no pieces.
     upload: Option<Box<dyn MultipartUpload>>,
     /// The piece that is being written while the next one is filled.
     beside: Option<JoinHandle<Result<(), ArtefactsFailed>>>,
     buffer: Vec<u8>,
     written: u64,
-    /// The bytes that were written at the last check for free space.
+    /// The number of bytes that were written at the last check of the free space.
     looked: u64,
 }
 
 impl Upload {
-    /// In a folder, the file is begun at once: one that cannot be written is said before anything is read for it.
+    /// Begins a file. In a folder, it creates the file at once, so that a failure shows before the caller reads any data for it.
     pub(crate) async fn begin(of: Arc<Backend>, place: Place) -> Result<Self, ArtefactsFailed> {
         let upload = match of.folder() {
             Some(_) => Some(of.within(of.store.put_multipart(&place)).await?),
@@ -36,15 +36,15 @@ impl Upload {
         Ok(Self { of, place, upload, beside: None, buffer: Vec::new(), written: 0, looked: 0 })
     }
 
-    /// Adds bytes.
+    /// Adds bytes to the file.
     ///
     /// # Errors
-    /// Why the store does not take them.
+    /// If the store refuses the bytes.
     pub async fn write(&mut self, mut bytes: &[u8]) -> Result<(), ArtefactsFailed> {
         let piece = self.of.sizes().piece;
         while !bytes.is_empty() {
             let room = piece.saturating_sub(self.buffer.len());
-            // A piece that was sent is gone before the next one is begun.
+            // The previous piece has left the buffer, so the buffer never holds more than one piece.
             self.buffer.reserve_exact(room);
             let (now, later) = bytes.split_at(room.min(bytes.len()));
             self.buffer.extend_from_slice(now);
@@ -84,16 +84,16 @@ impl Upload {
         Ok(())
     }
 
-    /// The end of the piece that is written beside.
+    /// Waits for the piece that is being written.
     async fn written_beside(&mut self) -> Result<(), ArtefactsFailed> {
         let Some(beside) = self.beside.take() else { return Ok(()) };
         beside.await.unwrap_or_else(|lost| Err(ArtefactsFailed::new(format!("writing a piece of a file: {lost}"))))
     }
 
-    /// Publishes the file. Yields its bytes.
+    /// Publishes the file. Returns its number of bytes.
     ///
     /// # Errors
-    /// Why it is not known to be there.
+    /// If the store does not confirm the file.
     pub async fn finish(mut self) -> Result<u64, ArtefactsFailed> {
         if self.upload.is_none() {
             let whole = self.take();
@@ -113,7 +113,7 @@ impl Upload {
 }
 
 impl Drop for Upload {
-    /// What was sent to a bucket is removed there; a folder does it by itself.
+    /// Removes the uploaded pieces from a bucket. A folder removes an unfinished file by itself.
     fn drop(&mut self) {
         let (Some(mut upload), None) = (self.upload.take(), self.of.folder()) else { return };
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };

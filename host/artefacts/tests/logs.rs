@@ -1,15 +1,16 @@
-//! From logs as the API shows them to one file, on a real folder.
+//! Merges logs in the format of the Kubernetes API into one file, in a real folder.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may fail loudly")]
 
 use std::sync::Arc;
 
 use futures::io::{AsyncBufRead, BufReader, Cursor};
 use k8s_openapi::jiff::Timestamp;
-use oarlock_artefacts::Artefacts;
 use oarlock_artefacts::line_time::LineTime;
 use oarlock_artefacts::part::{LogRoom, OwnerLogs, PartOf, Written, write_part};
+use oarlock_artefacts::{Artefacts, FileName, PartName};
 use proptest::prelude::*;
 
+const PART: PartName<'_> = PartName { job: "job", folder: "p", name: "c" };
 const ALL: &str = "9999-01-01T00:00:00Z";
 
 struct Folder(std::path::PathBuf, Artefacts);
@@ -33,7 +34,7 @@ impl Folder {
         let began = LineTime::read(b"2026-01-01T00:00:00Z").unwrap();
         let room = room.of_part();
         let of = PartOf { label: &label, began, until: LineTime::read(until.as_bytes()).unwrap(), room: &room };
-        let mut upload = self.1.write_part(("job", pod, name)).await.unwrap();
+        let mut upload = self.1.write_part(PartName { job: "job", folder: pod, name }).await.unwrap();
         let written = write_part(log, &of, &mut upload).await.unwrap();
         upload.finish().await.unwrap();
         room.keep();
@@ -41,7 +42,7 @@ impl Folder {
     }
 
     async fn whole(&self) -> (u64, Vec<u8>) {
-        let upload = self.1.write(("j", "web.log"), Timestamp::UNIX_EPOCH).await.unwrap();
+        let upload = self.1.write(FileName { job: "j", file: "web.log" }, Timestamp::UNIX_EPOCH).await.unwrap();
         let merged = self.1.merge_parts("job", upload, |_| {}).await.unwrap();
         let bytes = std::fs::read(self.0.join("artefacts/j/web.log")).unwrap();
         assert_eq!(merged.bytes, bytes.len() as u64);
@@ -86,10 +87,10 @@ async fn a_clock_that_runs_backwards_and_lines_without_a_time_stay_where_they_we
     assert_eq!((folder.text().await.as_str(), written.lines), (expected, 6));
 }
 
-/// Why a log that arrives in such pieces is not written.
+/// Writes a log that arrives in pieces of this size, and returns the error.
 async fn refused(folder: &Folder, text: &str, piece: usize) -> String {
     let (room, until) = (room(), LineTime::read(ALL.as_bytes()).unwrap());
-    let mut upload = folder.1.write_part(("job", "p", "c")).await.unwrap();
+    let mut upload = folder.1.write_part(PART).await.unwrap();
     let mine = room.of_part();
     let of = PartOf { label: "d/p/c", began: LineTime::LEAST, until, room: &mine };
     let pieces = text.as_bytes().chunks(piece).map(|piece| Ok(piece.to_owned()));
@@ -154,7 +155,7 @@ async fn a_part_that_is_not_kept_gives_its_room_back() {
     log.resize(3 * 1024 * 1024, b'x');
     let until = LineTime::read(ALL.as_bytes()).unwrap();
     for _ in 0..2 {
-        let (mut upload, mine) = (folder.1.write_part(("job", "p", "c")).await.unwrap(), room.of_part());
+        let (mut upload, mine) = (folder.1.write_part(PART).await.unwrap(), room.of_part());
         let of = PartOf { label: "d/p/c", began: until, until, room: &mine };
         let pieces = log.chunks(64 * 1024).map(|piece| Ok(piece.to_owned()));
         let log = futures::TryStreamExt::into_async_read(futures::stream::iter(pieces));
@@ -226,17 +227,17 @@ async fn more_parts_than_are_read_at_once_are_put_together_all_the_same() {
 #[tokio::test]
 async fn a_part_that_was_not_finished_is_not_there() {
     let folder = Folder::new("unfinished");
-    let mut upload = folder.1.write_part(("job", "p", "c")).await.unwrap();
+    let mut upload = folder.1.write_part(PART).await.unwrap();
     upload.write(&vec![b'x'; 3 * 1024 * 1024]).await.unwrap();
     assert!(folder.1.parts("job").await.unwrap().is_empty());
     drop(upload);
-    assert!(folder.1.find_part(("job", "p", "c"), 9).await.unwrap().is_none());
+    assert!(folder.1.find_part(PART, 9).await.unwrap().is_none());
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Whatever the logs, however they arrive: every line once, in the order of times, and of a container in its own order.
+    /// For any logs in pieces of any size, the file has every line once and in the order of times. It keeps the order of each container's lines.
     #[test]
     fn nothing_is_lost_nothing_comes_twice_and_times_never_fall(
         logs in prop::collection::vec(prop::collection::vec((0u32..50, "[a-z ]{0,80}"), 0..40), 1..8),
@@ -264,7 +265,7 @@ proptest! {
     }
 }
 
-/// A name for the folder of a case.
+/// Returns a name for the folder of this test case.
 fn rand_name(logs: &[Vec<(u32, String)>], piece: usize) -> u64 {
     use std::hash::{DefaultHasher, Hash as _, Hasher as _};
     let mut hasher = DefaultHasher::new();

@@ -1,7 +1,7 @@
-//! The one authority over proposals.
+//! The only check that authorizes proposals.
 //!
-//! Takes a proposal, the manifest, the grant and the target; yields nothing, or the reason for refusing all of it.
-//! Every mutation passes here, whatever version of the contract it came through. May not change a proposal.
+//! [`authorize`] takes a proposal, the manifest, the grant and the target. It returns nothing, or the reason why it refuses the whole
+//! proposal. Every mutation of every contract version passes this check. The check may not change a proposal.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,22 +18,22 @@ use crate::proposal::{MetadataChange, Mutation, ObjectRef, Proposal, TaintChange
 use crate::sighting::Sighting;
 use crate::task::{COMMITS, MAX_TASKS, RunOnNode, Task, plugin_folder};
 
-/// The most mutations in one proposal. Replace proposes one; a plugin that needs more is given further visits.
+/// The most mutations in one proposal. Replace proposes one mutation. A plugin that needs more mutations gets further visits.
 pub const MAX_MUTATIONS: usize = 64;
 /// The most events in one proposal.
 pub const MAX_EVENTS: usize = 16;
-/// The most bytes of all extras of a target, keys and values; they are stored in the job's status.
+/// The most bytes of all extras of a target, counting keys and values. The job's status stores the extras.
 pub const MAX_EXTRA_BYTES: usize = 1024;
 
-/// Domains of keys that only the host sets: its own with the holds, and those of the lifecycle that it drives.
+/// The domains of keys that only the host sets: its own domain, which has the holds, and the domain of the pod lifecycle that it drives.
 const HOST_DOMAINS: [&str; 2] = ["oarlock.dev", "podopslifecycle.kusionstack.io"];
-/// The domain of taints that say how a node fares. Its controllers put them on and take them off.
+/// The domain of taints that show the condition of a node. The controllers of nodes add and remove these taints.
 const NODE_DOMAIN: &str = "node.kubernetes.io/";
-/// What a taint does to pods.
+/// The effects of a taint on pods.
 const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
-/// Group and kind of a job.
+/// The group and kind of a job.
 const JOB: (&str, &str) = ("apps.kusionstack.io/", "OperationJob");
-/// Group of the host's other kinds, grants among them.
+/// The group of the other kinds of the host, including grants.
 const HOST_GROUP: &str = "oarlock.dev/";
 
 /// A refusal of a proposal.
@@ -44,28 +44,28 @@ pub struct Denied {
     pub sentence: String,
 }
 
-/// The facts that a proposal is checked against.
+/// The facts against which the host checks a proposal.
 #[derive(Clone, Copy)]
 pub struct Authority<'a> {
     /// The requests of the plugin.
     pub manifest: &'a Manifest,
     /// The grant of the plugin.
     pub grant: &'a Grant,
-    /// Namespace of the job.
+    /// The namespace of the job.
     pub namespace: &'a str,
-    /// UID of the job.
+    /// The UID of the job.
     pub job_uid: &'a str,
     /// The target.
     pub target: &'a ObjectKey,
-    /// The recorded UID of the target; `None` if it never had one.
+    /// The recorded UID of the target, or `None` if it never had a UID.
     pub target_uid: Option<&'a str>,
-    /// Extras stored for the target.
+    /// The extras that are stored for the target.
     pub extras: &'a BTreeMap<String, String>,
-    /// What the host knows of an object's owners.
+    /// Returns the owners of an object, as far as the host knows them.
     pub seen: &'a dyn Fn(&ObjectKey) -> Sighting<Vec<Owner>>,
 }
 
-/// Allows all of `proposal` or none: one refused mutation refuses it all.
+/// Allows all of `proposal` or nothing. One refused mutation refuses the whole proposal.
 pub fn authorize(proposal: &Proposal, authority: &Authority<'_>) -> Result<(), Denied> {
     if !proposal.mutations.is_empty() && !authority.grant.allows_namespace(authority.namespace) {
         return denied(format!(
@@ -124,8 +124,8 @@ impl Authority<'_> {
         }
     }
 
-    /// Allows no shorter grace period of pods than the grant does: with none, another pod of the same name may run beside one
-    /// whose processes have not ended.
+    /// Refuses a grace period of pods that is shorter than the grant allows. With no grace period, a new pod of the same name may run next
+    /// to processes of the old pod that have not ended.
     fn grace(&self, verb: Verb, key: &ObjectKey, seconds: Option<u32>) -> Result<(), Denied> {
         let least = self.grant.least_grace_seconds();
         match seconds.filter(|seconds| *seconds < least) {
@@ -140,7 +140,7 @@ impl Authority<'_> {
         }
     }
 
-    /// Allows what undoes itself to the target alone: a hold is let go when its target is released.
+    /// Allows changes that undo themselves only on the target, because a hold ends when its target is released.
     fn node(&self, verb: Verb, name: &str) -> Result<(), Denied> {
         let key = ObjectKey::node(name);
         if key != *self.target {
@@ -149,7 +149,7 @@ impl Authority<'_> {
         self.object(verb, &ObjectRef { key, uid: None })
     }
 
-    /// Allows a task that the manifest asks for and the grant covers, on a target that it can be done on.
+    /// Allows a task that the manifest requests and the grant covers, on a target of a suitable kind.
     fn task(&self, request: &TaskRequest) -> Result<(), Denied> {
         let (name, kind) = (printable(&request.name), printable(&request.kind));
         self.both_tasks(&name, &TaskRule::bare(&kind))?;
@@ -168,11 +168,12 @@ impl Authority<'_> {
         self.both_tasks(&name, &TaskRule::needed_by(&task, &kind))
     }
 
-    /// Checks that what a task puts into the registry is in the folder of its kind: who sees a name there knows who has chosen the image.
+    /// Checks that a task writes only into its folder of the registry. The folder of a name shows who chose the image.
     fn place_of(&self, task: &Task) -> Result<(), String> {
         let namespace = self.target.namespace.as_deref().unwrap_or_default();
         let (target, folder, what) = match task {
-            // Whoever may run a pod says what is in there, so it is told by its place from what a registry served.
+            // A user who may run a pod decides what the commit contains. A separate folder distinguishes it from images that a registry
+            // served.
             Task::RunOnNode(RunOnNode { commit: Some(commit), .. }) => {
                 (&commit.target, format!("{COMMITS}{namespace}/"), "commit")
             }
@@ -185,7 +186,7 @@ impl Authority<'_> {
         }
     }
 
-    /// Checks that what a task needs is both asked for and granted; the sentence says which line is missing.
+    /// Checks that the needs of a task are both requested and granted. The message names the missing line.
     fn both_tasks(&self, name: &str, needed: &TaskRule) -> Result<(), Denied> {
         match needed.missing(&self.manifest.name, [&self.manifest.tasks, &self.grant.tasks]) {
             Some(why) => denied(format!("task {name}: {why}")),
@@ -227,7 +228,7 @@ impl Authority<'_> {
         ];
         for (what, keys, of) in parts {
             for key in keys {
-                self.key(kind, (what, &key), of)?;
+                self.key(kind, what, &key, of)?;
             }
         }
         match change.set_labels.iter().find(|(_, value)| !is_label_value(value)) {
@@ -236,7 +237,7 @@ impl Authority<'_> {
         }
     }
 
-    fn key(&self, kind: &Kind, (what, key): (&str, &str), of: Keys) -> Result<(), Denied> {
+    fn key(&self, kind: &Kind, what: &str, key: &str, of: Keys) -> Result<(), Denied> {
         if !is_qualified_name(key) {
             return denied(format!("{what} {:?} is not a qualified name", printable(key)));
         }
@@ -325,8 +326,8 @@ impl Authority<'_> {
         if verb == Verb::Create { Ok(()) } else { self.whose(verb, object) }
     }
 
-    /// Allows, of the target's kind, only the target; of other kinds, no object that another job made, and none of which
-    /// the host does not know that.
+    /// Allows only the target among the objects of the target's kind. Among objects of other kinds, refuses an object that another job made
+    /// or that the host does not know.
     fn whose(&self, verb: Verb, object: &ObjectRef) -> Result<(), Denied> {
         let key = &object.key;
         if key.kind == self.target.kind {
@@ -354,7 +355,7 @@ impl Authority<'_> {
         }
     }
 
-    /// Checks that it is both asked for and granted; the sentence says which is missing.
+    /// Checks that the manifest requests a right and that the grant gives it. The message names the missing part.
     fn both(&self, has: impl Fn(&[WriteRule]) -> bool, what: impl Fn() -> String) -> Result<(), Denied> {
         let name = &self.manifest.name;
         if !has(&self.manifest.writes) {
@@ -380,7 +381,7 @@ fn is_host_key(key: &str) -> bool {
         || HOST_DOMAINS.iter().any(|own| domain.strip_suffix(own).is_some_and(|sub| sub.ends_with('.')))
 }
 
-/// True if a plugin under one of `grants` may have had the host put this mark (`marks.rs`) on an object of this kind.
+/// Returns true if a plugin with one of `grants` may have let the host put this mark (`marks.rs`) on an object of this kind.
 #[must_use]
 pub fn may_be_put(mark: &str, kind: &Kind, grants: &[Grant]) -> bool {
     let rules = || grants.iter().flat_map(|grant| &grant.writes);
@@ -439,7 +440,7 @@ fn show(key: &ObjectKey) -> String {
     format!("{} {}", printable(&key.kind.kind), printable(&key.name))
 }
 
-/// Bounds the tasks of a target: the state of each is stored with it.
+/// Limits the tasks of a target, because the status stores the state of each task with the target.
 fn check_tasks(proposal: &Proposal, stored: &BTreeMap<String, String>) -> Result<(), Denied> {
     let begun = stored.keys().filter_map(|key| key.strip_prefix(extras::TASK));
     let asked = proposal.mutations.iter().filter_map(|mutation| match mutation {
@@ -453,12 +454,12 @@ fn check_tasks(proposal: &Proposal, stored: &BTreeMap<String, String>) -> Result
     Ok(())
 }
 
-/// A sentence that may quote a plugin, safe to show.
+/// Returns a message that may quote a plugin in a form that is safe to show.
 pub fn printable_line(text: &str) -> String {
     text.chars().take(200).map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }
 
-/// A plugin's text, safe to show: without control characters and cut in length.
+/// Returns the text of a plugin in a form that is safe to show: without control characters and shortened.
 pub fn printable(text: &str) -> String {
     text.chars().take(80).map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }

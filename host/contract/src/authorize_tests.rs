@@ -146,7 +146,7 @@ fn only_the_target_is_touched_among_objects_of_its_kind() {
     refused(ask(evict(another)), "another UID");
 }
 
-/// What is said of a mutation of a plugin for nodes, whose target is the node `n`.
+/// Returns the check's answer to a mutation of a plugin for nodes. The target is the node `n`.
 fn ask_of_node(mutation: Mutation) -> Result<(), String> {
     let rule = |verb: &str| json!({"verb": verb, "apiVersion": "v1", "kind": "Node", "reason": "r"});
     let document = json!({"schema": 1, "name": "p", "version": "1.0.0", "action": "P", "target": ["Node"],
@@ -319,7 +319,8 @@ proptest! {
     }
 }
 
-/// What becomes of a proposal of tasks on a node, given as name, kind and arguments, with these tasks asked for and granted.
+/// Returns the check's answer to a proposal of tasks on a node, given by name, kind and arguments. `asked` and `granted` are the rules for
+/// tasks.
 fn ask_tasks(
     (asked, granted): (&Value, &Value),
     target: &ObjectKey,
@@ -454,7 +455,7 @@ fn a_check_sees_no_directory_of_its_node_that_is_not_asked_for_and_granted() {
         refused(ask(&[], &[place], place), "does not ask for `{name: check-pod, hostPaths: ");
         assert_eq!(ask(&["/"], &[place], &format!("{place}/a")), Ok(()));
     }
-    // Whatever is granted.
+    // No grant can allow these paths.
     for path in
         ["/etc/ssl", "/sys", "/var/lib", "/var/lib/oarlock/commands", "/var/log/pods", "/sysroot", "/", "/data/../etc"]
     {

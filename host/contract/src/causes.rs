@@ -1,6 +1,6 @@
-//! Errors as text.
+//! Formats errors as text.
 
-/// An error with its causes, on one line, for the end of a sentence.
+/// Returns an error with its causes on one line, for the end of a sentence.
 pub fn causes(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut next = error.source();

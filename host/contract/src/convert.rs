@@ -1,55 +1,55 @@
-//! Answers of a plugin in the types of the contract, and their size.
+//! Converts the answers of a plugin into the types of the contract, and counts their size.
 //!
-//! The host's bindings and those of the SDK have the same types twice, so what converts them is a macro. A later version of
-//! the contract is converted here too. May not judge: [`authorize`](crate::authorize) decides if a proposal is allowed.
+//! The bindings of the host and of the SDK define the same types twice, so a macro converts them. It also converts later versions of the
+//! contract. It may not judge: [`authorize`](crate::authorize) decides whether a proposal is allowed.
 
 use serde_json::Value;
 
 use crate::proposal::Mutation;
 
-/// Longest text shown to people; an event's note has the same bound.
+/// The longest text that people see. The API has the same limit for the note of an event.
 const MESSAGE_CHARS: usize = 1024;
-/// The cost of each entry of a list beside its bytes, so that empty ones are not free.
+/// The cost of each list entry besides its bytes, so that empty entries are not free.
 pub const EACH: usize = 64;
 
-/// A mutation that this version of the host does not carry out.
+/// Returns a mutation that this version of the host does not support.
 pub fn other(verb: &str) -> Mutation {
     Mutation::Other { verb: verb.to_owned() }
 }
 
-/// The document that a plugin handed over as text.
+/// Parses a document that a plugin gave as text.
 ///
 /// # Errors
 ///
-/// What is wrong with the text, and where.
+/// If the text is not JSON, with the problem and its place.
 pub fn json(object: &str, text: &str) -> Result<Value, String> {
     serde_json::from_str(text).map_err(|error| format!("it proposed {object} that is not JSON: {error}"))
 }
 
-/// A CamelCase word for programs; any other text becomes `PluginGaveNoReason`.
+/// Returns a CamelCase word for programs. Any other text becomes `PluginGaveNoReason`.
 pub fn word(text: &str) -> String {
     let kept: String = text.chars().filter(char::is_ascii_alphanumeric).take(64).collect();
     if kept.starts_with(|c: char| c.is_ascii_uppercase()) { kept } else { "PluginGaveNoReason".to_owned() }
 }
 
-/// Text that can be shown to people: without control characters, and cut to a length.
+/// Returns a text that is safe to show: without control characters and shortened.
 pub fn shown(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(MESSAGE_CHARS).collect()
 }
 
-/// The size of pairs.
+/// Returns the size of a list of pairs.
 pub fn pairs(pairs: &[(String, String)]) -> usize {
     pairs.iter().map(|(key, value)| key.len() + value.len() + EACH).sum()
 }
 
-/// The size of words.
+/// Returns the size of a list of words.
 pub fn words(words: &[String]) -> usize {
     words.iter().map(|word| word.len() + EACH).sum()
 }
 
-/// Defines `registration`, `proposal`, `report` and `failure` for the bindings in the module `$action`. Each yields the same
-/// in the types of the contract, and the number of bytes of it that came from the plugin; an error for what this host does
-/// not know or cannot read.
+/// Defines `registration`, `proposal`, `report` and `failure` for the bindings in the module `$action`. Each function returns the value in
+/// the types of the contract, and the number of bytes of it that came from the plugin. A function returns an error if this host does not
+/// know or cannot parse a part of the value.
 #[macro_export]
 macro_rules! conversions {
     ($action:path) => {
@@ -61,7 +61,7 @@ macro_rules! conversions {
             Registration, Relation, RelationKey, Report, State, TaintChange, TaskRequest,
         };
 
-        /// A registration, and the number of bytes of it that came from the plugin; an error for a relation that this host
+        /// Converts a registration and counts the bytes of it that came from the plugin. Returns an error for a relation that this host
         /// does not know.
         pub(crate) fn registration(from: action::Registration) -> Result<(Registration, usize), String> {
             let relation_bytes = |relation: &action::Relation| {
@@ -93,7 +93,7 @@ macro_rules! conversions {
             Ok(Relation { name: from.name, kind: Kind::new(from.api_version, from.kind), by })
         }
 
-        /// A proposal, and the number of bytes of it that came from the plugin.
+        /// Converts a proposal and counts the bytes of it that came from the plugin.
         pub(crate) fn proposal(from: action::Proposal) -> Result<(Proposal, usize), String> {
             let bytes = size(&from);
             let mutations = from.mutations.into_iter().map(mutation).collect::<Result<Vec<_>, _>>()?;
@@ -101,7 +101,7 @@ macro_rules! conversions {
             Ok((Proposal { mutations, set_extra: from.set_extra, remove_extra: from.remove_extra, events }, bytes))
         }
 
-        /// A report, and the number of bytes of it that came from the plugin.
+        /// Converts a report and counts the bytes of it that came from the plugin.
         pub(crate) fn report(from: action::Report) -> Result<(Report, usize), String> {
             let (proposal, mut bytes) = proposal(from.proposal)?;
             let state = match from.state {
@@ -118,7 +118,7 @@ macro_rules! conversions {
             Ok((Report { state, proposal, check_after_ms: from.check_after_ms }, bytes))
         }
 
-        /// A failure, and the number of bytes of it that came from the plugin.
+        /// Converts a failure and counts the bytes of it that came from the plugin.
         pub(crate) fn failure(from: action::Failure) -> (CallFailure, usize) {
             let bytes = from.reason.len() + from.message.len();
             let failure = CallFailure {

@@ -1,34 +1,36 @@
-//! Extras that the host keeps for a target. A plugin may read them, and set none of them.
+//! The extras that the host keeps for a target. A plugin may read them but may not set them.
 
-/// `kind/name/uid` of the root controller.
+/// The extra with the root controller, as `kind/name/uid`.
 pub const OWNER: &str = "Owner";
-/// The node of a DaemonSet's pod.
+/// The extra with the node of a DaemonSet's pod.
 pub const NODE: &str = "Node";
-/// Time at which the target was asked to terminate.
+/// The extra with the time at which the host asked the target to terminate.
 pub const EVICTED_AT: &str = "EvictedAt";
-/// `true` once the target carries no change of this job that has to be undone.
+/// The extra that is `true` once the target carries no change of this job that the job must undo.
 pub const RELEASED: &str = "Released";
-/// The objects that the exclusive extras name, as `<extra>=<kind>/<uid>`, joined by commas.
+/// The extra with the objects that the exclusive extras name, as `<extra>=<kind>/<uid>`, joined by commas.
 pub const CLAIMED_UID: &str = "ClaimedUID";
-/// Time at which the operation of the PodOpsLifecycle was finished: from then on only its end is awaited.
+/// The extra with the time at which the host finished the operation of the PodOpsLifecycle. From then on, the job only waits for the end of
+/// the operation.
 pub const FINISHED: &str = "Finished";
-/// What a dry run found that the plugin would do.
+/// The extra with the changes that the plugin would make, according to a dry run.
 pub const PLAN: &str = "Plan";
-/// How far the drain of a node is, as JSON: `{"state": "Draining"}`, with the names of pods that do not go (`blocked`, at
-/// most 10, and `more`, how many others) and of the one whose time to terminate ends last (`terminating`), or `{"state": "Drained"}`.
+/// The extra with the state of a node's drain, as JSON: `{"state": "Draining"}` or `{"state": "Drained"}`. While the drain runs, `blocked`
+/// names at most 10 pods that do not go, and `more` counts the others. `terminating` names the pod whose grace period ends last.
 pub const DRAIN: &str = "Drain";
-/// The value of [`DRAIN`] once no pod is left that has to go.
+/// The value of [`DRAIN`] once no pod is left that must go.
 pub const DRAINED: &str = r#"{"state":"Drained"}"#;
-/// What a target waits for, as its plugin says it: `<Word>: <sentence>`. The host shows it, and clears nothing of it.
+/// The extra with the reason why a target waits, in the words of its plugin: `<Word>: <sentence>`. The host shows this extra and never
+/// clears it.
 pub const WAITS_FOR: &str = "WaitsFor";
-/// Since when a target waits for what [`WAITS_FOR`] has a word for, in RFC 3339.
+/// The extra with the time since which a target waits for the word of [`WAITS_FOR`], in RFC 3339.
 pub const WAITS_SINCE: &str = "WaitsSince";
-/// How the keys of tasks begin: `Task/<name>` has the state of the task of that name, as JSON.
+/// The beginning of the keys of tasks. `Task/<name>` has the state of the task of that name, as JSON.
 pub const TASK: &str = "Task/";
 /// All extras of the host.
 pub const HOST: [&str; 9] = [OWNER, NODE, EVICTED_AT, RELEASED, CLAIMED_UID, FINISHED, PLAN, DRAIN, WAITS_SINCE];
 
-/// True if the extra under `key` belongs to the host.
+/// Returns true if the extra with this `key` belongs to the host.
 pub fn is_host(key: &str) -> bool {
     HOST.contains(&key) || key.starts_with(TASK)
 }

@@ -1,7 +1,7 @@
-//! Requests of plugins and grants of admins, in one form.
+//! The requests of plugins and the grants of admins, in one form.
 //!
-//! Reads `ActionPlugin` documents and compares them with the requests of a manifest. A pattern may end in `*`. Parsing
-//! is strict: an unknown field is an error.
+//! This module parses `ActionPlugin` documents and compares them with the requests of a manifest. A pattern may end in `*`. The parser is
+//! strict: an unknown field is an error.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -16,7 +16,7 @@ use crate::task::{CHECK_POD, COPY_IMAGE};
 pub use crate::task_rule::ANY_REGISTRY;
 pub use crate::task_rule::TaskRule;
 
-/// True if `text` matches `pattern`, which may end in `*`.
+/// Returns true if `text` matches `pattern`, which may end in `*`.
 pub fn matches(pattern: &str, text: &str) -> bool {
     match pattern.strip_suffix('*') {
         Some(prefix) => text.starts_with(prefix),
@@ -24,7 +24,7 @@ pub fn matches(pattern: &str, text: &str) -> bool {
     }
 }
 
-/// True if all that matches `asked` matches `granted` too.
+/// Returns true if `granted` matches every text that `asked` matches.
 pub fn covers(granted: &str, asked: &str) -> bool {
     match (granted.strip_suffix('*'), asked.strip_suffix('*')) {
         (Some(granted), Some(asked)) => asked.starts_with(granted),
@@ -34,7 +34,7 @@ pub fn covers(granted: &str, asked: &str) -> bool {
     }
 }
 
-/// True if the field at `pointer` lies at or below `declared`, which may end in `*`.
+/// Returns true if the field at `pointer` is at or below `declared`, which may end in `*`.
 pub fn field_covers(declared: &str, pointer: &str) -> bool {
     if let Some(prefix) = declared.strip_suffix('*') {
         return pointer.starts_with(prefix);
@@ -42,49 +42,49 @@ pub fn field_covers(declared: &str, pointer: &str) -> bool {
     pointer.strip_prefix(declared).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// A kind and the fields of it that may be read.
+/// A kind and its fields that a plugin may read.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ReadRule {
-    /// `apiVersion` of the objects.
+    /// The `apiVersion` of the objects.
     pub api_version: String,
-    /// `kind` of the objects.
+    /// The `kind` of the objects.
     pub kind: String,
-    /// JSON Pointers of fields; none means metadata only.
+    /// The JSON Pointers of the fields. An empty list means metadata only.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub fields: Vec<String>,
-    /// True if the plugin serves without the kind: a cluster that does not serve it has no objects of it. Of a grant it
-    /// means nothing.
+    /// True if the plugin works without the kind. The host treats a cluster that does not serve the kind as a cluster without such objects.
+    /// The field has no meaning in a grant.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub optional: bool,
-    /// The plugin's reason; a grant needs none.
+    /// The plugin's reason. A grant needs no reason.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
 }
 
-/// A verb on a kind, and the parts of it that may be changed.
+/// A verb on a kind, and the parts of its objects that a plugin may change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct WriteRule {
-    /// The operation.
+    /// The operation of the rule.
     pub verb: Verb,
-    /// `apiVersion` of the objects.
+    /// The `apiVersion` of the objects.
     pub api_version: String,
-    /// `kind` of the objects.
+    /// The `kind` of the objects.
     pub kind: String,
-    /// Keys of labels, for `metadata`.
+    /// The keys of labels, for `metadata`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub labels: Vec<String>,
-    /// Keys of annotations, for `metadata`.
+    /// The keys of annotations, for `metadata`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub annotations: Vec<String>,
-    /// Names of finalizers, for `metadata`.
+    /// The names of finalizers, for `metadata`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub finalizers: Vec<String>,
-    /// Names of subresources, for `patch`; none means the object itself only.
+    /// The names of subresources, for `patch`. An empty list means only the object itself.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub subresources: Vec<String>,
-    /// The plugin's reason; a grant needs none.
+    /// The plugin's reason. A grant needs no reason.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
 }
@@ -93,11 +93,11 @@ pub struct WriteRule {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Verb {
-    /// Labels, annotations and finalizers.
+    /// Changes labels, annotations and finalizers.
     Metadata,
     /// Creates an object.
     Create,
-    /// A JSON Merge Patch.
+    /// Applies a JSON Merge Patch.
     Patch,
     /// Evicts a pod.
     Evict,
@@ -112,7 +112,7 @@ pub enum Verb {
 }
 
 impl Verb {
-    /// The word of the manifest.
+    /// Returns the word of the manifest for this verb.
     pub fn word(self) -> &'static str {
         match self {
             Self::Metadata => "metadata",
@@ -127,103 +127,103 @@ impl Verb {
     }
 }
 
-/// Limits on calls, asked for or granted. The host's defaults replace absent ones.
+/// The limits of calls, requested or granted. The host's defaults replace absent limits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Limits {
-    /// Time per call.
+    /// The time of a call, in milliseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub call_milliseconds: Option<u32>,
-    /// Memory of an instance.
+    /// The memory of an instance.
     #[serde(rename = "memoryMiB", skip_serializing_if = "Option::is_none")]
     pub memory_mib: Option<u32>,
-    /// Size of an answer.
+    /// The size of an answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub output_bytes: Option<u32>,
-    /// Size of all log lines of a call.
+    /// The size of all log lines of a call.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub log_bytes: Option<u32>,
-    /// Calls of host functions during a call.
+    /// The number of calls of host functions during a call.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub host_calls: Option<u32>,
-    /// Targets in `Processing` at once, over all jobs.
+    /// The number of targets in `Processing` at once, over all jobs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub targets_in_flight: Option<u32>,
-    /// The longest time that a target has, in seconds. Only a grant may say so.
+    /// The longest time of a target, in seconds. Only a grant may set this limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_deadline_seconds: Option<u32>,
 }
 
-/// The grant of one plugin: the `spec` of an `ActionPlugin`, and its name.
+/// The grant of one plugin: the name and the `spec` of an `ActionPlugin`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Grant {
-    /// The plugin's name: `metadata.name`.
+    /// The name of the plugin, from `metadata.name`.
     #[serde(skip)]
     pub name: String,
-    /// True if any version that asks for no more may use it.
+    /// True if any version of the plugin that requests no more may use the grant.
     pub any_version: bool,
-    /// `sha256:...` of the one component that may use it.
+    /// The digest, `sha256:...`, of the only component that may use the grant.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub digest: Option<String>,
-    /// Namespaces of the jobs it may work for.
+    /// The namespaces of the jobs that the plugin may work for.
     pub namespaces: Vec<String>,
-    /// Objects and fields it may read.
+    /// The objects and fields that the plugin may read.
     pub reads: Vec<ReadRule>,
-    /// Mutations it may propose.
+    /// The mutations that the plugin may propose.
     pub writes: Vec<WriteRule>,
-    /// Tasks it may ask for.
+    /// The tasks that the plugin may request.
     pub tasks: Vec<TaskRule>,
-    /// Limits other than the host's defaults.
+    /// The limits that differ from the host's defaults.
     pub limits: Limits,
-    /// The least grace period that it may give a pod which it evicts, drains or deletes, in seconds; 1 where absent. With 0 a
-    /// pod is taken off the API server before its processes have ended.
+    /// The shortest grace period that the plugin may give a pod that it evicts, drains or deletes, in seconds. The default is 1. With 0,
+    /// the API server removes a pod before its processes have ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub min_grace_period_seconds: Option<u32>,
-    /// The configuration given to the plugin, a JSON object.
+    /// The configuration for the plugin, a JSON object.
     pub config: Option<Value>,
 }
 
-/// The grant could not be read from its document.
+/// The reason why a document cannot be read as a grant.
 #[derive(Debug, Error)]
 pub enum GrantError {
-    /// It is not an ActionPlugin of a version known here.
+    /// The document is not an ActionPlugin of a known version.
     #[error("this is not a grant: expected apiVersion {API_VERSION} and kind {KIND}, found `{api_version}` `{kind}`")]
     Header {
-        /// Its `apiVersion`.
+        /// The `apiVersion` of the document.
         api_version: String,
-        /// Its `kind`.
+        /// The `kind` of the document.
         kind: String,
     },
-    /// It names no plugin.
+    /// The document names no plugin.
     #[error("this grant names no plugin: give it `metadata: {{name: PLUGIN}}`")]
     Name,
-    /// Its `spec` is not that of an ActionPlugin.
+    /// The `spec` of the document is not the spec of an ActionPlugin.
     #[error("the grant of `{name}` could not be read from its `spec`")]
     Spec {
-        /// Name of the plugin.
+        /// The name of the plugin.
         name: String,
         /// The cause.
         #[source]
         source: serde_json::Error,
     },
-    /// A value in it is invalid.
+    /// A value in the document is invalid.
     #[error("the grant of `{name}` is refused: {problem}")]
     Value {
-        /// Name of the plugin.
+        /// The name of the plugin.
         name: String,
         /// The problem and its fix.
         problem: String,
     },
 }
 
-/// `apiVersion` of grants.
+/// The `apiVersion` of grants.
 pub const API_VERSION: &str = "oarlock.dev/v1alpha1";
-/// `kind` of grants.
+/// The `kind` of grants.
 pub const KIND: &str = "ActionPlugin";
 
 impl Grant {
-    /// The grant of all that a manifest asks for, in all namespaces and for any version.
+    /// Returns the grant of all requests of a manifest, in all namespaces and for any version.
     pub fn of_all(manifest: &Manifest) -> Self {
         Self {
             name: manifest.name.clone(),
@@ -236,7 +236,7 @@ impl Grant {
         }
     }
 
-    /// The grant that `document`, an `ActionPlugin`, states.
+    /// Parses the grant in `document`, an `ActionPlugin`.
     pub fn parse(document: &Value) -> Result<Self, GrantError> {
         let text = |pointer| document.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
         let (api_version, kind) = (text("/apiVersion"), text("/kind"));
@@ -283,69 +283,69 @@ impl Grant {
         }
     }
 
-    /// True if it covers some of this kind of task.
+    /// Returns true if the grant covers at least a part of this kind of task.
     pub fn allows_task(&self, kind: &str) -> bool {
         self.tasks.iter().any(|rule| covers(&rule.name, kind))
     }
 
-    /// The hosts beside the registries themselves from which images may be read.
+    /// Returns the hosts besides the registries themselves from which the host may read images.
     pub fn hosts_of_copies(&self) -> Vec<String> {
         let rules = self.tasks.iter().filter(|rule| covers(&rule.name, COPY_IMAGE));
         rules.flat_map(|rule| &rule.auth_hosts).cloned().collect()
     }
 
-    /// True if it covers tasks that are done by pods on nodes.
+    /// Returns true if the grant covers tasks that pods perform on nodes.
     pub fn has_tasks_on_nodes(&self) -> bool {
         self.tasks.iter().any(|rule| !rule.is_of_host())
     }
 
-    /// True if it covers tasks by which a job works on nodes that it names.
+    /// Returns true if the grant covers tasks by which a job works on nodes that it names.
     pub fn reaches_nodes(&self) -> bool {
         self.tasks.iter().any(TaskRule::reaches_nodes)
     }
 
-    /// True if a check may see this directory of a node.
+    /// Returns true if a check may see this directory of a node.
     pub fn shows_host_path(&self, path: &str) -> bool {
         may_be_seen(path) && self.host_paths_of_checks().any(|own| own == ANY_HOST_PATH || is_in(own, path))
     }
 
-    /// The directories of a node that its checks may see.
+    /// Returns the directories of a node that the plugin's checks may see.
     pub fn host_paths_of_checks(&self) -> impl Iterator<Item = &String> {
         self.tasks.iter().filter(|rule| covers(&rule.name, CHECK_POD)).flat_map(|rule| &rule.host_paths)
     }
 
-    /// True if a job of `namespace` may use the plugin.
+    /// Returns true if a job of `namespace` may use the plugin.
     pub fn allows_namespace(&self, namespace: &str) -> bool {
         self.namespaces.iter().any(|pattern| matches(pattern, namespace))
     }
 
-    /// The least grace period that it may give a pod, in seconds.
+    /// Returns the shortest grace period that the plugin may give a pod, in seconds.
     pub fn least_grace_seconds(&self) -> u32 {
         self.min_grace_period_seconds.unwrap_or(1)
     }
 
-    /// The configuration, `{}` if absent.
+    /// Returns the configuration, or `{}` if it is absent.
     pub fn config(&self) -> Value {
         self.config.clone().unwrap_or_else(|| Value::Object(Default::default()))
     }
 }
 
 impl ReadRule {
-    /// True if it is about `kind`.
+    /// Returns true if the rule applies to `kind`.
     pub fn concerns(&self, kind: &Kind) -> bool {
         covers(&self.api_version, &kind.api_version) && covers(&self.kind, &kind.kind)
     }
 }
 
 impl WriteRule {
-    /// True if it is about `verb` on `kind`.
+    /// Returns true if the rule applies to `verb` on `kind`.
     pub fn concerns(&self, verb: Verb, kind: &Kind) -> bool {
         self.verb == verb && covers(&self.api_version, &kind.api_version) && covers(&self.kind, &kind.kind)
     }
 }
 
-/// The lines that `grant` lacks for `manifest` in the component of `digest`, as an admin would write them under `spec`.
-/// Empty if every request is granted.
+/// Returns the lines that `grant` lacks for `manifest` in the component with this `digest`. An admin writes the lines below `spec`. The
+/// result is empty if every request is granted.
 pub fn missing(manifest: &Manifest, grant: Option<&Grant>, digest: &str) -> Vec<String> {
     let nothing = Grant::default();
     let grant = grant.unwrap_or(&nothing);
@@ -403,7 +403,8 @@ fn missing_write(asked: &WriteRule, grant: &Grant) -> Option<String> {
     Some(format!("writes: [{{verb: {verb}, apiVersion: {}, kind: {}{listed}}}]", asked.api_version, asked.kind))
 }
 
-/// `, name: ["a", "b"]`, or nothing; quoted, since a `*` or a `/` at the start means something in YAML.
+/// Returns `, name: ["a", "b"]`, or nothing for an empty list. The entries are quoted, because a `*` or a `/` at the start has a meaning in
+/// YAML.
 pub(crate) fn list(name: &str, entries: &[String]) -> String {
     if entries.is_empty() {
         return String::new();

@@ -141,19 +141,6 @@ fn a_grant_lists_no_directory_that_holds_or_lies_in_what_gives_the_node_away() {
 }
 
 #[test]
-fn a_capability_is_granted_by_its_name() {
-    let lacks = |granted: Value| {
-        let asked: TaskRule =
-            serde_json::from_value(json!({"name": "check-pod", "capabilities": ["DAC_READ_SEARCH"]})).unwrap();
-        let granted = grant(json!({"tasks": [{"name": "check-*", "capabilities": granted}]}));
-        asked.lacking(&granted.tasks).map(|lacking| lacking.to_string())
-    };
-    assert_eq!(lacks(json!(["DAC_READ_SEARCH"])), None);
-    let line = "{name: check-pod, capabilities: [\"DAC_READ_SEARCH\"]}";
-    assert_eq!(lacks(json!([])).as_deref(), Some(line));
-}
-
-#[test]
 fn a_grant_for_one_digest_is_not_one_for_another() {
     let mut spec = everything();
     spec["anyVersion"] = json!(false);

@@ -1,16 +1,16 @@
-//! Directories of nodes, by path: which a check may see, and which lie in another.
+//! The directories of nodes: which directories a check may see, and which directories lie in others.
 //!
-//! Paths are compared by whole parts, and one with `..` in it is none. What a path leads to on a node is not known here.
+//! Paths are compared by whole parts, and a path with `..` is invalid. This module does not know what a path leads to on a node.
 
 use crate::names::is_plain;
 
-/// In a manifest: those directories that the grant names. No document of a grant may list it.
+/// In a manifest, all directories that the grant names. The document of a grant may not list this path.
 pub const ANY_HOST_PATH: &str = "/";
 
-/// Directories that no check may see, whatever is granted, and all below them. What they hold gives the node away, or the
-/// cluster: credentials, sockets of what runs as root, the files of other pods, devices, the host's own markers.
+/// Directories that no check may see, with everything below them, whatever is granted. Their content compromises the node or the cluster:
+/// credentials, sockets of root processes, files of other pods, devices, and the host's own markers.
 const DENIED: &[&str] = &[
-    // The system's own.
+    // Directories of the system.
     "/etc",
     "/proc",
     "/sys",
@@ -21,11 +21,11 @@ const DENIED: &[&str] = &[
     "/usr/local/bin",
     "/usr/local/sbin",
     "/usr/local/etc",
-    // The whole system once more, where it is deployed as an image.
+    // A second copy of the whole system, if it is deployed as an image.
     "/sysroot",
     "/ostree",
     "/system",
-    // People.
+    // Directories of users.
     "/root",
     "/home",
     "/var/home",
@@ -35,7 +35,7 @@ const DENIED: &[&str] = &[
     "/var/spool",
     "/var/mail",
     "/var/backups",
-    // Kubernetes.
+    // Directories of Kubernetes.
     "/var/lib/kubelet",
     "/var/lib/kubernetes",
     "/var/lib/kube-proxy",
@@ -49,7 +49,7 @@ const DENIED: &[&str] = &[
     "/var/lib/cni",
     "/var/lib/cilium",
     "/var/lib/calico",
-    // Runtimes of containers and of virtual machines.
+    // Directories of runtimes of containers and of virtual machines.
     "/var/lib/containerd",
     "/var/lib/docker",
     "/var/lib/dockershim",
@@ -68,7 +68,7 @@ const DENIED: &[&str] = &[
     "/var/lib/snapd",
     "/var/snap",
     "/snap",
-    // What a cloud and the system's services keep for themselves.
+    // Private directories of a cloud and of the system's services.
     "/var/lib/cloud",
     "/var/lib/waagent",
     "/var/lib/amazon",
@@ -82,11 +82,10 @@ const DENIED: &[&str] = &[
     "/var/lib/oarlock",
 ];
 
-/// Directories that no check may see either, and that are empty for one that may see what is above them: the logs of other
-/// pods.
+/// Further directories that no check may see: the logs of other pods. They are empty for a check that may see a directory above them.
 const COVERED: [&str; 2] = ["/var/log/pods", "/var/log/containers"];
 
-/// True for the absolute path of a directory, in its shortest form, other than the root.
+/// Returns true if this is the absolute path of a directory in its shortest form, other than the root.
 pub(crate) fn is_directory(path: &str) -> bool {
     path.starts_with('/')
         && is_plain(path)
@@ -94,18 +93,19 @@ pub(crate) fn is_directory(path: &str) -> bool {
         && path.split('/').skip(1).all(|part| !["", ".", ".."].contains(&part))
 }
 
-/// True if `path` is `directory` or lies below it.
+/// Returns true if `path` is `directory` or lies below it.
 pub(crate) fn is_in(directory: &str, path: &str) -> bool {
     path.strip_prefix(directory).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// True if a check may see a directory with all below it: nothing in it is denied, but for what is covered.
+/// Returns true if a check may see a directory with everything below it. The directory may contain no denied directories except covered
+/// ones.
 pub(crate) fn may_be_seen(path: &str) -> bool {
     let holds_denied = DENIED.iter().any(|place| is_in(place, path) || is_in(path, place));
     is_directory(path) && !holds_denied && !COVERED.iter().any(|place| is_in(place, path))
 }
 
-/// The directories in `path` that have to be covered for a check that sees it.
+/// Returns the directories in `path` that the host must cover for a check that sees `path`.
 pub fn covered_in(path: &str) -> impl Iterator<Item = &'static str> {
     COVERED.into_iter().filter(move |place| is_in(path, place))
 }

@@ -1,7 +1,7 @@
-//! What a plugin may ask for and propose, and what of it is refused.
+//! The contract: the requests and proposals that a plugin may make, and the checks that refuse them.
 //!
-//! One code for the host, which decides by it, and for the test kit of the SDK, which tells an author the same before a host
-//! does. Deterministic, without I/O, clock or chance.
+//! The host decides with this code. The test kit of the SDK uses the same code, so that an author sees a refusal before a host does. The
+//! code is deterministic and uses no I/O, clock or randomness.
 
 pub mod authorize;
 pub mod causes;

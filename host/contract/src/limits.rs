@@ -1,29 +1,28 @@
-//! The limits of a call, and the sentences in which one that exceeds them is told.
+//! The limits of a call, and the messages for calls that exceed them.
 
 use crate::grant::Limits;
 
 /// The limits of the calls of one plugin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PluginLimits {
-    /// Running time of a call.
+    /// The most run time of a call, in milliseconds.
     pub call_ms: u32,
-    /// Memory of an instance.
+    /// The memory of an instance.
     pub memory_mib: u32,
-    /// Size of an answer.
+    /// The size of an answer.
     pub output_bytes: u32,
-    /// Size of the log lines of a call.
+    /// The size of the log lines of a call.
     pub log_bytes: u32,
-    /// Calls of host functions, and objects handed over, during a call.
+    /// The number of calls of host functions and of passed objects during a call.
     pub host_calls: u32,
 }
 
-/// The limits of a plugin that asks for none, and the highest that a plugin gets without a grant. A plugin in Rust
-/// needs a tenth of them.
+/// The limits of a plugin that requests none. They are also the highest limits without a grant. A plugin in Rust needs a tenth of them.
 pub const DEFAULTS: PluginLimits =
     PluginLimits { call_ms: 100, memory_mib: 32, output_bytes: 256 * 1024, log_bytes: 16 * 1024, host_calls: 10_000 };
 
-/// The highest limits that a grant can give: the size of the pool's memories, and times after which a round is no
-/// longer short.
+/// The highest limits that a grant can give. Memory is limited by the memories of the instance pool, and times are limited so that a round
+/// stays short.
 pub const CAPS: PluginLimits = PluginLimits {
     call_ms: 5_000,
     memory_mib: 64,
@@ -33,7 +32,7 @@ pub const CAPS: PluginLimits = PluginLimits {
 };
 
 impl PluginLimits {
-    /// The least of the request, the grant (else the default) and the cap.
+    /// Returns the lowest of the request, the grant or its default, and the cap.
     pub fn of(asked: &Limits, granted: &Limits, caps: &PluginLimits) -> Self {
         let least = |asked: Option<u32>, granted: Option<u32>, default: u32, cap: u32| {
             let class = granted.unwrap_or(default);
@@ -48,12 +47,12 @@ impl PluginLimits {
         }
     }
 
-    /// The sentence for a call that made too many calls of host functions.
+    /// Returns the message for a call that made too many calls of host functions.
     pub fn too_many_host_calls(&self) -> String {
         format!("it called the host more than {} times", self.host_calls)
     }
 
-    /// The sentence for a call whose answer is too large.
+    /// Returns the message for a call whose answer is too large.
     pub fn too_large_an_answer(&self) -> String {
         format!("its answer has more than {} bytes", self.output_bytes)
     }
@@ -63,7 +62,7 @@ impl PluginLimits {
 mod tests {
     use super::*;
 
-    /// A number as the page has it: `10,000`.
+    /// Returns a number in the form of the page, such as `10,000`.
     fn grouped(number: u32) -> String {
         let digits = number.to_string();
         let (head, tail) = digits.split_at(digits.len() % 3);

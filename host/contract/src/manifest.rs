@@ -1,7 +1,7 @@
-//! The manifest of a plugin: facts about it and its requests.
+//! The manifest of a plugin: its facts and its requests.
 //!
-//! Parsed from the JSON of the custom section `oarlock.manifest`; errors name the field and the fix. Reading it never
-//! runs the plugin, and it grants nothing.
+//! The manifest is the JSON of the custom section `oarlock.manifest`. Errors name the field and the fix. Reading the manifest never runs
+//! the plugin and grants nothing.
 
 use semver::Version;
 use serde::{Deserialize, Serialize};
@@ -13,71 +13,71 @@ use crate::names::{is_api_version, is_dns_label, is_kind, is_plain};
 use crate::object_key::{Kind, ObjectKey};
 use crate::schema::Schema;
 
-/// Largest manifest.
+/// The size of the largest manifest, in bytes.
 pub const MAX_BYTES: usize = 64 * 1024;
-/// The schema version read here.
+/// The schema version that this host reads.
 pub const SCHEMA: u64 = 1;
 
-/// The JSON Schema of a manifest, for editors. What it accepts, [`Manifest::parse`] may still refuse.
+/// The JSON Schema of a manifest, for editors. [`Manifest::parse`] may refuse a manifest that the schema accepts.
 pub const JSON_SCHEMA: &str = include_str!("manifest.schema.json");
 
-/// The fields of pods by which a drain finds the pods of a node and those that may not go.
+/// The fields of pods that a drain needs: they show the pods of a node and the pods that may not go.
 pub const DRAIN_READS: [&str; 3] = ["/spec/nodeName", "/spec/volumes", "/status/phase"];
 
-/// A plugin's facts and requests.
+/// The facts and requests of a plugin.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Manifest {
-    /// Where an editor finds the JSON Schema of this form; means nothing to the host.
+    /// The location of the JSON Schema of this form, for editors. The host ignores it.
     #[serde(rename = "$schema", default, skip_serializing)]
     pub editor_schema: Option<String>,
-    /// Version of this form, 1.
+    /// The version of this form, 1.
     pub schema: u64,
-    /// Name of the plugin, a DNS label.
+    /// The name of the plugin, a DNS label.
     pub name: String,
-    /// Its version.
+    /// The version of the plugin.
     pub version: Version,
-    /// The `spec.action` it implements.
+    /// The `spec.action` that the plugin implements.
     pub action: String,
     /// One sentence about the plugin.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub description: String,
-    /// Its authors.
+    /// The authors of the plugin.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub authors: Vec<String>,
-    /// Its licence.
+    /// The licence of the plugin.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub license: String,
-    /// The address of its source.
+    /// The address of the plugin's source.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub source: String,
-    /// The kinds of targets it works on.
+    /// The kinds of targets that the plugin works on.
     pub target: Vec<TargetKind>,
-    /// Its use of the PodOpsLifecycle.
+    /// The plugin's use of the PodOpsLifecycle.
     #[serde(default)]
     pub lifecycle: Lifecycle,
-    /// True if it may start no target on which another job, of whatever plugin, has a hold; `barred` is one too.
+    /// True if the plugin may start no target on which another job of any plugin has a hold. The mark `barred` counts as a hold.
     #[serde(default)]
     pub exclusive: bool,
-    /// Objects and fields it wants to read.
+    /// The objects and fields that the plugin requests to read.
     #[serde(default)]
     pub reads: Vec<ReadRule>,
-    /// Mutations it may propose.
+    /// The mutations that the plugin may propose.
     #[serde(default)]
     pub writes: Vec<WriteRule>,
-    /// Host tasks it may ask for.
+    /// The host tasks that the plugin may request.
     #[serde(default)]
     pub tasks: Vec<TaskRule>,
-    /// JSON Schema of `spec.parameters`; absent if it takes none.
+    /// The JSON Schema of `spec.parameters`. It is absent if the plugin takes no parameters.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parameters: Option<Value>,
-    /// JSON Schema of the operator's settings; absent if it takes none.
+    /// The JSON Schema of the operator's settings. It is absent if the plugin takes no settings.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config: Option<Value>,
-    /// Limits it asks for.
+    /// The limits that the plugin requests.
     #[serde(default)]
     pub limits: Limits,
-    /// The two schemas, compiled.
+    /// The two compiled schemas.
     #[serde(skip)]
     schemas: Schemas,
 }
@@ -95,12 +95,12 @@ pub enum TargetKind {
 /// The targets that go through the PodOpsLifecycle.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Lifecycle {
-    /// None.
+    /// No targets.
     #[default]
     Off,
-    /// All.
+    /// All targets.
     On,
-    /// Those labelled `kusionstack.io/control=true`.
+    /// Targets with the label `kusionstack.io/control=true`.
     Controlled,
 }
 
@@ -112,36 +112,36 @@ struct Schemas {
 
 impl PartialEq for Manifest {
     fn eq(&self, other: &Self) -> bool {
-        // The compiled schemas follow from the document.
+        // The document determines the compiled schemas.
         serde_json::to_value(self).ok() == serde_json::to_value(other).ok()
     }
 }
 
-/// The manifest could not be read.
+/// The reason why a manifest cannot be read.
 #[derive(Debug, Error)]
 pub enum ManifestError {
-    /// It is too long.
+    /// The manifest is too long.
     #[error("the manifest has {bytes} bytes; shorten it to at most {MAX_BYTES}")]
     TooLarge {
-        /// Its length.
+        /// The length of the manifest.
         bytes: usize,
     },
-    /// It is not a JSON object.
+    /// The manifest is not a JSON object.
     #[error("the manifest is not a JSON object: `oarlock plugin schema` prints what it has to be")]
     NotJson {
-        /// The parse error; `None` if it is JSON but not an object.
+        /// The parse error. It is `None` if the manifest is JSON but not an object.
         #[source]
         source: Option<serde_json::Error>,
     },
-    /// It is of a schema that this host does not know.
+    /// The manifest has a schema version that this host does not know.
     #[error(
         "the manifest has schema {found}, and this host reads schema {SCHEMA}: use a newer host or build the plugin with an older SDK"
     )]
     Schema {
-        /// The schema it names.
+        /// The schema version that the manifest names.
         found: String,
     },
-    /// A field is missing, unknown or of another type; the cause names line and column.
+    /// A field is missing, unknown or of another type. The cause names line and column.
     #[error("the manifest does not have the fields of schema {SCHEMA}")]
     Fields {
         /// The field and the problem.
@@ -151,18 +151,18 @@ pub enum ManifestError {
     /// A field has an invalid value.
     #[error("the manifest's `{field}` is refused: {problem}")]
     Field {
-        /// Path of the field.
+        /// The path of the field.
         field: String,
         /// The problem and its fix.
         problem: String,
     },
 }
 
-/// Fields with a schema, whose texts are no names.
+/// The fields with a schema, whose texts are not names.
 const SCHEMAS: [&str; 2] = ["parameters", "config"];
 
 impl Manifest {
-    /// Reads a manifest.
+    /// Parses a manifest.
     pub fn parse(bytes: &[u8]) -> Result<Self, ManifestError> {
         if bytes.len() > MAX_BYTES {
             return Err(ManifestError::TooLarge { bytes: bytes.len() });
@@ -170,7 +170,7 @@ impl Manifest {
         let document: Value =
             serde_json::from_slice(bytes).map_err(|source| ManifestError::NotJson { source: Some(source) })?;
         let Some(fields) = document.as_object() else { return Err(ManifestError::NotJson { source: None }) };
-        // Checked first, since a later schema may have fields that would otherwise be called unknown.
+        // The schema version is checked first, because the parser would call the fields of a later schema unknown.
         match fields.get("schema") {
             Some(schema) if schema.as_u64() == Some(SCHEMA) => {}
             Some(other) => return Err(ManifestError::Schema { found: other.to_string() }),
@@ -190,39 +190,39 @@ impl Manifest {
         Ok(manifest)
     }
 
-    /// True if the plugin declares that it reads the field at `pointer` of `kind`.
+    /// Returns true if the plugin declares that it reads the field at `pointer` of `kind`.
     pub fn declares_read(&self, kind: &Kind, pointer: &str) -> bool {
         let rules = self.reads.iter().filter(|rule| rule.concerns(kind));
         rules.flat_map(|rule| &rule.fields).any(|field| field_covers(field, pointer))
     }
 
-    /// True if the plugin declares that it reads objects of `kind`.
+    /// Returns true if the plugin declares that it reads objects of `kind`.
     pub fn declares_kind(&self, kind: &Kind) -> bool {
         self.reads.iter().any(|rule| rule.concerns(kind))
     }
 
-    /// True if the plugin serves although the cluster does not serve `kind`: each read of it is optional.
+    /// Returns true if the plugin works in a cluster that does not serve `kind`, because each read of `kind` is optional.
     pub fn can_lack(&self, kind: &Kind) -> bool {
         let mut rules = self.reads.iter().filter(|rule| rule.concerns(kind)).peekable();
         rules.peek().is_some() && rules.all(|rule| rule.optional)
     }
 
-    /// True if the plugin asks for drains of nodes.
+    /// Returns true if the plugin requests drains of nodes.
     pub fn drains(&self) -> bool {
         self.writes.iter().any(|rule| rule.verb == Verb::Drain)
     }
 
-    /// True if the plugin works on targets of `kind`.
+    /// Returns true if the plugin works on targets of `kind`.
     pub fn takes(&self, kind: TargetKind) -> bool {
         self.target.contains(&kind)
     }
 
-    /// Validates the parameters of a job against the schema; the error begins with the place, as in `spec.parameters/strategy`.
+    /// Validates the parameters of a job against the schema. The error begins with the place, as in `spec.parameters/strategy`.
     pub fn check_parameters(&self, parameters: &Value) -> Result<(), String> {
         self.schemas.parameters.check("spec.parameters", parameters)
     }
 
-    /// Validates the operator's settings against the schema; the error names the place.
+    /// Validates the operator's settings against the schema. The error names the place.
     pub fn check_config(&self, config: &Value) -> Result<(), String> {
         self.schemas.config.check("config", config)
     }
@@ -310,10 +310,10 @@ impl Manifest {
 }
 
 impl TargetKind {
-    /// All of them.
+    /// All kinds of targets.
     pub const ALL: [Self; 2] = [Self::Pod, Self::Node];
 
-    /// The word of a job's `spec.targetKind`.
+    /// Returns the word of a job's `spec.targetKind`.
     pub fn word(self) -> &'static str {
         match self {
             Self::Pod => "Pod",
@@ -321,7 +321,7 @@ impl TargetKind {
         }
     }
 
-    /// The word in a sentence.
+    /// Returns the word for use in a sentence.
     pub fn noun(self) -> &'static str {
         match self {
             Self::Pod => "pod",
@@ -329,7 +329,7 @@ impl TargetKind {
         }
     }
 
-    /// The kind of its objects.
+    /// Returns the kind of the target objects.
     pub fn kind(self) -> Kind {
         match self {
             Self::Pod => Kind::pod(),
@@ -337,7 +337,7 @@ impl TargetKind {
         }
     }
 
-    /// The object of a target of a job in `namespace`.
+    /// Returns the object of a target of a job in `namespace`.
     pub fn object(self, namespace: &str, name: &str) -> ObjectKey {
         ObjectKey::seen_from(namespace, &self.kind(), name)
     }
@@ -347,7 +347,7 @@ fn refused(field: impl Into<String>, problem: String) -> ManifestError {
     ManifestError::Field { field: field.into(), problem }
 }
 
-/// An admin decides by what a manifest says, on a terminal and in lines that he copies: so it is one line each.
+/// Checks that each text is one plain line. An admin reads the manifest on a terminal and in lines that he copies, and decides by it.
 fn check_text(path: &str, value: &Value) -> Result<(), ManifestError> {
     match value {
         Value::String(text) if !is_plain(text) => {

@@ -28,7 +28,7 @@ fn with(field: &str, value: Value) -> Value {
     document
 }
 
-/// The message with its causes.
+/// Returns the message with its causes.
 fn whole(error: &dyn std::error::Error) -> String {
     match error.source() {
         Some(source) => format!("{error}: {}", whole(source)),
@@ -63,7 +63,7 @@ fn parameters_are_held_against_the_schema_and_the_error_names_the_place() {
     assert!(manifest.check_parameters(&json!({"other": 1})).is_err());
 }
 
-/// What is wrong with a manifest.
+/// Returns the message that refuses a manifest.
 fn refusal(document: &Value) -> String {
     whole(&parse(document).unwrap_err())
 }
@@ -202,7 +202,7 @@ fn the_cause_of_a_refusal_names_line_and_column() {
     assert!(unknown.contains("unknown field `colour`") && unknown.contains("line 2 column 28"), "{unknown}");
 }
 
-/// Every field there is.
+/// Returns a manifest with every field.
 fn every_field() -> Value {
     json!({"$schema": "./manifest.schema.json", "schema": 1, "name": "a", "version": "1.0.0", "action": "A", "description": "d",
         "authors": ["a"], "license": "l", "source": "s", "target": ["Pod", "Node"], "lifecycle": "On", "exclusive": true,
@@ -218,7 +218,7 @@ fn every_field() -> Value {
         "limits": {"callMilliseconds": 1, "memoryMiB": 1, "outputBytes": 1, "logBytes": 1, "hostCalls": 1, "targetsInFlight": 1}})
 }
 
-/// The names of the fields in a schema of an object, or of the objects of a list.
+/// Returns the names of the fields in the schema of an object, or of the objects of a list.
 fn fields(schema: &Value) -> std::collections::BTreeSet<String> {
     let schema = schema.get("items").unwrap_or(schema);
     schema["properties"].as_object().unwrap().keys().cloned().collect()
@@ -231,7 +231,7 @@ fn the_schema_for_editors_has_the_fields_of_a_manifest_and_accepts_what_is_one()
     let whole = every_field();
     Manifest::parse(whole.to_string().as_bytes()).unwrap();
     validator.check("the manifest", &whole).unwrap();
-    // Each field of the parser is one of the schema: it is here, or the parser would name it as one that it expects.
+    // Each field of the parser is a field of the schema. A missing field would appear in the parser's error as an expected field.
     let known = |place: &Value| place.as_object().unwrap().keys().cloned().collect::<std::collections::BTreeSet<_>>();
     assert_eq!(fields(&schema), known(&whole));
     assert_eq!(fields(&schema["properties"]["limits"]), known(&whole["limits"]));

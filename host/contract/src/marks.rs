@@ -1,43 +1,43 @@
-//! Marks: what a job has put on an object and takes off again.
+//! Marks: the changes that a job made on an object and must undo.
 //!
-//! The annotation `hold.oarlock.dev/<job UID>` lists them, such as `label:<key>`, `taint:<key>:<effect>` and `cordon`. A mark is a job's if it
-//! was absent when the job set it, or if another job's hold lists it; it goes once no hold lists it. Source:
+//! The annotation `hold.oarlock.dev/<job UID>` lists the marks, such as `label:<key>`, `taint:<key>:<effect>` and `cordon`. A mark belongs
+//! to a job if it was absent when the job set it, or if another job's hold lists it. The host removes a mark once no hold lists it. Source:
 //! docs/operationjob.md 3.7.12.
 
 use std::collections::BTreeSet;
 
 use serde_json::json;
 
-/// What the annotations begin with that are holds.
+/// The prefix of the annotations that are holds.
 pub const HOLD: &str = "hold.oarlock.dev/";
-/// The label of a pod that is held. Where a pod lacks it, no annotation of it is a hold, so that the API server need look at no other
-/// pod when it judges who writes one.
+/// The label of a held pod. Without this label, no annotation of a pod is a hold. So the API server checks only labelled pods when it
+/// decides who may write a hold.
 pub const HELD: &str = "oarlock.dev/held";
-/// The value of that label.
+/// The value of the label [`HELD`].
 pub const IS_HELD: &str = "true";
-/// The beginning of the last entry of a hold of a pod, which proves that the host wrote it. It is no mark.
+/// The beginning of the last entry of a hold of a pod, which proves that the host wrote the hold. It is not a mark.
 pub const PROOF: &str = "mac:";
-/// The mark of a node that was cordoned.
+/// The mark of a cordoned node.
 pub const CORDON: &str = "cordon";
 
-/// The mark of a taint, which its key and its effect name. A key has no colon.
+/// Returns the mark of a taint, which names the taint's key and effect. A key has no colon.
 #[must_use]
 pub fn taint(key: &str, effect: &str) -> String {
     format!("taint:{key}:{effect}")
 }
 
-/// The marks on an object that a job holds, and those that others hold.
+/// The marks on an object that a job holds, and the marks that other jobs hold.
 #[derive(Clone, Debug)]
 pub struct Marks {
-    /// Those of the job.
+    /// The marks of the job.
     pub own: BTreeSet<String>,
     others: BTreeSet<String>,
     keep: bool,
 }
 
 impl Marks {
-    /// Those that `annotations` list, where the job's own are in the annotation `own`. With `keep`, what is set from now on
-    /// is nobody's and stays.
+    /// Reads the marks that `annotations` list. The job's marks are in the annotation `own`. With `keep`, marks that the job sets from now
+    /// on belong to no job and stay.
     pub fn of<'a>(annotations: impl IntoIterator<Item = (&'a str, &'a str)>, own: &str, keep: bool) -> Self {
         let mut marks = Self { own: BTreeSet::new(), others: BTreeSet::new(), keep };
         for (key, text) in annotations.into_iter().filter(|(key, _)| key.starts_with(HOLD)) {
@@ -47,27 +47,27 @@ impl Marks {
         marks
     }
 
-    /// Notes that a mark is set.
+    /// Records that the job sets a mark.
     pub fn take(&mut self, mark: String, was_there: bool) {
         if !self.keep && (!was_there || self.others.contains(&mark)) {
             self.own.insert(mark);
         }
     }
 
-    /// Notes that the job gives up a mark. Returns true if the mark is to be removed.
-    pub fn let_go(&mut self, mark: &str) -> bool {
+    /// Records that the job gives up a mark. Returns true if the host must remove the mark.
+    pub fn release(&mut self, mark: &str) -> bool {
         let ours = self.own.remove(mark);
         (ours || self.keep) && !self.others.contains(mark)
     }
 
-    /// The text of the job's annotation; `None` once it has no marks.
+    /// Returns the text of the job's annotation, or `None` once the job has no marks.
     #[must_use]
     pub fn list(&self) -> Option<String> {
         (!self.own.is_empty()).then(|| json!(self.own).to_string())
     }
 }
 
-/// The marks in the text of a hold; none if somebody made it unreadable.
+/// Returns the marks in the text of a hold. The result is empty if the text is unreadable.
 #[must_use]
 pub fn listed(text: &str) -> BTreeSet<String> {
     let mut marks: BTreeSet<String> = serde_json::from_str(text).unwrap_or_default();
@@ -75,7 +75,7 @@ pub fn listed(text: &str) -> BTreeSet<String> {
     marks
 }
 
-/// The proof at the end of the text of a hold.
+/// Returns the proof at the end of the text of a hold.
 #[must_use]
 pub fn proof(text: &str) -> Option<String> {
     let entries: Vec<String> = serde_json::from_str(text).ok()?;

@@ -1,17 +1,17 @@
-//! The charsets of names that Kubernetes takes.
+//! The character sets of names that Kubernetes accepts.
 
-/// A DNS label of RFC 1123.
+/// Returns true for a DNS label of RFC 1123.
 pub fn is_dns_label(text: &str) -> bool {
     let inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
     !text.is_empty() && text.len() <= 63 && text.bytes().all(inner) && !text.starts_with('-') && !text.ends_with('-')
 }
 
-/// A DNS subdomain of RFC 1123, such as a name of an object or a group.
+/// Returns true for a DNS subdomain of RFC 1123, such as the name of an object or a group.
 pub fn is_subdomain(text: &str) -> bool {
     text.len() <= 253 && text.split('.').all(is_dns_label)
 }
 
-/// A group and its version, or a version of the core group.
+/// Returns true for a group and its version, or a version of the core group.
 pub fn is_api_version(text: &str) -> bool {
     match text.split_once('/') {
         Some((group, version)) => is_subdomain(group) && is_dns_label(version),
@@ -19,14 +19,14 @@ pub fn is_api_version(text: &str) -> bool {
     }
 }
 
-/// A kind of objects.
+/// Returns true for the name of a kind of objects.
 pub fn is_kind(text: &str) -> bool {
     text.len() <= 63
         && text.starts_with(|c: char| c.is_ascii_uppercase())
         && text.bytes().all(|b| b.is_ascii_alphanumeric())
 }
 
-/// The value of a label.
+/// Returns true for the value of a label.
 pub fn is_label_value(text: &str) -> bool {
     text.is_empty() || is_name_part(text)
 }
@@ -37,7 +37,7 @@ fn is_name_part(text: &str) -> bool {
     !text.is_empty() && text.len() <= 63 && text.bytes().all(inner) && text.starts_with(edge) && text.ends_with(edge)
 }
 
-/// The key of a label, an annotation or a finalizer.
+/// Returns true for the key of a label, an annotation or a finalizer.
 pub fn is_qualified_name(text: &str) -> bool {
     match text.split_once('/') {
         Some((prefix, name)) => is_subdomain(prefix) && is_name_part(name),
@@ -45,12 +45,12 @@ pub fn is_qualified_name(text: &str) -> bool {
     }
 }
 
-/// The name of a variable of a container's environment, as API servers take it since 1.32.
+/// Returns true for the name of an environment variable of a container, by the rules of API servers since 1.32.
 pub fn is_variable(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|b| (b' '..=b'~').contains(&b) && b != b'=')
 }
 
-/// An amount that is not negative, such as `1.5`, `500m`, `256Mi` or `1e3`.
+/// Returns true for an amount that is not negative, such as `1.5`, `500m`, `256Mi` or `1e3`.
 pub fn is_quantity(text: &str) -> bool {
     let text = text.strip_prefix('+').unwrap_or(text);
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
@@ -66,7 +66,7 @@ pub fn is_quantity(text: &str) -> bool {
         && (units.contains(&suffix) || suffix.strip_prefix(['e', 'E']).is_some_and(is_exponent))
 }
 
-/// The MiB that a quantity of memory comes to, rounded up; none where it is no quantity.
+/// Returns the MiB of a quantity of memory, rounded up, or `None` if the text is not a quantity.
 pub fn mebibytes(text: &str) -> Option<u64> {
     const UNITS: [(&str, f64); 15] = [
         ("Ki", 1024.0),
@@ -92,14 +92,13 @@ pub fn mebibytes(text: &str) -> Option<u64> {
     Some((bytes / 1_048_576.0).ceil() as u64)
 }
 
-/// A text on one line, which is shown as it is written: without control characters, and without those that turn the order
-/// of others.
+/// Returns true for a text on one line without control characters. Characters that change the direction of text are not allowed either.
 pub fn is_plain(text: &str) -> bool {
     let turns = |c: char| matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{2028}' | '\u{2029}');
     !text.chars().any(|c| c.is_control() || turns(c))
 }
 
-/// A text as it may be shown: each character that `is_plain` refuses is replaced.
+/// Returns a text that is safe to show. It replaces each character that `is_plain` refuses.
 pub fn shown(text: &str) -> String {
     text.chars().map(|c| if is_plain(c.encode_utf8(&mut [0; 4])) { c } else { '\u{fffd}' }).collect()
 }

@@ -1,62 +1,62 @@
-//! Names of kinds and objects.
+//! The keys of kinds and objects.
 
-/// Names one kind.
+/// The key of one kind.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Kind {
-    /// `apiVersion`, such as `v1` or `apps/v1`.
+    /// The `apiVersion`, such as `v1` or `apps/v1`.
     pub api_version: String,
-    /// `kind`, such as `Pod`.
+    /// The `kind`, such as `Pod`.
     pub kind: String,
 }
 
 impl Kind {
-    /// The kind of `apiVersion` and `kind`.
+    /// Returns the kind with this `apiVersion` and `kind`.
     pub fn new(api_version: impl Into<String>, kind: impl Into<String>) -> Self {
         Self { api_version: api_version.into(), kind: kind.into() }
     }
 
-    /// `v1` `Pod`.
+    /// Returns the kind `v1` `Pod`.
     pub fn pod() -> Self {
         Self::new("v1", "Pod")
     }
 
-    /// `v1` `Node`.
+    /// Returns the kind `v1` `Node`.
     pub fn node() -> Self {
         Self::new("v1", "Node")
     }
 
-    /// `v1` `Namespace`.
+    /// Returns the kind `v1` `Namespace`.
     pub fn namespace() -> Self {
         Self::new("v1", "Namespace")
     }
 
-    /// The OperationJob.
+    /// Returns the kind OperationJob.
     pub fn job() -> Self {
         Self::new(JOB_API_VERSION, "OperationJob")
     }
 
-    /// The OperationRecord.
+    /// Returns the kind OperationRecord.
     pub fn record() -> Self {
         Self::new("oarlock.dev/v1alpha1", "OperationRecord")
     }
 
-    /// A task that the host itself does: no API server has one, and no plugin sees one.
+    /// Returns the kind of a task that the host itself performs. No API server serves this kind, and no plugin sees it.
     pub fn host_task() -> Self {
         Self::new("oarlock.dev/in-memory", "HostTask")
     }
 }
 
-/// `apiVersion` of an OperationJob.
+/// The `apiVersion` of an OperationJob.
 const JOB_API_VERSION: &str = "apps.kusionstack.io/v1alpha1";
 
-/// Names one object. A later object may have the same name.
+/// The key of one object. A later object may have the same key.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ObjectKey {
-    /// Its kind.
+    /// The kind of the object.
     pub kind: Kind,
-    /// Its namespace; `None` for a cluster-scoped object.
+    /// The namespace of the object, or `None` for a cluster-scoped object.
     pub namespace: Option<String>,
-    /// Its name.
+    /// The name of the object.
     pub name: String,
 }
 
@@ -71,23 +71,23 @@ impl std::fmt::Display for ObjectKey {
 }
 
 impl ObjectKey {
-    /// The pod `name` of `namespace`.
+    /// Returns the key of the pod `name` in `namespace`.
     pub fn pod(namespace: impl Into<String>, name: impl Into<String>) -> Self {
         Self { kind: Kind::pod(), namespace: Some(namespace.into()), name: name.into() }
     }
 
-    /// The node `name`, which is in no namespace.
+    /// Returns the key of the node `name`. Nodes are cluster-scoped.
     pub fn node(name: impl Into<String>) -> Self {
         Self { kind: Kind::node(), namespace: None, name: name.into() }
     }
 
-    /// The object of this kind and name that a namespace leads to: a node is in none.
+    /// Returns the key of the object with this kind and name that a job in `namespace` means. The key of a node has no namespace.
     pub fn seen_from(namespace: &str, kind: &Kind, name: impl Into<String>) -> Self {
         let namespace = (*kind != Kind::node()).then(|| namespace.to_owned());
         Self { kind: kind.clone(), namespace, name: name.into() }
     }
 
-    /// The namespace of that name.
+    /// Returns the key of the namespace with this name.
     pub fn namespace(name: &str) -> Self {
         Self { kind: Kind::namespace(), namespace: None, name: name.to_owned() }
     }
@@ -96,12 +96,12 @@ impl ObjectKey {
 /// An owner reference.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Owner {
-    /// Kind of the owner.
+    /// The kind of the owner.
     pub kind: Kind,
-    /// Its name.
+    /// The name of the owner.
     pub name: String,
-    /// Its UID.
+    /// The UID of the owner.
     pub uid: String,
-    /// True if it is the controller.
+    /// True if the owner is the controller.
     pub controller: bool,
 }

@@ -1,7 +1,7 @@
-//! Answers of plugins: proposals, reports and failures, in one form for all contract versions.
+//! The answers of plugins: proposals, reports and failures, in one form for all contract versions.
 //!
-//! `oarlock-wasm` converts every supported version of the contract into these types at its edge.
-//! `wit/action/handler.wit` documents the meaning of each field.
+//! `oarlock-wasm` converts every supported version of the contract into these types. `wit/action/handler.wit` documents the meaning of each
+//! field.
 
 use std::collections::BTreeMap;
 
@@ -14,18 +14,18 @@ pub use crate::task::TaskRequest;
 /// The declarations of `setup`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Registration {
-    /// Kinds of objects seen next to a target.
+    /// The kinds of objects that the plugin sees next to a target.
     pub relations: Vec<Relation>,
-    /// Extras whose value only one target may hold.
+    /// The extras whose value only one target may hold.
     pub exclusive_extras: Vec<String>,
 }
 
 impl Registration {
-    /// Checks that the plugin sees related objects only of kinds, and by fields, that its manifest declares.
+    /// Checks that the manifest declares the kinds and fields of all relations.
     ///
     /// # Errors
     ///
-    /// The relation that cannot be had, and the fix.
+    /// If a relation is not possible, with the fix.
     pub fn check(&self, manifest: &Manifest) -> Result<(), String> {
         for (at, relation) in self.relations.iter().enumerate() {
             let name = &relation.name;
@@ -59,17 +59,17 @@ impl Registration {
         Ok(())
     }
 
-    /// The relation of this name.
+    /// Returns the relation with this name.
     ///
     /// # Errors
     ///
-    /// The sentence for a relation that was not declared.
+    /// If no relation with this name was declared, with a message.
     pub fn relation(&self, name: &str) -> Result<&Relation, String> {
         let found = self.relations.iter().find(|relation| relation.name == name);
         found.ok_or_else(|| format!("`setup` declared no relation {name:?}"))
     }
 
-    /// The names that the job's parameters give to objects of relations, by the pointer of the relation.
+    /// Returns the names that the job's parameters give to objects of relations, by the pointer of the relation.
     pub fn named_by_parameters(&self, parameters: &Value) -> BTreeMap<String, String> {
         let pointers = self.relations.iter().filter_map(|relation| match &relation.by {
             RelationKey::Parameter(pointer) => Some(pointer),
@@ -79,39 +79,40 @@ impl Registration {
         pointers.filter_map(named).collect()
     }
 
-    /// The relation by the controller that the target had, if the plugin has one.
+    /// Returns the relation by the controller that the target had, if the plugin has this relation.
     pub fn same_controller(&self) -> Option<&Relation> {
         self.relations.iter().find(|relation| relation.by == RelationKey::SameController)
     }
 }
 
 impl Registration {
-    /// The kind of the objects that an exclusive extra names: that of the relation by this extra, else of any relation.
+    /// Returns the kind of the objects that an exclusive extra names: the kind of the relation by this extra, or else of the first
+    /// relation.
     pub fn kind_of_extra(&self, key: &str) -> Kind {
         let by_extra = self.relations.iter().find(|relation| relation.by == RelationKey::Extra(key.to_owned()));
         by_extra.or_else(|| self.relations.first()).map_or_else(Kind::pod, |relation| relation.kind.clone())
     }
 }
 
-/// One kind of object seen next to a target.
+/// One kind of object that the plugin sees next to a target.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Relation {
-    /// Unique in the plugin.
+    /// The name of the relation, unique in the plugin.
     pub name: String,
-    /// Kind of the objects.
+    /// The kind of the objects.
     pub kind: Kind,
     /// The matching rule.
     pub by: RelationKey,
 }
 
 impl Relation {
-    /// The Pods whose node the target is: where that is a Node, they are of every namespace.
+    /// Returns true if the relation finds the Pods on the target's node. If the target is a Node, it finds the Pods of every namespace.
     pub fn is_on_node(&self) -> bool {
         self.kind == Kind::pod() && self.by == RelationKey::Field(NODE_NAME.to_owned())
     }
 }
 
-/// The field that names the node of a Pod. Where it is indexed, the Pods of a Node are found in all namespaces.
+/// The field that names the node of a Pod. With an index of this field, the host finds the Pods of a Node in all namespaces.
 pub const NODE_NAME: &str = "/spec/nodeName";
 
 /// The rule that matches the objects of a relation to a target.
@@ -125,90 +126,90 @@ pub enum RelationKey {
     Field(String),
     /// The object's name is the string at this pointer of the job's parameters.
     Parameter(String),
-    /// The job owns it.
+    /// The job owns the object.
     OwnerIsJob,
-    /// The target owns it.
+    /// The target owns the object.
     OwnerIsTarget,
-    /// It has the controller that the target had.
+    /// The object has the controller that the target had.
     SameController,
 }
 
 /// The changes that a plugin proposes for one target.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Proposal {
-    /// Changes, in order.
+    /// The changes, in order.
     pub mutations: Vec<Mutation>,
-    /// Extras to store.
+    /// The extras to store.
     pub set_extra: Vec<(String, String)>,
-    /// Extras to remove, before `set_extra`.
+    /// The extras to remove, before `set_extra`.
     pub remove_extra: Vec<String>,
-    /// Events to record on the job.
+    /// The events to record on the job.
     pub events: Vec<PluginEvent>,
 }
 
-/// Names the object of a mutation.
+/// A reference to the object of a mutation.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ObjectRef {
-    /// Kind, namespace and name.
+    /// The kind, namespace and name of the object.
     pub key: ObjectKey,
-    /// If given, the reference means only the object of this UID.
+    /// If set, the reference means only the object with this UID.
     pub uid: Option<String>,
 }
 
 /// One change to the cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Mutation {
-    /// Labels, annotations, finalizers.
+    /// Changes labels, annotations and finalizers.
     Metadata(MetadataChange),
-    /// Create this object unless it exists.
+    /// Creates this object unless it exists.
     Create(Value),
-    /// A JSON Merge Patch.
+    /// Applies a JSON Merge Patch.
     Patch {
         /// The object to change.
         object: ObjectRef,
-        /// Such as `status`; `None` for the object itself.
+        /// The subresource, such as `status`, or `None` for the object itself.
         subresource: Option<String>,
         /// The patch.
         patch: Value,
     },
-    /// Evict a pod.
+    /// Evicts a pod.
     Evict {
         /// The pod.
         pod: ObjectRef,
-        /// Overrides its grace period.
+        /// The grace period in place of the pod's own.
         grace_seconds: Option<u32>,
     },
-    /// Delete an object.
+    /// Deletes an object.
     Delete {
         /// The object.
         object: ObjectRef,
-        /// Overrides its grace period.
+        /// The grace period in place of the object's own.
         grace_seconds: Option<u32>,
-        /// `Background`, `Foreground` or `Orphan`.
+        /// The propagation policy: `Background`, `Foreground` or `Orphan`.
         propagation: Option<String>,
     },
-    /// Cordon or uncordon a node.
+    /// Cordons or uncordons a node.
     Schedulable {
-        /// Its name.
+        /// The name of the node.
         node: String,
-        /// `false` cordons it.
+        /// False to cordon the node.
         schedulable: bool,
     },
-    /// Put a taint on a node, or take it off.
+    /// Adds a taint to a node, or removes it.
     Taint(TaintChange),
-    /// Cordon a node, and evict its pods.
+    /// Cordons a node and evicts its pods.
     Drain(DrainRequest),
-    /// Start a task, unless one of its name exists.
+    /// Starts a task, unless a task of its name exists.
     Task(TaskRequest),
-    /// One that this version of the host does not carry out: an addition of a later contract. It is refused by name.
+    /// A mutation of a later contract, which this version of the host does not support. The host refuses it by name.
     Other {
-        /// Its verb.
+        /// The verb of the mutation.
         verb: String,
     },
 }
 
 impl Mutation {
-    /// The object that it changes and that has to be there.
+    /// Returns the object that the mutation changes and that must exist.
     pub fn object(&self) -> Option<&ObjectRef> {
         match self {
             Self::Metadata(change) => Some(&change.object),
@@ -224,59 +225,59 @@ impl Mutation {
     }
 }
 
-/// A taint to put on a node, or to take off. Key and effect together name it.
+/// A taint to add to a node or to remove. Key and effect together identify the taint.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct TaintChange {
-    /// Name of the node.
+    /// The name of the node.
     pub node: String,
-    /// Its `key`.
+    /// The `key` of the taint.
     pub key: String,
-    /// Its `value`.
+    /// The `value` of the taint.
     pub value: String,
-    /// `NoSchedule`, `PreferNoSchedule` or `NoExecute`.
+    /// The effect: `NoSchedule`, `PreferNoSchedule` or `NoExecute`.
     pub effect: String,
-    /// True if it is put on.
+    /// True to add the taint, and false to remove it.
     pub present: bool,
 }
 
-/// A node to drain, and which of its pods may go.
+/// A node to drain, and the pods that the drain may evict.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct DrainRequest {
-    /// Name of the node.
+    /// The name of the node.
     pub node: String,
-    /// Overrides the grace period of each pod.
+    /// The grace period in place of each pod's own.
     pub grace_seconds: Option<u32>,
-    /// True if pods that would lose `emptyDir` data go too.
+    /// True if the drain also evicts pods that would lose `emptyDir` data.
     pub delete_empty_dir_data: bool,
-    /// True if pods that no controller would make anew go too.
+    /// True if the drain also evicts pods that no controller would recreate.
     pub force: bool,
 }
 
-/// Metadata to set and remove.
+/// The metadata to set and remove.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct MetadataChange {
     /// The object to change.
     pub object: ObjectRef,
-    /// Labels to set.
+    /// The labels to set.
     pub set_labels: Vec<(String, String)>,
-    /// Labels to remove.
+    /// The labels to remove.
     pub remove_labels: Vec<String>,
-    /// Annotations to set.
+    /// The annotations to set.
     pub set_annotations: Vec<(String, String)>,
-    /// Annotations to remove.
+    /// The annotations to remove.
     pub remove_annotations: Vec<String>,
-    /// Finalizers to add.
+    /// The finalizers to add.
     pub add_finalizers: Vec<String>,
-    /// Finalizers to remove.
+    /// The finalizers to remove.
     pub remove_finalizers: Vec<String>,
-    /// If true, the changes stay; otherwise each is a hold.
+    /// If true, the changes stay. Otherwise, each change is a hold.
     pub keep: bool,
 }
 
-/// An event that a plugin asks for.
+/// An event that a plugin requests.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct PluginEvent {
-    /// `Warning` instead of `Normal`.
+    /// True for a `Warning` instead of a `Normal` event.
     pub warning: bool,
     /// A CamelCase word for programs.
     pub reason: String,
@@ -293,21 +294,21 @@ pub struct PluginError {
     pub message: String,
 }
 
-/// Progress of a target.
+/// The progress of a target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum State {
-    /// Not at its end.
+    /// The target has not ended.
     Processing,
-    /// Succeeded, as the plugin saw.
+    /// The target succeeded, according to the plugin.
     Succeeded,
-    /// Failed.
+    /// The target failed.
     Failed(PluginError),
 }
 
 /// The result of `progress`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Report {
-    /// Progress of the target.
+    /// The progress of the target.
     pub state: State,
     /// The next changes.
     pub proposal: Proposal,
@@ -318,7 +319,7 @@ pub struct Report {
 /// The reason why a call gave no answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CallFailure {
-    /// True if the call may be repeated.
+    /// True if the host may repeat the call.
     pub retryable: bool,
     /// A CamelCase word for programs.
     pub reason: String,

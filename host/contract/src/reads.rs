@@ -1,4 +1,4 @@
-//! What of an object a plugin may read: its metadata, and the fields that its manifest declares.
+//! The fields of an object that a plugin may read: its metadata, and the fields that the manifest declares.
 
 use serde_json::{Map, Value, json};
 
@@ -6,7 +6,7 @@ use crate::manifest::Manifest;
 use crate::names::is_dns_label;
 use crate::object_key::{Kind, ObjectKey};
 
-/// The fields of `metadata` that each plugin may read of what it can see; the host drops all others.
+/// The fields of `metadata` that every plugin may read of each visible object. The host drops all other fields.
 pub const METADATA: [&str; 11] = [
     "name",
     "namespace",
@@ -21,26 +21,26 @@ pub const METADATA: [&str; 11] = [
     "deletionGracePeriodSeconds",
 ];
 
-/// An annotation that repeats the whole object and that the host never keeps.
+/// An annotation that repeats the whole object. The host never keeps it.
 pub const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-/// Where a field is found that a plugin may read.
+/// The place of a field that a plugin may read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FieldPlace {
-    /// Among the fields that manifests declare.
+    /// The field is among the fields that manifests declare.
     Declared,
-    /// In the metadata, or it is `/apiVersion` or `/kind`.
+    /// The field is in the metadata, or it is `/apiVersion` or `/kind`.
     Metadata,
-    /// Nowhere: the pointer is malformed.
+    /// The field is nowhere, because the pointer is malformed.
     Nowhere,
 }
 
 impl Manifest {
-    /// Where the plugin finds the field at `pointer` of an object of `kind`.
+    /// Returns the place of the field at `pointer` of an object of `kind`.
     ///
     /// # Errors
     ///
-    /// The sentence for a field that the manifest does not declare.
+    /// If the manifest does not declare the field, with a message.
     pub fn place_of(&self, kind: &Kind, pointer: &str) -> Result<FieldPlace, String> {
         let below_metadata =
             || pointer.strip_prefix("/metadata").is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
@@ -58,11 +58,11 @@ impl Manifest {
         }
     }
 
-    /// Checks a look-up by name. `false` where no object can have that name; names reach URLs.
+    /// Checks a read by name. Returns false if no object can have that name, because names become parts of URLs.
     ///
     /// # Errors
     ///
-    /// The sentence for a kind that the manifest does not declare.
+    /// If the manifest does not declare the kind, with a message.
     pub fn may_get(&self, key: &ObjectKey) -> Result<bool, String> {
         if !self.declares_kind(&key.kind) {
             let Kind { api_version, kind } = &key.kind;
@@ -74,7 +74,7 @@ impl Manifest {
         Ok(named && key.namespace.as_deref().is_none_or(is_dns_label))
     }
 
-    /// The document of an object as far as the manifest declares its fields, with its kind and without its metadata.
+    /// Returns the document of an object with its kind and only the declared fields, without its metadata.
     pub fn declared_fields(&self, kind: &Kind, fields: &Value) -> Value {
         let mut document = json!({"apiVersion": kind.api_version, "kind": kind.kind});
         for rule in self.reads.iter().filter(|rule| rule.concerns(kind)) {
@@ -84,7 +84,7 @@ impl Manifest {
     }
 }
 
-/// Copies the value at `pointer` to the same place. A pointer into an array copies the whole array, as it is stored.
+/// Copies the value at `pointer` to the same place. A pointer into an array copies the whole array.
 fn copy(from: &Value, into: &mut Value, pointer: &str) {
     let Some(rest) = pointer.strip_prefix('/') else { return };
     let (token, below) = rest.find('/').map_or((rest, ""), |end| rest.split_at(end));

@@ -1,6 +1,6 @@
-//! JSON Schemas of a plugin's parameters and settings.
+//! The JSON Schemas of a plugin's parameters and settings.
 //!
-//! A schema comes with a file that nobody has granted anything yet, so it is bounded before it is compiled.
+//! The size of a schema is checked before compilation, because it comes with a file that has no grant yet.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,18 +9,18 @@ use jsonschema::error::ValidationErrorKind;
 use jsonschema::{PatternOptions, Validator};
 use serde_json::Value;
 
-/// Most values in a schema, containers included.
+/// The most values in a schema, including containers.
 const VALUES: usize = 2_000;
-/// Most levels of a schema.
+/// The most levels of a schema.
 const LEVELS: usize = 32;
-/// Most patterns of a schema.
+/// The most patterns of a schema.
 const PATTERNS: usize = 32;
-/// Most bytes of one compiled pattern, and of what it remembers while it runs.
+/// The most bytes of one compiled pattern, and of its cache while it runs.
 const PATTERN_BYTES: usize = 128 << 10;
-/// Keywords by which a small schema stands for a huge one.
+/// Keywords by which a small schema can expand into a huge one.
 const REFERENCES: [&str; 3] = ["$ref", "$dynamicRef", "$recursiveRef"];
 
-/// A compiled schema, or none: then nothing may be given.
+/// A compiled schema. Without a schema, the plugin accepts no values.
 #[derive(Clone, Default)]
 pub struct Schema(Option<Arc<Validator>>);
 
@@ -31,12 +31,12 @@ impl fmt::Debug for Schema {
 }
 
 impl Schema {
-    /// Patterns run in linear time, so that no parameter can keep the host busy; nothing is fetched, for the crate is
-    /// built without resolvers.
+    /// Compiles a schema. Patterns run in linear time, so that no parameter can keep the host busy. The schema fetches nothing, because the
+    /// crate is built without resolvers.
     ///
     /// # Errors
     ///
-    /// What is wrong with it, and where.
+    /// If the schema is invalid, with the problem and its place.
     pub fn compile(schema: Option<&Value>) -> Result<Self, String> {
         let Some(schema) = schema else { return Ok(Self(None)) };
         Size::default().add(schema, 1)?;
@@ -57,7 +57,7 @@ impl Schema {
     ///
     /// # Errors
     ///
-    /// The first place that the schema refuses, and why.
+    /// If the schema refuses the value, with the first refused place and the reason.
     pub fn check(&self, place: &str, value: &Value) -> Result<(), String> {
         let Some(schema) = &self.0 else {
             let empty = value.is_null() || value.as_object().is_some_and(serde_json::Map::is_empty);
@@ -100,7 +100,7 @@ impl Size {
         }
     }
 
-    /// A property may have the name of a keyword: then its value is a schema, and no text.
+    /// Checks a keyword. A property may have the name of a keyword, and then its value is a schema and not a text.
     fn keyword(&mut self, name: &str, value: &Value) -> Result<(), String> {
         if REFERENCES.contains(&name) && value.is_string() {
             return Err(format!("`{name}` is not taken: write out what it stands for"));

@@ -1,25 +1,25 @@
-//! Which scripts a plugin may run on nodes, as manifest and grant write it.
+//! The scripts that a plugin may run on nodes, in the form of manifests and grants.
 
 use std::fmt;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// Which scripts a `run-on-node` may be. Each has those before it.
+/// The scripts that a `run-on-node` may run. Each value includes the values before it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ScriptRule {
-    /// None: `false`.
+    /// No scripts, written `false`.
     #[default]
     None,
-    /// Those of AddonTemplates and NodeTemplates: `[template]`.
+    /// The scripts of AddonTemplates and NodeTemplates, written `[template]`.
     Templates,
-    /// Those that OpsJobs bring along, too: `[template, input]`.
+    /// Also the scripts in OpsJobs, written `[template, input]`.
     Inputs,
-    /// Of any text: `true`.
+    /// Scripts with any text, written `true`.
     Any,
 }
 
 impl ScriptRule {
-    /// The words of a list; empty where it is written as `true` or `false`.
+    /// Returns the words of the list. The result is empty if the rule is written as `true` or `false`.
     const fn words(self) -> &'static [&'static str] {
         match self {
             Self::None | Self::Any => &[],
@@ -28,7 +28,7 @@ impl ScriptRule {
         }
     }
 
-    /// What a grant has to have of it.
+    /// Returns the least rule that a grant must have for this rule.
     pub const fn at_least(self) -> Self {
         match self {
             Self::Inputs => Self::Templates,
@@ -36,13 +36,13 @@ impl ScriptRule {
         }
     }
 
-    /// True of [`ScriptRule::None`].
+    /// Returns true for [`ScriptRule::None`].
     pub(crate) fn is_none(&self) -> bool {
         *self == Self::None
     }
 }
 
-/// As it is written.
+/// The rule in its written form.
 #[derive(Deserialize)]
 #[serde(untagged, expecting = "`scripts` is true, [template] or [template, input]")]
 enum Written {

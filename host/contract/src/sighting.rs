@@ -1,18 +1,18 @@
-//! What is known of an object: that it is there, that it is not, or nothing.
+//! The host's knowledge of an object: it exists, it is absent, or its state is unknown.
 
-/// What is known of an object.
+/// The host's knowledge of an object.
 #[derive(Clone, Debug)]
 pub enum Sighting<T> {
-    /// Neither a watch nor a live read says whether it is there.
+    /// Neither a watch nor a live read shows whether the object exists.
     Unread,
-    /// It is not there.
+    /// The object does not exist.
     Absent,
-    /// It is there.
+    /// The object exists.
     Found(T),
 }
 
 impl<T> Sighting<T> {
-    /// The object, if it is there.
+    /// Returns the object, if it exists.
     pub fn found(self) -> Option<T> {
         match self {
             Self::Found(object) => Some(object),
@@ -20,7 +20,7 @@ impl<T> Sighting<T> {
         }
     }
 
-    /// The same, of a part of the object.
+    /// Applies `part` to the object, if it exists.
     pub fn map<U>(self, part: impl FnOnce(T) -> U) -> Sighting<U> {
         match self {
             Self::Unread => Sighting::Unread,

@@ -1,30 +1,30 @@
-//! Which object is made in place of a target, by the relation `same-controller`.
+//! The object that replaces a target, for the relation `same-controller`.
 
-/// Most candidates that the relation shows to a plugin.
+/// The most candidates that the relation shows to a plugin.
 pub const CANDIDATES: usize = 16;
 
-/// Time for a controller to make an object in place of a target, in seconds. One that makes none by then has as many as it
-/// wants: it had made one too many before, since the reply to an earlier request was lost, say.
+/// The time for a controller to create an object in place of a target, in seconds. A controller that creates none in this time already has
+/// all objects that it wants. It may have created one too many before, for example after the reply to an earlier request was lost.
 pub const MADE_BY_THEN_SECONDS: u32 = 10;
 
-/// The kind and the UID of the controller in the extra [`OWNER`](crate::extras::OWNER), which is `kind/name/uid`.
+/// Returns the kind and the UID of the controller in the extra [`OWNER`](crate::extras::OWNER), which is `kind/name/uid`.
 pub fn controller(owner: &str) -> Option<(&str, &str)> {
     let (kind, name_and_uid) = owner.split_once('/')?;
     Some((kind, name_and_uid.rsplit('/').next()?))
 }
 
-/// True if a controller of `kind` makes the new object under the name of the old one.
+/// Returns true if a controller of `kind` gives the new object the name of the old object.
 pub fn keeps_name(kind: &str) -> bool {
     kind == "StatefulSet"
 }
 
-/// True if a controller of `kind` makes the new object on the node of the old one.
+/// Returns true if a controller of `kind` places the new object on the node of the old object.
 pub fn keeps_node(kind: &str) -> bool {
     kind == "DaemonSet"
 }
 
-/// The objects that were made since the target was asked to go; where there are none, those of its controller's surplus, if
-/// it is time for them. `made_since` yields the free ones from a time on.
+/// Returns the objects that were created since the target was asked to terminate. If there are none and it is time for surplus objects,
+/// returns the surplus of the controller. `made_since` returns the unclaimed objects since a time.
 pub fn candidates<T, O>(since: T, surplus_since: Option<T>, made_since: impl Fn(T) -> Vec<O>) -> Vec<O> {
     let found = made_since(since);
     match surplus_since.filter(|_| found.is_empty()) {

@@ -1,7 +1,7 @@
-//! Tasks that plugins ask for: their kinds, and the arguments of each.
+//! The tasks that plugins request: their kinds and arguments.
 //!
-//! Takes a request as a plugin proposed it; yields the task, or the reason why no host carries it out. May not know how a
-//! task is done.
+//! [`TaskRequest::task`] takes a request from a plugin's proposal, and returns the task or the reason why no host performs it. This module
+//! does not know how the host performs a task.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,42 +16,42 @@ use crate::object_key::Kind;
 pub const RUN_ON_NODE: &str = "run-on-node";
 /// The kind of a task that runs an unprivileged pod on the target's node.
 pub const CHECK_POD: &str = "check-pod";
-/// The kind of a task by which the host itself collects the logs of the target, a pod.
+/// The kind of a task in which the host itself collects the logs of the target, a pod.
 pub const COLLECT_LOGS: &str = "collect-logs";
-/// The kind of a task by which the host itself copies an image from one registry to another.
+/// The kind of a task in which the host itself copies an image from one registry to another.
 pub const COPY_IMAGE: &str = "copy-image";
 /// The folder of copies in the registry that the host exports to.
 pub const EXPORTS: &str = "custom/";
 /// The folder of committed containers. Each namespace has a folder below it.
 pub const COMMITS: &str = "custom/commits/";
-/// The folder of images that plugins copy outside of OpsJobs. Each plugin has a folder below it, and in there each namespace.
+/// The folder of images that plugins copy outside OpsJobs. Each plugin has a folder in it, with a folder for each namespace.
 pub const PLUGIN_COPIES: &str = "custom/plugins/";
 /// The word of [`Builtin::Commit`].
 pub(crate) const COMMIT: &str = "commit";
-/// Most tasks of one target.
+/// The most tasks of one target.
 pub const MAX_TASKS: usize = 8;
-/// Longest time of a task, in seconds.
+/// The longest time of a task, in seconds.
 pub const LONGEST_SECONDS: u32 = 3600;
-/// Time of a task that names none, in seconds.
+/// The time of a task that sets no time, in seconds.
 const DEFAULT_SECONDS: u32 = 600;
-/// Longest name of an image in its registry.
+/// The longest name of an image in its registry.
 const MAX_NAME: usize = 255;
-/// Longest script.
+/// The size of the longest script, in bytes.
 const MAX_SCRIPT_BYTES: usize = 64 * 1024;
-/// The capabilities that a check may be granted; it has none else. With this one, root reads every file of the file systems of
-/// what it sees, whoever that belongs to, and by handle also what lies outside.
+/// The capabilities that a grant may give to a check. A check has no other capabilities. With `DAC_READ_SEARCH`, root reads every file of
+/// the file systems that it sees, whoever owns the file. By handle, root also reads files outside.
 pub const CAPABILITIES: [&str; 1] = ["DAC_READ_SEARCH"];
-/// Directory of the script in the pod of a task.
+/// The directory of the script in the pod of a task.
 pub const TASK_DIRECTORY: &str = "/task";
 
-/// A task as a plugin asks for it.
+/// A task that a plugin requests.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct TaskRequest {
-    /// Its name, unique for the target: a DNS label.
+    /// The name of the task, unique for the target: a DNS label.
     pub name: String,
-    /// Its kind, such as [`RUN_ON_NODE`].
+    /// The kind of the task, such as [`RUN_ON_NODE`].
     pub kind: String,
-    /// The arguments of that kind.
+    /// The arguments of the kind.
     pub arguments: Value,
 }
 
@@ -62,38 +62,39 @@ pub enum Task {
     RunOnNode(RunOnNode),
     /// A pod on the target's node.
     CheckPod(Box<CheckPod>),
-    /// The logs of the target's containers, up to when its job was made.
+    /// The logs of the target's containers, up to the creation of the job.
     CollectLogs,
-    /// An image that the plugin names, into the registry that the host exports to.
+    /// A copy of an image that the plugin names, into the registry that the host exports to.
     CopyImage(CopyImage),
-    /// The image of an OpsJob, into that registry. The host takes all else from the OpsJob's status.
+    /// A copy of the image of an OpsJob, into the same registry. The host takes all other values from the status of the OpsJob.
     ExportImage,
 }
 
-/// True of the kinds that the host does itself, without a pod: such a task may be begun again, and goes on where it was.
+/// Returns true for kinds of tasks that the host itself performs without a pod. Such a task may begin again and continues where it was.
 pub fn is_of_host(kind: &str) -> bool {
     matches!(kind, COLLECT_LOGS | COPY_IMAGE)
 }
 
-/// The arguments of a task that has none.
+/// The arguments of a task without arguments.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct NoArguments {}
 
-/// A copy of an image outside of an OpsJob, with all that it refers to. The host pulls the image as anybody may, by no Secret.
+/// A copy of an image outside an OpsJob, with everything that the image refers to. The host pulls the image anonymously, without a Secret.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct CopyImage {
-    /// The image, such as `docker.io/library/busybox@sha256:...`: with its registry, and a digest or a tag.
+    /// The image with its registry and a digest or tag, such as `docker.io/library/busybox@sha256:...`.
     pub source: String,
-    /// Its name in the registry that the host exports to, with its tag: below `custom/plugins/`, the name of the plugin and the namespace.
+    /// The name of the copy with its tag in the registry that the host exports to. The name is in `custom/plugins/`, below the name of the
+    /// plugin and the namespace.
     pub target: String,
-    /// The tag that it gets where that one is another image's.
+    /// The tag of the copy if the tag of `target` belongs to another image.
     pub otherwise: String,
-    /// The digest by which a runtime knows the image: of its configuration, or of a manifest. An image that has another one by now is
-    /// not copied.
+    /// The digest by which a runtime knows the image: the digest of its configuration or of a manifest. The host does not copy an image
+    /// that has another digest by now.
     pub runs: Option<String>,
-    /// True if the host copies the rest of an index whose parts are not all there.
+    /// True if the host copies the rest of an index with missing parts.
     #[serde(default)]
     pub available: bool,
 }
@@ -103,20 +104,20 @@ pub fn plugin_folder(plugin: &str, namespace: &str) -> String {
     format!("{PLUGIN_COPIES}{plugin}/{namespace}/")
 }
 
-/// A command that runs once, as root, on the target: a node. [`Builtin::Commit`] runs on the node of the target: a pod.
+/// A command that runs once, as root, on the target, a node. [`Builtin::Commit`] runs on the node of the target, a pod.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct RunOnNode {
-    /// One of the host's own commands.
+    /// A command of the host.
     pub builtin: Option<Builtin>,
     /// A script of the plugin.
     pub script: Option<Script>,
-    /// Time after which it is ended, in seconds.
+    /// The time after which the host ends the command, in seconds.
     #[serde(default = "default_seconds")]
     pub timeout_seconds: u32,
-    /// It does nothing on a node that has another boot id.
+    /// The command does nothing on a node with another boot id.
     pub expect_boot_id: Option<String>,
-    /// What [`Builtin::Commit`] commits.
+    /// The container that [`Builtin::Commit`] commits.
     pub commit: Option<CommitContainer>,
 }
 
@@ -124,9 +125,9 @@ pub struct RunOnNode {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct CommitContainer {
-    /// Its name.
+    /// The name of the container.
     pub container: String,
-    /// The name of the image in that registry, with a tag that no other one has.
+    /// The name of the image in that registry, with a tag that no other image has.
     pub target: String,
 }
 
@@ -134,14 +135,14 @@ pub struct CommitContainer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Builtin {
-    /// Reboots the node, 3 s after it has said so.
+    /// Reboots the node, 3 s after the command reported it.
     Reboot,
-    /// Makes an image of a container, and pushes it.
+    /// Makes an image of a container and pushes it.
     Commit,
 }
 
 impl Builtin {
-    /// The word of the arguments.
+    /// Returns the word of the arguments.
     pub fn word(self) -> &'static str {
         match self {
             Self::Reboot => "reboot",
@@ -150,40 +151,40 @@ impl Builtin {
     }
 }
 
-/// A script and what runs it. It has either text or digest.
+/// A script and its interpreter. It has either `text` or `sha256`.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Script {
-    /// Its text.
+    /// The text of the script.
     pub text: Option<String>,
-    /// The digest of a script that is stored.
+    /// The digest of a stored script.
     pub sha256: Option<Digest>,
-    /// Where that came from.
+    /// The origin of a stored script.
     #[serde(default)]
     pub origin: ScriptOrigin,
-    /// Path of a program on the node that is given the path of the script.
+    /// The path of a program on the node that gets the path of the script.
     #[serde(default = "shell")]
     pub interpreter: String,
 }
 
-/// Where a script that is stored came from.
+/// The origin of a stored script.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum ScriptOrigin {
-    /// A template.
+    /// The script comes from a template.
     #[default]
     Template,
-    /// An OpsJob itself.
+    /// The script comes from the OpsJob itself.
     Input,
 }
 
-/// A SHA-256, in 64 hexadecimal digits in lower case.
+/// A SHA-256 as 64 lower-case hexadecimal digits.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Deserialize)]
 #[serde(try_from = "String")]
 pub struct Digest(String);
 
 impl Digest {
-    /// Its digits.
+    /// Returns the digits.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -199,30 +200,30 @@ impl TryFrom<String> for Digest {
     }
 }
 
-/// Where a script is.
+/// The location of a script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScriptSource<'a> {
-    /// Here: this is its text.
+    /// The text of the script itself.
     Text(&'a str),
-    /// Stored beside the pods of tasks, under this digest.
+    /// A stored script in the namespace of the pods of tasks, with this digest.
     Stored(&'a Digest),
 }
 
-/// The script of a check: its text, or the digest of one that is stored.
+/// The script of a check: its text, or the digest of a stored script.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(untagged, expecting = "a script is text, or an object with its `sha256`")]
 pub enum CheckScript {
-    /// Its text.
+    /// The text of the script.
     Text(String),
-    /// One that is stored.
+    /// A stored script.
     Stored(StoredScript),
 }
 
-/// A script that is stored.
+/// A stored script.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StoredScript {
-    /// Its digest.
+    /// The digest of the script.
     pub sha256: Digest,
 }
 
@@ -230,34 +231,34 @@ pub struct StoredScript {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct CheckPod {
-    /// Its image.
+    /// The image of the pod.
     pub image: String,
-    /// A script that `/bin/sh` of the image runs.
+    /// The script that `/bin/sh` of the image runs.
     pub script: Option<CheckScript>,
-    /// The command, in place of a script; none means that of the image.
+    /// The command in place of a script. An empty list means the command of the image.
     #[serde(default)]
     pub command: Vec<String>,
-    /// Arguments of the script or the command.
+    /// The arguments of the script or the command.
     #[serde(default)]
     pub args: Vec<String>,
-    /// What it requests and may use, by resource.
+    /// The resource requests and limits, by resource.
     #[serde(default)]
     pub resources: BTreeMap<String, String>,
-    /// Variables of its environment.
+    /// The environment variables.
     #[serde(default)]
     pub env: BTreeMap<String, String>,
-    /// Size of `/dev/shm`.
+    /// The size of `/dev/shm`.
     pub shared_memory: Option<String>,
-    /// Directories of the node that it reads, at the same paths.
+    /// The directories of the node that the pod reads, at the same paths.
     #[serde(default)]
     pub host_paths: Vec<String>,
-    /// Capabilities that it has, of [`CAPABILITIES`].
+    /// The capabilities of the pod, from [`CAPABILITIES`].
     #[serde(default)]
     pub capabilities: Vec<String>,
-    /// It tolerates every taint.
+    /// True if the pod tolerates every taint.
     #[serde(default)]
     pub tolerate_all: bool,
-    /// Time after which it is ended, in seconds.
+    /// The time after which the host ends the pod, in seconds.
     #[serde(default = "default_seconds")]
     pub timeout_seconds: u32,
 }
@@ -271,7 +272,7 @@ fn shell() -> String {
 }
 
 impl Task {
-    /// The kind of the targets on which it is done.
+    /// Returns the kind of the targets of this task.
     pub fn target(&self) -> Kind {
         match self {
             Self::RunOnNode(RunOnNode { commit: None, .. }) | Self::CheckPod(_) => Kind::node(),
@@ -279,7 +280,7 @@ impl Task {
         }
     }
 
-    /// Its script, where it has one.
+    /// Returns the script of the task, if it has one.
     pub fn script(&self) -> Option<ScriptSource<'_>> {
         match self {
             Self::RunOnNode(run) => run.script.as_ref().and_then(Script::source),
@@ -309,11 +310,11 @@ impl Script {
 }
 
 impl TaskRequest {
-    /// The task.
+    /// Parses the task.
     ///
     /// # Errors
     ///
-    /// What is wrong with the request, and the fix.
+    /// If the request is invalid, with the problem and the fix.
     pub fn task(&self) -> Result<Task, String> {
         if !is_dns_label(&self.name) {
             return Err("its name must be a DNS label".to_owned());
@@ -377,12 +378,12 @@ impl CopyImage {
         }
     }
 
-    /// The registry and the name of the image, without digest and tag.
+    /// Returns the registry and the name of the image, without digest and tag.
     pub fn repository(&self) -> &str {
         repository_of(&self.source)
     }
 
-    /// Its digest or tag.
+    /// Returns the digest or tag of the image.
     fn reference(&self) -> &str {
         let (_, reference) = split(&self.source);
         reference
@@ -395,10 +396,10 @@ pub fn repository_of(source: &str) -> &str {
     name
 }
 
-/// The name of an image with its registry, and its digest or tag.
+/// Returns the name of an image with its registry, and its digest or tag.
 fn split(source: &str) -> (&str, &str) {
     let by_tag = || {
-        // A colon before the last slash is that of a port.
+        // A colon before the last slash belongs to a port.
         let place = source.rfind('/').unwrap_or(0);
         let (_, last) = source.split_at(place);
         let (name, tag) = last.rsplit_once(':').unwrap_or((last, ""));
@@ -415,18 +416,18 @@ fn check_target(target: &str) -> Result<(), String> {
     }
 }
 
-/// True of `host[:port]/name`: what a registry is asked for has its name.
+/// Returns true for `host[:port]/name`, if `name` is a valid name in a registry.
 pub(crate) fn is_repository(text: &str) -> bool {
     text.split_once('/').is_some_and(|(registry, name)| is_registry(registry) && is_in_registry(name))
 }
 
-/// Returns `true` for `sha256:` and 64 digits in lower case, the only kind of digest that is copied.
+/// Returns true for `sha256:` and 64 lower-case digits. The host copies only images with this kind of digest.
 pub fn is_digest(text: &str) -> bool {
     let is_digit = |byte: u8| byte.is_ascii_digit() || matches!(byte, b'a'..=b'f');
     text.strip_prefix("sha256:").is_some_and(|hex| hex.len() == 64 && hex.bytes().all(is_digit))
 }
 
-/// True of `host[:port]`.
+/// Returns true for `host[:port]`.
 pub fn is_registry(text: &str) -> bool {
     let is_host = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-');
     let (host, port) = text.rsplit_once(':').unwrap_or((text, "443"));
@@ -434,7 +435,7 @@ pub fn is_registry(text: &str) -> bool {
     is_name && port.parse::<u16>().is_ok()
 }
 
-/// True of the name of an image in a registry.
+/// Returns true for the name of an image in a registry.
 pub(crate) fn is_in_registry(name: &str) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'.' | b'_' | b'-');
     let is_part = |part: &str| {

@@ -1,7 +1,7 @@
-//! What of the host's tasks a plugin asks for or is granted.
+//! The tasks that a plugin requests or that a grant allows.
 //!
-//! Takes a rule and the rules that may cover it; yields what they lack. What a task needs is a rule too, so manifest, grant
-//! and proposal are compared by one function.
+//! [`TaskRule::lacking`] takes a rule and the rules that may cover it, and returns what they lack. The needs of a task are a rule too, so
+//! one function compares manifest, grant and proposal.
 
 use std::fmt;
 
@@ -16,58 +16,59 @@ use crate::task::{
     is_registry,
 };
 
-/// Of a manifest: which registries, the grant says.
+/// In a manifest, all registries that the grant names.
 pub const ANY_REGISTRY: &str = "*";
 
-/// A kind of task, and what of it. What a rule does not name it does not have.
+/// A kind of task, and the parts of it. The rule does not include parts that it does not name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct TaskRule {
-    /// `run-on-node`, `check-pod`, `collect-logs`, `copy-image`, or another that the host offers.
+    /// The kind: `run-on-node`, `check-pod`, `collect-logs`, `copy-image`, or another kind that the host offers.
     pub name: String,
-    /// Commands of the host, for `run-on-node`.
+    /// The commands of the host, for `run-on-node`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub builtins: Vec<String>,
-    /// The scripts that it may be, for `run-on-node`.
+    /// The scripts, for `run-on-node`.
     #[serde(default, skip_serializing_if = "ScriptRule::is_none")]
     pub scripts: ScriptRule,
-    /// Directories of the node that it may read with all below them, for `check-pod`. [`ANY_HOST_PATH`] of a manifest leaves
-    /// it to the grant which.
+    /// The directories of the node that the task may read with everything below them, for `check-pod`. [`ANY_HOST_PATH`] in a manifest
+    /// leaves the choice to the grant.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub host_paths: Vec<String>,
-    /// Capabilities that it may have, for `check-pod`: of [`CAPABILITIES`].
+    /// The capabilities that the task may have, for `check-pod`: some of [`CAPABILITIES`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub capabilities: Vec<String>,
-    /// Registries that images are copied from, for `copy-image`: `host[:port]`, or with the beginning of a name,
-    /// `host/name`. [`ANY_REGISTRY`] of a manifest leaves it to the grant which.
+    /// The registries from which the host copies images, for `copy-image`: `host[:port]`, or `host/name` with the beginning of a name.
+    /// [`ANY_REGISTRY`] in a manifest leaves the choice to the grant.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub registries: Vec<String>,
-    /// Further hosts, `host[:port]`, to which these registries may send the host for a token or for the bytes of an image.
+    /// Further hosts, `host[:port]`, to which these registries may refer the host for a token or for the bytes of an image.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub auth_hosts: Vec<String>,
-    /// The plugin's reason; a grant needs none.
+    /// The plugin's reason. A grant needs no reason.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
 }
 
 impl TaskRule {
-    /// True of one that the host does itself.
+    /// Returns true if the host itself performs the task.
     pub fn is_of_host(&self) -> bool {
         is_of_host(&self.name)
     }
 
-    /// True of one by which a job works on nodes that it names: not on the node of a pod, and not by the host itself.
+    /// Returns true if a job with this task works on nodes that it names. Tasks on the node of a pod and tasks of the host itself do not
+    /// count.
     pub fn reaches_nodes(&self) -> bool {
         let commits = self.name == RUN_ON_NODE && self.scripts.is_none() && self.builtins == [COMMIT];
         !self.is_of_host() && !commits
     }
 
-    /// The kind `name` and nothing of it.
+    /// Returns a rule with the kind `name` and no parts.
     pub(crate) fn bare(name: &str) -> Self {
         Self { name: name.to_owned(), ..Self::default() }
     }
 
-    /// What a task needs to be granted.
+    /// Returns the rule that a task needs.
     pub(crate) fn needed_by(task: &Task, kind: &str) -> Self {
         let bare = Self::bare(kind);
         match task {
@@ -84,37 +85,39 @@ impl TaskRule {
             Task::CheckPod(check) => {
                 Self { host_paths: check.host_paths.clone(), capabilities: check.capabilities.clone(), ..bare }
             }
-            // The status of an OpsJob says what is copied. The host compares that with the rules once it has read the status.
+            // The status of an OpsJob names the image. The host compares it with the rules once it has read the status.
             Task::CollectLogs | Task::ExportImage => bare,
             Task::CopyImage(copy) => Self { registries: vec![copy.repository().to_owned()], ..bare },
         }
     }
 
-    /// What a grant has to have of a rule of a manifest, if anything: whether scripts of jobs run as well, and whether containers are
-    /// committed, the grant decides.
+    /// Returns the least rule that a grant must have for a rule of a manifest, if any. The grant decides whether scripts of jobs also run
+    /// and whether containers are committed.
     pub fn at_least(&self) -> Option<Self> {
         let builtins: Vec<String> = self.builtins.iter().filter(|own| *own != COMMIT).cloned().collect();
         let commits_alone = builtins.len() < self.builtins.len() && builtins.is_empty() && self.scripts.is_none();
         (!commits_alone).then(|| Self { scripts: self.scripts.at_least(), builtins, ..self.clone() })
     }
 
-    /// True of one that is done for pods, if only in part.
+    /// Returns true if at least a part of the rule is for pods.
     pub fn reaches_pods(&self) -> bool {
         self.is_of_host() || self.takes_commits()
     }
 
-    /// True of one by which containers are committed.
+    /// Returns true if the rule covers commits of containers.
     pub fn takes_commits(&self) -> bool {
         self.builtins.iter().any(|own| covers(own, COMMIT))
     }
 
-    /// Returns the sentence about what these rules of a manifest and of a grant lack for copying the image of this name, `host[:port]/name`.
+    /// Returns the message about the parts that these rules of a manifest and of a grant lack to copy an image. `repository` is the image,
+    /// as `host[:port]/name`.
     pub fn forbids_copy(repository: &str, plugin: &str, [manifest, grant]: [&[Self]; 2]) -> Option<String> {
         let needed = Self { registries: vec![repository.to_owned()], ..Self::bare(COPY_IMAGE) };
         needed.missing(plugin, [manifest, grant])
     }
 
-    /// Returns the sentence about what the rules of a manifest and of a grant lack of this one, and which line is missing.
+    /// Returns the message about the parts of this rule that the rules of a manifest and of a grant lack. The message names the missing
+    /// line.
     pub(crate) fn missing(&self, plugin: &str, [manifest, grant]: [&[Self]; 2]) -> Option<String> {
         if let Some(lacking) = self.lacking(manifest) {
             let words = format!("does not ask for `{lacking}`; add it to its `tasks`");
@@ -124,7 +127,7 @@ impl TaskRule {
         Some(format!("`{lacking}` is not granted to plugin {plugin}; add it to `tasks` of its grant"))
     }
 
-    /// What `rules` together lack of this one; `None` if that is nothing.
+    /// Returns the parts of this rule that `rules` together lack, or `None` if they lack nothing.
     pub(crate) fn lacking(&self, rules: &[Self]) -> Option<Self> {
         let rules: Vec<&Self> = rules.iter().filter(|rule| covers(&rule.name, &self.name)).collect();
         let has = |builtin: &String| rules.iter().any(|rule| rule.builtins.iter().any(|own| covers(own, builtin)));
@@ -156,7 +159,7 @@ impl TaskRule {
     ///
     /// # Errors
     ///
-    /// The problem and its fix.
+    /// If the rule is invalid, with the problem and its fix.
     pub(crate) fn check_asked(&self) -> Result<(), String> {
         if !is_dns_label(&self.name) || self.reason.trim().is_empty() {
             return Err("give it a `name` and a `reason`".to_owned());
@@ -182,11 +185,11 @@ impl TaskRule {
         self.check_named(&named)
     }
 
-    /// Checks the directories and capabilities of a rule of a grant.
+    /// Checks the directories, registries and capabilities of a rule of a grant.
     ///
     /// # Errors
     ///
-    /// The one that no check may have, and the fix.
+    /// If no check may have a part of the rule, with that part and the fix.
     pub(crate) fn check_granted(&self) -> Result<(), String> {
         if self.host_paths.iter().any(|path| path == ANY_HOST_PATH) {
             return Err(format!(
@@ -241,7 +244,7 @@ impl TaskRule {
     }
 }
 
-/// The rule as an admin would write it in a list, on one line.
+/// Writes the rule on one line, in the form that an admin writes in a list.
 impl fmt::Display for TaskRule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let scripts = if self.scripts.is_none() { String::new() } else { format!(", scripts: {}", self.scripts) };

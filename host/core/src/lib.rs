@@ -1,43 +1,49 @@
-//! All decisions of Oarlock: deterministic, without I/O, clock or chance; the time is an argument.
+//! Makes all decisions of Oarlock. The code is deterministic: it does no I/O, reads no clock and draws no random numbers. The time is an argument.
 //!
-//! Imports between the folders run one way, in the order in which they stand here.
+//! Each top folder imports only from top folders above it in this file. The folders inside `operation_job` may import each other.
 
-/// A job and the form in which it is stored.
-pub mod job {
+/// API objects as the host keeps them, and the parts of their JSON that the host reads.
+pub mod object {
+    pub mod api_object;
     pub mod bound;
-    pub(crate) mod conditions;
-    pub mod dry_run;
+    pub mod canonical;
+    pub(crate) mod compact;
+    pub mod fields;
+    pub mod hold_keys;
     pub mod key;
-    pub mod policy;
-    pub mod progress;
+    pub mod memory;
+    pub mod node;
+    pub mod own;
+    pub mod quota_key;
     pub mod ranges;
-    pub mod selected;
-    pub mod selector;
-    pub mod spec;
-    pub mod state;
-    pub mod task;
+    pub mod task_pod;
     pub mod time;
 }
 
-/// Objects, the cache of them, and the requests to a cluster.
-pub mod cluster {
-    pub mod adopt;
-    mod compact;
-    pub mod hold_keys;
-    mod kind_cache;
-    pub mod lifecycle;
-    pub mod live_reads;
-    pub mod memory;
-    pub mod node;
-    pub mod object;
-    pub mod own;
-    pub mod scripts;
+/// The cache of API objects.
+pub mod cache {
+    pub(crate) mod kind_cache;
     pub mod store;
-    pub mod task_pod;
+}
+
+/// Requests to a cluster, and the results of the requests.
+pub mod requests {
+    pub mod adopt;
+    pub mod backoff;
+    pub mod live_reads;
+    pub mod scripts;
+    pub mod selector;
     pub mod writes;
 }
 
-/// A plugin's requests, grants and answers.
+/// Parts that the statuses of all kinds share.
+pub mod status {
+    pub(crate) mod conditions;
+    pub mod policy;
+    pub mod record_rate_limit;
+}
+
+/// The requests, grants and answers of a plugin.
 pub mod plugin {
     pub use oarlock_contract::{authorize, grant, host_path, manifest, names, proposal, schema, task};
 
@@ -45,84 +51,96 @@ pub mod plugin {
     pub mod visit;
 }
 
-/// Tables and queues that the jobs of one term share.
-pub mod shared {
-    pub mod budgets;
-    pub mod claims;
+/// OperationJob: the spec and state of a job, the tables that jobs share in one term, and the rounds.
+pub mod operation_job {
     pub mod cleanup;
-    pub mod disrupted;
-    pub mod exclusive;
+    mod dry_run;
     pub mod holds;
-    pub mod orphans;
-    pub mod quota_key;
-    pub mod reads;
-    pub mod record_pace;
-    pub mod successors;
-    pub mod tables;
-    pub mod wake_index;
-    pub mod wakers;
+    pub mod lifecycle;
+    pub mod progress;
+    pub mod selected;
+    pub mod spec;
+    pub mod state;
     pub mod write_queue;
+
+    /// One round: one reconcile of one job.
+    pub mod round {
+        pub mod calls;
+        pub mod change_row;
+        mod charge;
+        pub mod conditions;
+        pub mod context;
+        pub mod decide;
+        pub mod decided;
+        pub mod drain;
+        pub mod drain_memory;
+        mod dry_run_target;
+        pub mod due_times;
+        mod ending;
+        pub mod events;
+        mod exclusive;
+        pub mod finalize;
+        pub mod fit;
+        mod held_back;
+        mod job_events;
+        pub mod judge;
+        mod lifecycle;
+        pub mod memory;
+        mod mutations;
+        pub mod open_round;
+        pub mod operation_records;
+        pub mod pace;
+        pub mod plan;
+        pub mod planned;
+        mod proposed;
+        pub mod refresh;
+        mod release;
+        pub mod results;
+        pub mod selection;
+        pub mod status;
+        pub mod target;
+        pub mod target_memory;
+        pub mod unlisted;
+        mod unread;
+        pub mod visit;
+
+        /// The starts of targets, and the bounds on them.
+        pub mod starts {
+            pub mod bounds;
+            pub mod memory;
+        }
+    }
+
+    /// Tables that the jobs of one term share.
+    pub mod shared {
+        pub mod budgets;
+        pub mod claims;
+        pub mod disrupted;
+        pub mod exclusive;
+        pub mod reads;
+        pub mod successors;
+        pub mod tables;
+        pub mod wake_index;
+        pub mod wakers;
+    }
+
+    /// Tasks of plugins, which run in pods or in the host.
+    pub mod tasks {
+        pub(crate) mod result;
+        pub mod settings;
+        pub mod stored;
+        pub(crate) mod target_tasks;
+        pub(crate) mod template;
+    }
 }
 
-/// One pass over one job.
-pub mod round {
-    pub mod agenda;
-    mod availability;
-    pub mod brakes;
-    pub mod calls;
-    pub mod change_row;
-    mod charge;
-    pub mod conditions;
-    pub mod context;
-    pub mod decide;
-    pub mod decided;
-    pub mod drain;
-    mod ending;
-    pub mod events;
-    mod exclusive;
-    mod final_check;
-    pub mod finalize;
-    pub mod fit;
-    mod held_back;
-    pub mod judge;
-    pub mod left_behind;
-    mod lifecycle;
-    pub mod memory;
-    mod mutations;
-    pub mod pace;
-    pub mod plan;
-    pub mod planned;
-    mod proposed;
-    pub mod refresh;
-    mod release;
-    pub mod results;
-    mod room;
-    pub mod selection;
-    pub mod shards;
-    pub mod start_bounds;
-    pub mod status;
-    pub mod target;
-    pub mod target_memory;
-    mod task_result;
-    pub mod task_settings;
-    mod task_template;
-    mod tasks;
-    mod tell;
-    mod trial;
-    pub mod unlisted;
-    mod unread;
-}
-
-/// What JobFlow and DaemonJob share: building a child and following it through its attempts.
-pub mod child {
+/// Parts that JobFlow and DaemonJob share: building a child and following it through its attempts.
+pub mod attempts {
     pub mod build;
-    pub mod canonical;
     pub mod changes;
     pub mod children;
-    pub mod closing;
-    pub mod course;
     pub mod failure;
-    pub mod fields;
+    pub mod follow;
     pub mod globals;
     pub mod header;
     pub mod imported;
@@ -130,52 +148,59 @@ pub mod child {
     pub mod merge;
     pub mod name;
     pub mod node;
+    pub mod owner_summary;
     pub mod parent;
     pub mod plan;
     pub mod pods;
     pub mod progress;
     pub mod refused;
+    pub mod retry_and_cleanup;
     pub mod settings;
     pub mod status;
-    pub mod told;
+    pub mod transition_events;
     pub mod unit;
-    pub mod verdict;
     pub mod view;
     pub mod waiting;
 }
 
-/// One pass over a JobFlow or a JobTemplate.
-pub mod flow {
+/// JobTemplate: a stored template of a job.
+pub mod job_template {
+    pub mod template;
+}
+
+/// One reconcile of a JobFlow.
+pub mod job_flow {
     mod graph;
     mod handled;
     pub mod plan;
+    mod scheduling;
     pub mod spec;
-    pub mod template;
-    mod turns;
 }
 
-/// One pass over a DaemonJob.
-pub mod daemon {
+/// One reconcile of a DaemonJob.
+pub mod daemon_job {
     mod node_set;
     pub mod plan;
     mod readiness;
     pub mod spec;
 }
 
-/// An OpsJob: the targets of one administrative task, and what their failures mean.
+/// OpsJob: the targets of one administrative task, and the meaning of their failures.
 pub mod ops_job {
     pub mod access;
     pub mod addon;
     pub mod body;
     mod check;
     pub mod child;
+    pub mod create_decision;
     pub mod events;
     pub mod export;
     pub mod gone;
-    pub mod holders;
     pub mod inputs;
     pub mod job_id;
     mod json_tree;
+    mod messages;
+    pub mod names;
     mod nearest;
     pub mod node;
     pub mod outcomes;
@@ -193,9 +218,8 @@ pub mod ops_job {
     pub mod spec;
     pub mod stored;
     pub mod summary;
+    pub mod target_locks;
     pub mod targets;
-    mod told;
-    pub mod verdict;
     pub mod view;
     pub mod workload;
     pub mod write_meter;

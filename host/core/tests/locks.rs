@@ -1,4 +1,4 @@
-//! The store and the tables of a term under threads that a 2-core machine runs truly at once.
+//! The store and the tables of a term under threads that run truly in parallel on a 2-core machine.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails loudly, its helpers too")]
 
@@ -8,28 +8,28 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use k8s_openapi::jiff::Timestamp;
-use oarlock_core::cluster::live_reads::LiveReads;
-use oarlock_core::cluster::object::{Kind, Object};
-use oarlock_core::cluster::store::{Change, Indexed, Store};
-use oarlock_core::job::key::{JobKey, JobRef};
-use oarlock_core::job::state::{Progress, TargetState};
+use oarlock_core::cache::store::{Change, Indexed, Store};
+use oarlock_core::object::api_object::{Kind, Object};
+use oarlock_core::object::key::{JobKey, JobRef};
+use oarlock_core::operation_job::cleanup::cleanup;
+use oarlock_core::operation_job::shared::claims::{Claim, ClaimedObject};
+use oarlock_core::operation_job::shared::reads::{Subject, VisitReads};
+use oarlock_core::operation_job::shared::successors::RootController;
+use oarlock_core::operation_job::shared::tables::{SharedTables, lock};
+use oarlock_core::operation_job::shared::wakers::Waits;
+use oarlock_core::operation_job::state::{Progress, TargetState};
 use oarlock_core::plugin::grant::Grant;
 use oarlock_core::plugin::lookup::PluginInfo;
 use oarlock_core::plugin::manifest::{Manifest, TargetKind};
 use oarlock_core::plugin::proposal::{Registration, Relation, RelationKey};
 use oarlock_core::plugin::visit::Reads as _;
-use oarlock_core::shared::claims::{Claim, ClaimedObject};
-use oarlock_core::shared::cleanup::cleanup;
-use oarlock_core::shared::reads::{Subject, VisitReads};
-use oarlock_core::shared::successors::RootController;
-use oarlock_core::shared::tables::{SharedTables, lock};
-use oarlock_core::shared::wakers::Waits;
+use oarlock_core::requests::live_reads::LiveReads;
 use serde_json::json;
 
 const SIBLINGS: u64 = 1_000;
-/// How long the threads run where all is well.
+/// How long the threads run if no thread hangs.
 const RUN: Duration = Duration::from_secs(2);
-/// A thread that has done nothing for so long hangs.
+/// A thread that has made no progress for this long hangs.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 fn sibling(number: u64, version: u64) -> Object {
@@ -58,7 +58,7 @@ fn plugin() -> PluginInfo {
     }
 }
 
-/// Two jobs of one controller: `a`, which took the siblings at the even places, and `b`, whose target waits for one.
+/// Returns the tables of two jobs of one controller: `a`, which took the siblings at the even places, and `b`, whose target waits for a sibling.
 fn tables(plugin: &PluginInfo) -> SharedTables {
     let tables = SharedTables::default();
     let mut held = lock(&tables);
@@ -118,11 +118,11 @@ fn reads(store: &Arc<Store>, tables: &SharedTables, plugin: &Arc<PluginInfo>) ->
     }
 }
 
-/// What one thread does again and again, and how often it has.
+/// Starts a thread that calls `turn` again and again. Returns the number of its calls so far.
 fn worker(over: &Arc<AtomicBool>, mut turn: impl FnMut(u64) + Send + 'static) -> Arc<AtomicU64> {
     let (turns, over) = (Arc::new(AtomicU64::new(0)), over.clone());
     let counted = turns.clone();
-    // Never joined: one that hangs must not keep the test from failing.
+    // The thread is never joined: a thread that hangs must not keep the test from failing.
     thread::spawn(move || {
         while !over.load(Ordering::Relaxed) {
             turn(counted.fetch_add(1, Ordering::Relaxed));
@@ -131,16 +131,18 @@ fn worker(over: &Arc<AtomicBool>, mut turn: impl FnMut(u64) + Send + 'static) ->
     turns
 }
 
-/// The host once locked the tables inside the store's read lock in one place, and the store inside the tables' lock in
-/// another. Two threads are not enough for a deadlock there, since readers share: the third must ask for the store's
-/// write lock in between, for a waiting writer keeps new readers out. That is what these three threads do:
+/// Three threads take the locks of the store and of the tables and never wait for each other in a ring.
 ///
-/// * a visit reads the siblings of its target and asks the tables of each whether it is taken. With the old order that
-///   was under the store's read lock; now the siblings are copied out first.
-/// * a watch writes to the store.
-/// * the end of a job and a watch event hold the tables and ask the store. This order is the one that is left.
+/// In the past, the host locked the tables under the store's read lock in one place, and the store under the tables' lock in another. Two threads
+/// alone cannot deadlock there, because readers share the lock. A third thread must ask for the store's write lock in between, because a waiting
+/// writer keeps new readers out. These three threads do that:
 ///
-/// So this one cannot hang: nobody who has the store's lock, inside the store, can ask for anything else.
+/// * A visit reads the siblings of its target and asks the tables whether each sibling is taken. In the past it did so under the store's read lock;
+///   now it copies the siblings first.
+/// * A watch writes to the store.
+/// * The end of a job and a watch event hold the tables' lock and read the store. Only this order is left.
+///
+/// The test cannot hang now: code that holds the store's lock takes no other lock.
 #[test]
 fn visits_watches_and_ends_of_jobs_never_wait_for_each_other_in_a_ring() {
     let store = Store::default();
@@ -165,7 +167,7 @@ fn visits_watches_and_ends_of_jobs_never_wait_for_each_other_in_a_ring() {
             let mut tables = lock(&tables);
             assert!(!cleanup(&job, &store, &tables).is_empty());
             let change = Change { old: None, new };
-            tables.heard(&change);
+            tables.note_gone(&change);
             assert!(!tables.concerned(&change, &store).is_empty());
         })
     };

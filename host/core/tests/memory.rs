@@ -1,16 +1,16 @@
-//! Bytes of memory of what the host keeps of each child and node: one allocator counts them, by thread.
+//! Bytes of memory that the host keeps for each child and node. One allocator counts them for each thread.
 
 #![allow(clippy::unwrap_used, clippy::arithmetic_side_effects, reason = "a test fails loudly, and counts")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
-use oarlock_core::child::node::NodeView;
-use oarlock_core::child::unit::{Unit, UnitState};
-use oarlock_core::child::view::{ChildKind, ChildView};
+use oarlock_core::attempts::node::NodeView;
+use oarlock_core::attempts::unit::{Unit, UnitState};
+use oarlock_core::attempts::view::{ChildKind, ChildView};
 use serde_json::{Value, json};
 
-/// Children and nodes of a large DaemonJob.
+/// Number of children and nodes of a large DaemonJob.
 const MANY: usize = 5_000;
 
 struct Counting;
@@ -19,13 +19,13 @@ thread_local! {
     static USED: Cell<isize> = const { Cell::new(0) };
 }
 
-/// What an allocator takes for it: size classes are multiples of 16.
+/// Counts the bytes that an allocator takes for this layout: its size classes are multiples of 16.
 fn count(layout: Layout, sign: isize) {
     USED.with(|used| used.set(used.get() + sign * isize::try_from(layout.size().next_multiple_of(16)).unwrap_or(0)));
 }
 
 #[allow(unsafe_code, reason = "an allocator is unsafe by its nature; this one hands everything on")]
-// SAFETY: every call goes to the system's allocator as it is.
+// SAFETY: every call goes unchanged to the system's allocator.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(layout, 1);
@@ -41,7 +41,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// The bytes that each of many such values takes.
+/// Returns the bytes that each of many such values takes.
 fn bytes_of_each<T>(make: impl Fn(usize) -> T) -> usize {
     let mut all = Vec::with_capacity(MANY);
     let before = USED.with(Cell::get);
@@ -50,7 +50,7 @@ fn bytes_of_each<T>(make: impl Fn(usize) -> T) -> usize {
     heap + size_of::<T>()
 }
 
-/// A Job of a DaemonJob that has ended, as a server stores it and a projection leaves it.
+/// Returns a Job of a DaemonJob that has ended, as a server stores it and a projection leaves it.
 fn job(index: usize) -> Value {
     let time = "2026-01-01T00:00:00Z";
     let uid = format!("5f1c3a52-7d1e-4b5b-9c43-{index:012}");
@@ -74,7 +74,7 @@ fn job(index: usize) -> Value {
             "completionTime": time, "succeeded": 1, "terminating": 0, "ready": 0, "uncountedTerminatedPods": {}}})
 }
 
-/// A node as a kubelet and a cloud provider report it.
+/// Returns a node as a kubelet and a cloud provider report it.
 fn node(index: usize) -> Value {
     let name = format!("node-{index:04}.eu-central-1.compute.internal");
     let time = "2026-01-01T00:00:00Z";

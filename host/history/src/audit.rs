@@ -1,32 +1,32 @@
-//! The row of a request.
+//! The audit row of a request.
 
 use k8s_openapi::jiff::Timestamp;
 
 /// A request that would change something.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuditRow {
-    /// Its own id: no two requests have one.
+    /// The unique id of the row.
     pub id: String,
-    /// When it came.
+    /// The time at which the request arrived.
     pub time: Timestamp,
-    /// The id that its client knows it by.
+    /// The id that the client knows the request by.
     pub request_id: String,
-    /// Who asked, by name.
+    /// The name of the caller.
     pub user_name: String,
-    /// Who asked, by UID.
+    /// The UID of the caller.
     pub user_id: String,
-    /// From where.
+    /// The address of the client.
     pub address: String,
-    /// `POST` or `DELETE`, or `stop`.
+    /// The verb: `POST`, `DELETE` or `stop`.
     pub verb: String,
-    /// The job that it was about.
+    /// The job that the request is about.
     pub job_id: String,
-    /// Its type.
+    /// The type of the job.
     pub kind: String,
-    /// The status of the answer; 0 while there is none.
+    /// The status of the answer, or 0 while there is no answer.
     pub status: u16,
     /// The code of a refusal.
     pub code: String,
-    /// The body, with digests in place of what may be private.
+    /// The body of the request. Values that may be private are replaced by their digests.
     pub body: String,
 }

@@ -1,4 +1,4 @@
-//! The database: it is opened when it is first needed, and every question has its time.
+//! Stores the history in a database. The first use opens the database, and every query has a timeout.
 
 use std::fs::File;
 use std::str::FromStr as _;
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use k8s_openapi::jiff::Timestamp;
 use oarlock_core::ops_job::gone::GoneBy;
-use oarlock_core::ops_job::phases::{OpsStatus, Phase, Why};
+use oarlock_core::ops_job::phases::{OpsStatus, Phase, PhaseReason};
 use serde_json::Value;
 use sqlx::any::{Any, AnyConnectOptions, AnyPoolOptions, AnyRow};
 use sqlx::pool::PoolConnection;
@@ -23,25 +23,26 @@ use crate::query::{Dialect, Statement};
 use crate::row::{GoneJob, JobRow, JobSnapshot, NEVER, millis, time};
 use crate::schema::{Migrations, POSTGRES, SQLITE, applied, migrate, take};
 
-/// Longest time for an answer.
+/// The longest time for an answer.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(5);
-/// Longest time for the migrations, which may rewrite a table.
+/// The longest time for the migrations, which may rewrite a table.
 const MIGRATES_WITHIN: Duration = Duration::from_secs(600);
-/// Lists, and reads of one job, at once. Lists may count many rows, so reads of one job have connections of their own.
+/// The most concurrent lists, and the most concurrent reads of one job. A list may count many rows, so reads of one job have connections of
+/// their own.
 const LISTS: u32 = 3;
 const JOBS: u32 = 2;
-/// A connection that was idle for longer is tried before it is used: its server may be another one by now.
+/// The idle time after which a connection is pinged before its next use. The server behind it may be another one by now.
 const TRIED_AFTER: Duration = Duration::from_secs(1);
-/// For how long a guest believes that the tables are those of its version.
+/// How long a guest relies on its last check of the schema version.
 const TABLES_SEEN: Duration = Duration::from_secs(10);
-/// Rows that are removed at once where there may be very many.
+/// The most rows that one statement removes.
 const BATCH: i64 = 500;
-/// Rows that are read whole at once: each may have a megabyte.
+/// The most whole rows that are read at once. Each row may have a megabyte.
 const LOST: i64 = 20;
 /// The columns of a list.
 const COLUMNS: &str = "uid, job_id, job_name, workspace_id, user_id, user_name, type, phase, created, started, ended, deleted, gone_by, timeout, seq";
 
-/// The history. Clones share it.
+/// The history of OpsJobs and requests. Clones share it.
 #[derive(Clone)]
 pub struct History(Arc<Parts>);
 
@@ -53,42 +54,42 @@ struct Parts {
     options: AnyConnectOptions,
     lists: AnyPool,
     jobs: AnyPool,
-    /// One at a time: a file has one writer.
+    /// The pool of the writer. It has one connection, because a SQLite file has one writer.
     writes: AnyPool,
-    /// Set once the tables are there; of a file, with its lock.
+    /// Set once the tables exist. For a file, it holds the lock of the file.
     ready: OnceLock<Option<File>>,
-    /// For a guest, the time when it last saw tables of its version; `None` for a host.
+    /// The time when a guest last saw tables of its version. `None` for a host.
     guest: Option<parking_lot::Mutex<Option<Instant>>>,
-    /// Held by whoever opens it.
+    /// Held while the tables are prepared.
     opens: Mutex<()>,
 }
 
-/// What a connection is for.
+/// The purpose of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Use {
-    /// To read one job.
+    /// Reads one job.
     Job,
-    /// To read many.
+    /// Reads many rows.
     List,
     Write,
-    /// To change tables, which may take long.
+    /// Changes tables, which may take long.
     Migrate,
 }
 
 impl History {
-    /// The history of this cluster at this place. Nothing is opened yet.
+    /// Returns the history of a cluster at a place. It does not connect yet.
     ///
     /// # Errors
-    /// Why that is no place.
+    /// If the address of the place is invalid.
     pub fn at(place: HistoryPlace, cluster: &str) -> Result<Self, HistoryFailed> {
         Self::open(place, cluster, None)
     }
 
-    /// The same for a server beside the host: it reads rows and notes requests. It makes no tables, removes nothing and takes no lock, and
-    /// has no answer while the tables are those of another version.
+    /// Returns the history for a server beside the host. A guest reads rows and writes audit rows. It makes no tables, removes nothing and
+    /// takes no lock. It fails while the tables are of another version.
     ///
     /// # Errors
-    /// Why that is no place.
+    /// If the address of the place is invalid.
     pub fn as_guest(place: HistoryPlace, cluster: &str) -> Result<Self, HistoryFailed> {
         Self::open(place, cluster, Some(parking_lot::Mutex::default()))
     }
@@ -126,16 +127,16 @@ impl History {
         })))
     }
 
-    /// Where it is, without its password.
+    /// Returns the place of the history. Its display omits the password.
     pub fn place(&self) -> &HistoryPlace {
         &self.0.place
     }
 
-    /// Opens it and brings its tables to this version, unless that was done. Everything else does so as well. Whoever comes while
-    /// somebody else does it is told so at once.
+    /// Opens the database and migrates its tables, unless that is done. All other methods call this too. A call during another call fails
+    /// at once with [`HistoryFailed::Down`].
     ///
     /// # Errors
-    /// Why it cannot be used; see [`HistoryFailed::may_pass`].
+    /// If the database cannot be used. See [`HistoryFailed::may_pass`].
     pub async fn prepare(&self) -> Result<(), HistoryFailed> {
         let parts = &self.0;
         if let Some(seen) = &parts.guest {
@@ -154,7 +155,7 @@ impl History {
             HistoryPlace::File(path) => Some(take(path)?),
             HistoryPlace::Server(_) => None,
         };
-        // Its connection ends with it: one whose migration failed may have a lock.
+        // The pool is closed after the migration, because a failed migration may keep a lock on its connection.
         let pool = pool(&parts.options, parts.dialect, Use::Migrate);
         let made =
             timeout(MIGRATES_WITHIN, parts.make_tables(&pool)).await.unwrap_or_else(|_| Err(late(MIGRATES_WITHIN)));
@@ -164,7 +165,7 @@ impl History {
         Ok(())
     }
 
-    /// Refuses tables of another version, which a host may make at any time.
+    /// Refuses tables of another version. A host may change the version at any time.
     async fn look_at_tables(&self, seen: &parking_lot::Mutex<Option<Instant>>) -> Result<(), HistoryFailed> {
         if seen.lock().is_some_and(|since| since.elapsed() < TABLES_SEEN) {
             return Ok(());
@@ -183,18 +184,18 @@ impl History {
         }
     }
 
-    /// Takes a connection.
+    /// Takes a connection for a purpose.
     async fn connect(&self, way: Use) -> Result<Connected, HistoryFailed> {
         let until = Instant::now() + ANSWERS_WITHIN;
         let taken = timeout_at(until, self.0.pool(way).acquire()).await;
         Ok(Connected { connection: taken.map_err(|_| late(ANSWERS_WITHIN))??, until })
     }
 
-    /// Stores jobs as they are now. A row changes to a higher revision alone, and once its job has ended nothing of it changes but the
-    /// time at which it was deleted.
+    /// Stores the current state of jobs. A row changes only to a higher revision. Once its job has ended, only its deletion time and reason
+    /// change.
     ///
     /// # Errors
-    /// Why it is not known to be stored.
+    /// If the database refuses the rows, or does not confirm them in time.
     pub async fn store(&self, jobs: &[JobSnapshot]) -> Result<(), HistoryFailed> {
         self.prepare().await?;
         let mut connected = self.connect(Use::Write).await?;
@@ -210,10 +211,10 @@ impl History {
         connected.handed_back(stored)
     }
 
-    /// The newest job of this name.
+    /// Returns the newest job of this name.
     ///
     /// # Errors
-    /// Why it is not known.
+    /// If the database does not answer.
     pub async fn job(&self, job_id: &str) -> Result<Option<GoneJob>, HistoryFailed> {
         let mut statement = whole_rows();
         let (cluster, id) = (statement.text(&self.0.cluster), statement.text(job_id));
@@ -227,11 +228,11 @@ impl History {
         connected.handed_back(row)?.as_ref().map(gone_job).transpose()
     }
 
-    /// How many jobs that were deleted a filter takes, and a window of these. Those with a UID of `live` do not count: they are not gone yet,
-    /// and the cluster says what they are.
+    /// Returns the number of deleted jobs that a filter matches, and a window of them. Jobs with a UID in `live` do not count: they still
+    /// exist, and the cluster knows their state.
     ///
     /// # Errors
-    /// Why that is not known.
+    /// If the database does not answer.
     pub async fn page(
         &self,
         filter: &JobFilter,
@@ -256,7 +257,7 @@ impl History {
         let mut connected = self.connect(Use::List).await?;
         let (until, connection) = connected.parts();
         let found = answered(until, async {
-            // Both questions are about one state of the tables.
+            // The transaction lets both queries see the same state of the tables.
             let mut transaction = connection.begin_with(dialect.one_state()).await?;
             let found = match window.limit {
                 0 => Vec::new(),
@@ -277,17 +278,17 @@ impl History {
         connected.handed_back(found)
     }
 
-    /// Closes the rows of jobs that are not in the cluster any more and were never seen to go. `live` are the UIDs of all that were there
-    /// when they were listed. One that had not ended has failed; with `redacts`, its scripts and variables are left out.
+    /// Closes the rows of jobs that are no longer in the cluster and whose deletion no host saw. `live` are the UIDs of all jobs at the
+    /// time `listed`. A job that had not ended becomes failed. With `redacts`, its scripts and variables are replaced by digests.
     ///
     /// # Errors
-    /// Why that is not known to be done.
+    /// If the database does not confirm the changes.
     pub async fn close_lost(&self, live: &[&str], listed: Timestamp, redacts: bool) -> Result<usize, HistoryFailed> {
         let Parts { dialect, cluster, .. } = &*self.0;
         let of_lost = |statement: &mut Statement, has_ended: bool| {
             let (own, never) = (statement.text(cluster), statement.number(NEVER));
             let ended = if has_ended { "<>" } else { "=" };
-            // However late this arrives: of a job that was made after the list nobody knows here.
+            // The list does not cover jobs that were made after it, even if this call comes late.
             let listed = statement.number(millis(Some(listed)));
             statement.push(&format!(
                 " WHERE cluster_id = {own} AND deleted = {never} AND ended {ended} {never} AND created <= {listed}"
@@ -299,7 +300,7 @@ impl History {
         ended.push(&deleted);
         of_lost(&mut ended, true);
         let mut closed = usize::try_from(self.change(&ended).await?).unwrap_or(0);
-        // Those of a host of an earlier version, too.
+        // Rows from a host of an earlier version lack the reason too.
         self.change(&Statement::why_gone(*dialect, cluster)).await?;
 
         let mut others = whole_rows();
@@ -319,10 +320,11 @@ impl History {
         }
     }
 
-    /// Removes what ended before this time and is gone from the cluster, at most a few hundred rows. Yields how many.
+    /// Removes the rows of jobs that ended before this time and are gone from the cluster, at most a few hundred. Returns the number of
+    /// removed rows.
     ///
     /// # Errors
-    /// Why that is not known to be done.
+    /// If the database does not confirm the removal.
     pub async fn purge(&self, before: Timestamp) -> Result<u64, HistoryFailed> {
         let mut statement = Statement::new("DELETE FROM ops_job WHERE uid IN (SELECT uid FROM ops_job");
         let (own, never) = (statement.text(&self.0.cluster), statement.number(NEVER));
@@ -332,10 +334,10 @@ impl History {
         self.change(&statement).await
     }
 
-    /// Stores requests. One that is there already gets its answer.
+    /// Stores audit rows. If a row exists without an answer, it gets its answer.
     ///
     /// # Errors
-    /// Why they are not known to be stored.
+    /// If the database refuses the rows, or does not confirm them in time.
     pub async fn note(&self, rows: &[AuditRow]) -> Result<(), HistoryFailed> {
         self.prepare().await?;
         let mut connected = self.connect(Use::Write).await?;
@@ -351,10 +353,10 @@ impl History {
         connected.handed_back(noted)
     }
 
-    /// Removes requests from before this time, at most a few hundred. Yields how many.
+    /// Removes audit rows from before this time, at most a few hundred. Returns the number of removed rows.
     ///
     /// # Errors
-    /// Why that is not known to be done.
+    /// If the database does not confirm the removal.
     pub async fn purge_audit(&self, before: Timestamp) -> Result<u64, HistoryFailed> {
         let mut statement = Statement::new("DELETE FROM audit WHERE id IN (SELECT id FROM audit");
         let (own, before) = (statement.text(&self.0.cluster), statement.number(before.as_millisecond()));
@@ -371,7 +373,7 @@ impl History {
     }
 }
 
-/// A connection that somebody asks, and until when there has to be an answer.
+/// A connection in use, with the deadline of its query.
 struct Connected {
     connection: PoolConnection<Any>,
     until: Instant,
@@ -382,9 +384,9 @@ impl Connected {
         (self.until, &mut self.connection)
     }
 
-    /// Gives the connection back, or closes it after a failure: it may lead nowhere, or be in a transaction whose COMMIT was refused, of
-    /// which what comes later would be a part that nobody commits. Until it is closed it counts, so a server that is slow gets no more
-    /// connections than one that is not.
+    /// Returns the connection to its pool, or closes it after a failure. A failed connection may be dead, or inside a transaction whose
+    /// COMMIT was refused. Later statements would join that transaction and never be committed. The connection counts until it is closed,
+    /// so a slow server gets no more connections than a fast one.
     fn handed_back<T>(mut self, answer: Result<T, HistoryFailed>) -> Result<T, HistoryFailed> {
         if answer.is_err() {
             self.connection.close_on_drop();
@@ -393,7 +395,7 @@ impl Connected {
     }
 }
 
-/// The answer, unless it takes too long.
+/// Returns the answer, or a failure at the deadline.
 async fn answered<T>(
     until: Instant,
     answer: impl Future<Output = Result<T, HistoryFailed>>,
@@ -410,7 +412,7 @@ impl Parts {
         }
     }
 
-    /// Brings the tables to this version. A file is of one cluster, whatever that was called before.
+    /// Migrates the tables to this version. A file belongs to one cluster, so its rows take the current cluster name.
     async fn make_tables(&self, pool: &AnyPool) -> Result<(), HistoryFailed> {
         if self.dialect == Dialect::Postgres {
             let encoding: String = sqlx::query("SHOW server_encoding").fetch_one(pool).await?.try_get(0)?;
@@ -432,7 +434,7 @@ impl Parts {
     }
 }
 
-/// Everything of jobs; which of them is still to be said.
+/// Returns a query for all columns of jobs, without a condition.
 fn whole_rows() -> Statement {
     Statement::new(&format!(
         "SELECT {COLUMNS}, revision, spec, status, request FROM ops_job JOIN ops_job_text USING (uid)"
@@ -443,7 +445,7 @@ fn late(limit: Duration) -> HistoryFailed {
     HistoryFailed::Down(format!("no answer within {} s", limit.as_secs()))
 }
 
-/// Connections that are made when they are needed.
+/// Returns a pool that connects on demand.
 fn pool(options: &AnyConnectOptions, dialect: Dialect, way: Use) -> AnyPool {
     let most = match way {
         Use::List => LISTS,
@@ -463,11 +465,11 @@ fn pool(options: &AnyConnectOptions, dialect: Dialect, way: Use) -> AnyPool {
         .connect_lazy_with(options.clone())
 }
 
-/// What a connection begins with. A file is written ahead, so that it is read while it is written, and each commit reaches the disk.
+/// Configures a new connection. SQLite uses a write-ahead log, so that readers do not wait for the writer, and syncs each commit to disk.
 async fn configure(connection: &mut AnyConnection, dialect: Dialect, way: Use) -> Result<(), sqlx::Error> {
     let statements = match (dialect, way) {
         (Dialect::Sqlite, _) => ["PRAGMA journal_mode = WAL", "PRAGMA synchronous = FULL"].as_slice(),
-        // What nobody waits for any more is not worked on, and takes effect no more.
+        // The server stops a statement after its client has given up. So an abandoned statement costs nothing and has no late effect.
         (Dialect::Postgres, Use::Job | Use::List | Use::Write) => {
             &["SET statement_timeout = '5s'", "SET idle_in_transaction_session_timeout = '10s'"]
         }
@@ -534,7 +536,7 @@ async fn store(connection: &mut AnyConnection, cluster: &str, job: &JobSnapshot)
     Ok(())
 }
 
-/// Every column but the first is that of the new row.
+/// Returns the assignments that copy every column but the first from the new row.
 fn changes(columns: &[&str]) -> String {
     let all: Vec<String> = columns.iter().skip(1).map(|column| format!("{column} = excluded.{column}")).collect();
     all.join(", ")
@@ -588,7 +590,7 @@ fn gone_job(row: &AnyRow) -> Result<GoneJob, HistoryFailed> {
     Ok(GoneJob::of(job_row(row)?, json_in(row, "spec")?, json_in(row, "status")?, &request))
 }
 
-/// The last row of a job whose end nobody has seen: it was deleted by now, and if it had not ended it has failed.
+/// Returns the last row of a job whose deletion no host saw. The job counts as deleted now. If it had not ended, it has failed.
 fn lost(gone: &AnyRow, now: Timestamp) -> Result<JobSnapshot, HistoryFailed> {
     let (revision, request): (i64, String) = (gone.try_get("revision")?, gone.try_get("request")?);
     let (mut row, spec, status) = (job_row(gone)?, json_in(gone, "spec")?, json_in(gone, "status")?);
@@ -601,7 +603,7 @@ fn lost(gone: &AnyRow, now: Timestamp) -> Result<JobSnapshot, HistoryFailed> {
     job.row.gone_by = Some(GoneBy::Deletion);
     job.revision = revision.saturating_add(1);
     let mut status = OpsStatus::read(&job.status);
-    let why = Why::new("Lost", "its OpsJob was removed while no host saw it");
+    let why = PhaseReason::new("Lost", "its OpsJob was removed while no host saw it");
     status.enter(Phase::Failed, &why, job.row.started, now);
     status.revision = job.revision;
     job.status = status.write();
@@ -611,15 +613,15 @@ fn lost(gone: &AnyRow, now: Timestamp) -> Result<JobSnapshot, HistoryFailed> {
 #[cfg(test)]
 mod tests {
     use k8s_openapi::jiff::SignedDuration;
-    use oarlock_bed::postgres::Postgres;
     use oarlock_core::ops_job::spec::Defaults;
+    use oarlock_support::postgres::Postgres;
     use serde_json::json;
     use sqlx::AssertSqlSafe;
 
     use super::*;
     use crate::filter::{SortKey, Viewer};
 
-    /// A history of an earlier version.
+    /// Returns a history with the tables of an earlier version.
     fn of_version(place: HistoryPlace, version: usize) -> History {
         let history = History::at(place, "local").unwrap();
         let parts = Arc::into_inner(history.0).unwrap();
@@ -650,12 +652,12 @@ mod tests {
         }
     }
 
-    /// A job that an earlier version has written is read by this one, and this one's tables are refused by that one.
+    /// Checks that this version reads the jobs of an earlier version, and that the earlier version refuses the tables of this one.
     async fn is_upgraded(place: &HistoryPlace) {
         let first = of_version(place.clone(), 1);
         first.prepare().await.unwrap();
         store_as_before(&first, &job()).await;
-        // With a time to live of their own, which was over when one of them went.
+        // These jobs have a time to live. One of them was deleted after that time, the other one before.
         for (id, seconds) in [("k", 600), ("d", 599)] {
             let mut other = job();
             (other.row.uid, other.row.job_id) = (format!("uid-{id}"), id.to_owned());
@@ -685,7 +687,7 @@ mod tests {
         let all = [row("d", GoneBy::Deletion), row("k", GoneBy::Expiry), row("j", GoneBy::Expiry)];
         assert_eq!(listed(true).await, (3, all.to_vec()));
         assert_eq!(listed(false).await, (2, all[1..].to_vec()), "what somebody deleted is in no list");
-        // A host of the earlier version that still leads for a while does not say why.
+        // A host of the earlier version, which leads for a while longer, does not write the reason.
         sqlx::query("UPDATE ops_job SET gone_by = ''").execute(newest.0.pool(Use::Write)).await.unwrap();
         assert_eq!(listed(false).await.0, 3, "until it is known, it is listed as before");
         newest.close_lost(&[], Timestamp::UNIX_EPOCH, false).await.unwrap();
@@ -783,7 +785,7 @@ mod tests {
         let host = History::at(of_host, "local").unwrap();
         host.prepare().await.unwrap();
         prepare();
-        // Beside the host, which has the lock of a file.
+        // The guest works beside a host that holds the lock of the file.
         assert_eq!(guest.job("j").await.unwrap().unwrap().row, job().row);
         guest.note(&[request("a")]).await.unwrap();
         guest.note(&[request("a"), request("b")]).await.unwrap();
@@ -820,7 +822,7 @@ mod tests {
         let grants: Vec<&str> = grants.into_iter().filter(|line| !line.contains("DATABASE")).collect();
         assert_eq!(grants.len(), 3, "{grants:?}");
         let grant = || {
-            // Before the second version there is no table of requests.
+            // The tables of the first version do not include the table of requests.
             grants.iter().for_each(|grant| drop(server.sql(grant)));
         };
         is_guest(place.clone(), HistoryPlace::read(&url).unwrap(), grant).await;
@@ -842,7 +844,7 @@ mod tests {
         let is_own = || {
             let modes_of = |path: &std::path::Path| Some(path.metadata().ok()?.permissions().mode() & 0o777);
             assert_eq!(modes_of(&folder), Some(0o700));
-            // SQLite removes files of its own while it closes a database.
+            // SQLite removes some of its files while it closes a database.
             let files = std::fs::read_dir(&folder).unwrap().map(|file| file.unwrap().path());
             let modes: Vec<_> = files.filter_map(|path| Some((modes_of(&path)?, path))).collect();
             assert!(modes.len() >= 3 && modes.iter().all(|(mode, _)| *mode == 0o600), "{modes:?}");
@@ -851,7 +853,7 @@ mod tests {
         first.store(&[job()]).await.unwrap();
         is_own();
         drop(first);
-        // As an earlier version has left it.
+        // An earlier version left the files with this mode.
         for name in ["history.db", "history.lock"] {
             set_permissions(folder.join(name), Permissions::from_mode(0o644)).unwrap();
         }
@@ -883,7 +885,7 @@ mod tests {
             }
             most
         };
-        // The writer, and two that read.
+        // The writer has one connection, and two reads have one each.
         let most = most.await;
         assert!((2..=1 + JOBS).contains(&most), "{most} connections");
         for asked in asked {
@@ -908,7 +910,7 @@ mod tests {
         drop(stalls);
         server.kill();
         let failed = history.job("j").await.unwrap_err();
-        assert!(failed.may_pass() && !failed.to_string().contains(oarlock_bed::postgres::PASSWORD), "{failed}");
+        assert!(failed.may_pass() && !failed.to_string().contains(oarlock_support::postgres::PASSWORD), "{failed}");
         server.run().unwrap();
         assert_eq!(history.job("j").await.unwrap().unwrap().row, job().row);
     }

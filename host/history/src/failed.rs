@@ -1,48 +1,48 @@
-//! Why the history has no answer.
+//! The failures of the history.
 
 use std::path::PathBuf;
 
 use thiserror::Error;
 
-/// Why the history has no answer.
+/// The reason why the history has no answer.
 #[derive(Clone, Debug, Error)]
 pub enum HistoryFailed {
-    /// It may answer later.
+    /// The database does not answer, but may answer later.
     #[error("the history does not answer: {0}")]
     Down(String),
-    /// It takes everything but this.
+    /// The database refuses this statement, but accepts others.
     #[error("the history refuses this: {0}")]
     Refused(String),
-    /// Its tables are those of a newer version.
+    /// The tables are of a newer version.
     #[error(
         "the history was written by a newer version of Oarlock (its schema has version {found}, and this one knows {known}): start that version"
     )]
     Newer {
-        /// The version that it has.
+        /// The version of the tables.
         found: i64,
-        /// The newest that is known here.
+        /// The newest version that this process supports.
         known: i64,
     },
-    /// Its tables are those of an older version, and this process may not change them.
+    /// The tables are of an older version, and this process may not change them.
     #[error(
         "the history has the tables of an older version of Oarlock (its schema has version {found}, and this one needs {known}): start a host of this version, which changes them"
     )]
     Older {
-        /// The version that it has; 0 where it has no tables.
+        /// The version of the tables, or 0 if there are none.
         found: i64,
-        /// The one that is needed here.
+        /// The version that this process needs.
         known: i64,
     },
-    /// Another process has the file.
+    /// Another process has locked the file.
     #[error("another process has {}: one file has one host", .0.display())]
     Taken(PathBuf),
-    /// It cannot be used as it is.
+    /// The database cannot be used until an admin fixes the cause.
     #[error("{0}")]
     Unusable(String),
 }
 
 impl HistoryFailed {
-    /// True where it may pass by itself.
+    /// Returns true if the failure may pass without an admin.
     pub fn may_pass(&self) -> bool {
         matches!(self, Self::Down(_) | Self::Older { .. })
     }
@@ -62,7 +62,7 @@ impl From<sqlx::Error> for HistoryFailed {
     }
 }
 
-/// What an admin has to do about the codes of PostgreSQL that do not pass by themselves.
+/// Returns the fix for error codes of PostgreSQL that only an admin can resolve.
 fn to_mend(code: &str) -> Option<&'static str> {
     match code {
         "28P01" | "28000" => Some("give another user or password in its address"),
@@ -74,7 +74,7 @@ fn to_mend(code: &str) -> Option<&'static str> {
     }
 }
 
-/// True of the codes that say something of values: data exceptions, constraints and sizes, of PostgreSQL and of SQLite.
+/// Returns true for error codes about values: data exceptions, constraints and sizes, of PostgreSQL and of SQLite.
 fn is_of_values(code: Option<&str>) -> bool {
     const SQLITE: [u32; 3] = [18, 19, 20];
     let of_sqlite = |code: &str| code.parse::<u32>().is_ok_and(|code| SQLITE.contains(&(code & 0xff)));

@@ -1,40 +1,40 @@
-//! Which rows are asked for, and in which order.
+//! Filters and sort keys for rows of jobs.
 
 use k8s_openapi::jiff::Timestamp;
 
-/// The column that rows are sorted by. Equal rows follow by creation, their place in its second, and UID.
+/// The sort column of rows. Ties are sorted by creation time, sequence number within the second, and UID.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SortKey {
-    /// Name of the OpsJob.
+    /// The name of the OpsJob.
     JobId,
-    /// Its name, as it was sent.
+    /// The name of the job as the client sent it.
     JobName,
-    /// The cluster, which is one.
+    /// The cluster, which is the same for all rows.
     Cluster,
     /// The workspace.
     Workspace,
-    /// Who asked for it, by UID.
+    /// The UID of the requester.
     UserId,
-    /// Who asked for it, by name.
+    /// The name of the requester.
     UserName,
-    /// Its type.
+    /// The type of the job.
     Kind,
-    /// Its phase.
+    /// The phase of the job.
     Phase,
-    /// When it was made.
+    /// The creation time.
     Created,
-    /// When it began.
+    /// The start time.
     Started,
-    /// When it ended.
+    /// The end time.
     Ended,
-    /// When it was deleted.
+    /// The deletion time.
     Deleted,
-    /// Seconds from its creation to its end by force.
+    /// The seconds from the job's creation until it times out.
     Timeout,
 }
 
 impl SortKey {
-    /// The column; none where all rows are equal, or sorted by creation anyway.
+    /// Returns the column, or `None` if the rows need no order beyond the creation time.
     pub(crate) fn column(self) -> Option<&'static str> {
         match self {
             Self::JobId => Some("job_id"),
@@ -53,55 +53,55 @@ impl SortKey {
     }
 }
 
-/// Which jobs somebody may see.
+/// The jobs that a caller may see.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Viewer {
-    /// All of them.
+    /// All jobs.
     All,
-    /// Those of these types, and those that this user asked for.
+    /// The jobs of these types, and the jobs that this user requested.
     Some {
-        /// The types.
+        /// The visible types.
         kinds: Vec<String>,
-        /// By UID or else by name.
+        /// The UID of the user, or the name if there is no UID.
         user_id: String,
-        /// By name.
+        /// The name of the user.
         user_name: String,
     },
 }
 
-/// Which rows are asked for.
+/// The conditions that rows have to meet.
 #[derive(Clone, Debug)]
 pub struct JobFilter {
-    /// Made in this second or later.
+    /// The first second of creation times.
     pub since: Timestamp,
-    /// Made in this second or before.
+    /// The last second of creation times.
     pub until: Timestamp,
-    /// Of this workspace.
+    /// The workspace of the jobs.
     pub workspace: Option<String>,
-    /// With this phase.
+    /// The phase of the jobs.
     pub phase: Option<String>,
-    /// Of this type.
+    /// The type of the jobs.
     pub kind: Option<String>,
-    /// Those that somebody deleted, too.
+    /// True if jobs that a user deleted are included.
     pub with_deleted: bool,
-    /// With this text in the name of the user, in lower case.
+    /// A part of the requester's name, in lower case.
     pub user_words: Option<String>,
-    /// With this text in name or id, in lower case.
+    /// A part of the job's name or id, in lower case.
     pub job_words: Option<String>,
-    /// Which may be seen.
+    /// The jobs that the caller may see.
     pub seen: Viewer,
 }
 
-/// Which of the rows are read.
+/// The window of rows to read.
 #[derive(Clone, Debug)]
 pub struct Window {
-    /// Their order.
+    /// The sort key of the rows.
     pub sort: SortKey,
-    /// The smallest first.
+    /// True if the smallest value comes first.
     pub is_ascending: bool,
-    /// How many are left out before.
+    /// The number of rows to skip.
     pub offset: usize,
-    /// How many are read.
+    /// The most rows to read.
     pub limit: usize,
 }
 

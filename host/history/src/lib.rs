@@ -1,6 +1,6 @@
-//! What is known of OpsJobs that are gone, and who asked for what: rows in SQLite or PostgreSQL. Source: docs/opsjob-rest.md 9.
+//! The history of deleted OpsJobs and of requests, in SQLite or PostgreSQL. Source: docs/opsjob-rest.md 9.
 //!
-//! The cluster says what lives, and these rows say what has been. Nobody gets a right by a row, and no row makes a job do anything.
+//! The cluster is the source of truth for existing jobs. A row grants no right and makes no job do anything.
 
 mod audit;
 mod database;

@@ -1,4 +1,4 @@
-//! Where the history is.
+//! The place of the history: a file or a database server.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -6,17 +6,17 @@ use std::path::{Path, PathBuf};
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use url::Url;
 
-/// What means something else in the path of an address.
+/// The characters that have another meaning in the path of a URL.
 const SPECIAL: &AsciiSet = &CONTROLS.add(b' ').add(b'%').add(b'?').add(b'#').add(b'"').add(b'<').add(b'>');
 
-/// The parameters of an address.
+/// The URL parameters that are allowed.
 const KEYS: [&str; 8] =
     ["sslmode", "sslrootcert", "sslcert", "sslkey", "application_name", "options", "statement-cache-capacity", "host"];
 
-/// Where the history is.
+/// The place of the history.
 #[derive(Clone, PartialEq, Eq)]
 pub enum HistoryPlace {
-    /// A file of SQLite.
+    /// A SQLite file.
     File(PathBuf),
     /// A database of a PostgreSQL server.
     Server(Url),
@@ -26,7 +26,7 @@ impl HistoryPlace {
     /// Reads `postgres://USER:PASSWORD@HOST/DATABASE` or `sqlite:PATH`.
     ///
     /// # Errors
-    /// What is to be written instead. It shows nothing of a text that may have a password.
+    /// If the text is no such address. The error says what to write, and shows no part of the text that may be a password.
     pub fn read(text: &str) -> Result<Self, String> {
         let usage = || "write postgres://USER:PASSWORD@HOST/DATABASE or sqlite:PATH".to_owned();
         if let Some(path) = text.strip_prefix("sqlite:") {
@@ -34,13 +34,13 @@ impl HistoryPlace {
         }
         const ENCODE: &str = "in a password, write / ? # @ : and % as %2F %3F %23 %40 %3A and %25";
         let url = Url::parse(text).map_err(|error| format!("{}; it is no address: {error}; {ENCODE}", usage()))?;
-        // What follows a password that is not encoded would be shown as the name of a database.
+        // The text after an unencoded password would be shown as a database name.
         let behind = [url.path(), url.query().unwrap_or_default(), url.fragment().unwrap_or_default()];
         if behind.iter().any(|text| text.contains('@')) {
             return Err(format!("{}; an @ stands behind its host: {ENCODE}", usage()));
         }
         let names_database = url.has_host() && url.path().len() > 1;
-        // The driver would show those that it does not know, with their values.
+        // The driver would log unknown parameters with their values.
         if let Some((key, _)) = url.query_pairs().find(|(key, _)| !KEYS.contains(&key.as_ref())) {
             return Err(format!("the parameter {key} is none of {}", KEYS.join(", ")));
         }
@@ -50,12 +50,12 @@ impl HistoryPlace {
         }
     }
 
-    /// The history of a host with this folder.
+    /// Returns the place of the history in the folder of a host.
     pub fn in_folder(folder: &Path) -> Self {
         Self::File(folder.join("history.db"))
     }
 
-    /// The address that the driver takes. A guest makes no file.
+    /// Returns the URL for the driver. A guest does not create the file.
     pub(crate) fn address(&self, is_guest: bool) -> String {
         match self {
             Self::Server(url) => url.to_string(),
@@ -68,7 +68,7 @@ impl HistoryPlace {
     }
 }
 
-/// Without the password.
+/// Shows the place without the password.
 impl fmt::Display for HistoryPlace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -81,7 +81,7 @@ impl fmt::Display for HistoryPlace {
     }
 }
 
-/// Without the password.
+/// Shows the place without the password.
 impl fmt::Debug for HistoryPlace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)

@@ -1,4 +1,4 @@
-//! SQL with numbered parameters, which both backends read.
+//! Builds SQL with numbered parameters, which both databases accept.
 
 use oarlock_core::ops_job::gone::GoneBy;
 use sqlx::any::AnyArguments;
@@ -8,7 +8,7 @@ use sqlx::{Any, AssertSqlSafe};
 use crate::filter::{JobFilter, Viewer};
 use crate::row::NEVER;
 
-/// What the backends say in different words.
+/// The SQL dialect of a database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Dialect {
     Sqlite,
@@ -16,7 +16,7 @@ pub(crate) enum Dialect {
 }
 
 impl Dialect {
-    /// The elements of a list that is one text. No UID has a comma.
+    /// Returns a query for the elements of a text that is a list with commas. A UID has no comma.
     fn elements(self, parameter: &str) -> String {
         match self {
             Self::Sqlite => {
@@ -26,18 +26,19 @@ impl Dialect {
         }
     }
 
-    /// The time to live of the job of a row, in seconds: what its spec says, or else an hour.
+    /// Returns an expression for a job's time to live in seconds: the value in its spec, or an hour.
     fn time_to_live(self) -> &'static str {
         match self {
             Self::Sqlite => "CAST(COALESCE(json_extract(own.spec, '$.ttlSecondsAfterFinished'), 3600) AS INTEGER)",
-            // It reads no JSON that has an escaped NUL. No text in there has this key and a number after it.
+            // PostgreSQL does not parse JSON with an escaped NUL. In a string, the quotes of this key would be escaped, so the pattern
+            // matches only the field.
             Self::Postgres => {
                 r#"COALESCE(SUBSTRING(own.spec FROM '"ttlSecondsAfterFinished":(-?[0-9]{1,10})')::bigint, 3600)"#
             }
         }
     }
 
-    /// What a transaction begins with that sees one state of the tables.
+    /// Returns the statement that begins a transaction with a consistent snapshot.
     pub(crate) fn one_state(self) -> &'static str {
         match self {
             Self::Sqlite => "BEGIN",
@@ -52,7 +53,7 @@ enum Parameter {
     Number(i64),
 }
 
-/// A statement that is being written.
+/// A statement under construction, with its parameters.
 #[derive(Clone, Debug)]
 pub(crate) struct Statement {
     sql: String,
@@ -68,14 +69,14 @@ impl Statement {
         self.sql.push_str(sql);
     }
 
-    /// The place of a text.
+    /// Adds a text parameter and returns its placeholder.
     pub(crate) fn text(&mut self, text: impl Into<String>) -> String {
-        // No text of PostgreSQL has that character.
+        // PostgreSQL cannot store this character.
         self.parameters.push(Parameter::Text(text.into().replace('\0', "\u{fffd}")));
         format!("${}", self.parameters.len())
     }
 
-    /// The place of a number.
+    /// Adds a number parameter and returns its placeholder.
     pub(crate) fn number(&mut self, number: i64) -> String {
         self.parameters.push(Parameter::Number(number));
         format!("${}", self.parameters.len())
@@ -96,7 +97,7 @@ impl Statement {
         }
     }
 
-    /// All but those of these UIDs.
+    /// Adds the condition that the UID is none of these.
     pub(crate) fn and_none_of(&mut self, dialect: Dialect, uids: &[&str]) {
         if !uids.is_empty() {
             let all = self.text(uids.join(","));
@@ -104,7 +105,7 @@ impl Statement {
         }
     }
 
-    /// Has the rows of jobs that are gone say why, where they do not: their end and their time to live say it.
+    /// Returns a statement that sets the missing reason of deleted jobs. A job that was deleted after its time to live has expired.
     pub(crate) fn why_gone(dialect: Dialect, cluster: &str) -> Self {
         let mut statement = Self::new("UPDATE ops_job SET gone_by = COALESCE((SELECT ");
         let (expired, deleted) = (statement.text(GoneBy::Expiry.word()), statement.text(GoneBy::Deletion.word()));
@@ -118,11 +119,11 @@ impl Statement {
         statement
     }
 
-    /// The rows of a cluster that a filter takes, of jobs that are gone.
+    /// Adds the conditions of a filter. They match only deleted jobs of this cluster.
     pub(crate) fn and_filtered(&mut self, cluster: &str, filter: &JobFilter) {
         let JobFilter { since, until, workspace, phase, kind, with_deleted, user_words, job_words, seen } = filter;
         let cluster = self.text(cluster);
-        // `since` and `until` count whole seconds.
+        // `since` and `until` have a precision of seconds.
         let first = self.number(since.as_second().saturating_mul(1_000));
         let last = self.number(until.as_second().saturating_mul(1_000).saturating_add(999));
         let never = self.number(NEVER);
@@ -139,7 +140,7 @@ impl Statement {
         self.and_contains("user_words", user_words.as_ref());
         self.and_contains("job_words", job_words.as_ref());
         if let Viewer::Some { kinds, user_id, user_name } = seen {
-            // Where nobody says who asked, nobody is the owner.
+            // A row without a requester belongs to no user.
             let (id, name) = (self.text(user_id), self.text(user_name));
             let own = format!("(user_name <> '' AND user_id = {id} AND user_name = {name})");
             let kinds: Vec<String> = kinds.iter().map(|kind| format!("type = {}", self.text(kind))).collect();
@@ -148,7 +149,7 @@ impl Statement {
         }
     }
 
-    /// The query with its parameters.
+    /// Returns the query with its parameters.
     pub(crate) fn query(&self) -> Query<'static, Any, AnyArguments> {
         let query = sqlx::query(AssertSqlSafe(self.sql.clone()));
         self.parameters.iter().fold(query, |query, parameter| match parameter {

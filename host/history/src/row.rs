@@ -1,85 +1,85 @@
-//! The row of a job.
+//! The history row of a job.
 
 use k8s_openapi::jiff::Timestamp;
-use oarlock_core::child::fields::text;
-use oarlock_core::cluster::scripts::sha256;
+use oarlock_core::object::fields::text;
+use oarlock_core::object::quota_key::QuotaKey;
 use oarlock_core::ops_job::gone::{GONE_BY, GoneBy};
 use oarlock_core::ops_job::phases::Phase;
 use oarlock_core::ops_job::spec::Defaults;
 use oarlock_core::ops_job::stored::StoredOps;
-use oarlock_core::shared::quota_key::QuotaKey;
+use oarlock_core::requests::scripts::sha256;
 use serde_json::{Map, Value, json};
 
-/// The annotation that says of a job which was made under a key what its request was.
+/// The annotation with the digest of the request, for a job that was made with an idempotency key.
 pub const REQUEST: &str = "oarlock.dev/request";
-/// Most bytes of a field of the status that the row of a digested spec keeps.
+/// The most bytes of a status field that [`JobSnapshot::digested`] keeps.
 const SMALL_FIELD: usize = 1_024;
-/// Sorts as the latest.
+/// The stored number for an absent time. It sorts last.
 pub(crate) const NEVER: i64 = i64::MAX;
 
-/// What a list says of a job.
+/// The fields of a job that lists show.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct JobRow {
-    /// UID of its OpsJob.
+    /// The UID of the OpsJob.
     pub uid: String,
-    /// Name of its OpsJob.
+    /// The name of the OpsJob.
     pub job_id: String,
-    /// Its name, as it was sent.
+    /// The name of the job as the client sent it.
     pub job_name: String,
-    /// The workspace that it belongs to.
+    /// The workspace of the job.
     pub workspace_id: String,
-    /// Who asked for it, by UID or else by name.
+    /// The UID of the requester, or the name if there is no UID.
     pub user_id: String,
-    /// Who asked for it, by name.
+    /// The name of the requester.
     pub user_name: String,
-    /// Its type.
+    /// The type of the job.
     pub kind: String,
-    /// Its phase.
+    /// The phase of the job.
     pub phase: String,
-    /// When it was made.
+    /// The creation time.
     pub created: Timestamp,
-    /// When it began.
+    /// The start time.
     pub started: Option<Timestamp>,
-    /// When it ended.
+    /// The end time.
     pub ended: Option<Timestamp>,
-    /// When it was deleted.
+    /// The deletion time.
     pub deleted: Option<Timestamp>,
-    /// Why it is gone; `None` while it is there, and of rows that an earlier version wrote.
+    /// The reason for the deletion. `None` while the job exists, and in rows of an earlier version.
     pub gone_by: Option<GoneBy>,
-    /// Its place among the jobs that were created in one second.
+    /// The position among the jobs that were created in the same second.
     pub seq: i64,
-    /// Seconds from its creation to its end by force.
+    /// The seconds from the job's creation until it times out.
     pub timeout: i64,
 }
 
-/// A job as it is stored.
+/// The state of a job that the history stores.
 #[derive(Clone, Debug, PartialEq)]
 pub struct JobSnapshot {
-    /// What a list says of it.
+    /// The fields that lists show.
     pub row: JobRow,
-    /// How often its status was written.
+    /// The number of status writes.
     pub revision: i64,
-    /// Its spec.
+    /// The spec of the job.
     pub spec: Value,
-    /// Its status.
+    /// The status of the job.
     pub status: Value,
-    /// The digest of the request that it was made by, if that had a key.
+    /// The digest of the request, if the request had an idempotency key.
     pub request: String,
-    /// The key that its bytes count against, if they count.
+    /// The quota key that the job's bytes count against, if they count.
     pub counts_for: Option<QuotaKey>,
 }
 
-/// A job that is read from its row.
+/// A job as read from its row.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GoneJob {
-    /// What a list says of it.
+    /// The fields that lists show.
     pub row: JobRow,
-    /// Its OpsJob, as it was at last: name, UID, times, the digest of its request, spec and status.
+    /// The last known OpsJob: name, UID, times, the digest of its request, spec and status.
     pub document: Value,
 }
 
 impl JobSnapshot {
-    /// Of the document of an OpsJob; `None` of what is none.
+    /// Returns the snapshot of an OpsJob document, or `None` if the document is no OpsJob.
     pub fn of(document: &Value, defaults: Defaults) -> Option<Self> {
         let StoredOps { view, summary, counts_for, gone_by, .. } = StoredOps::read(document, defaults)?;
         let own = |field: &str| document.get(field).filter(|value| value.is_object()).cloned();
@@ -113,17 +113,17 @@ impl JobSnapshot {
         })
     }
 
-    /// True of one that has ended.
+    /// Returns true if the job has ended.
     pub fn has_ended(&self) -> bool {
         [Phase::Succeeded, Phase::Failed].iter().any(|phase| phase.word() == self.row.phase)
     }
 
-    /// True where this says more than what was stored with that revision, of one that was deleted or not.
-    pub fn is_news_to(&self, revision: i64, was_deleted: bool) -> bool {
+    /// Returns true if this snapshot is newer than the stored row with this revision and deletion state.
+    pub fn is_newer_than_row(&self, revision: i64, was_deleted: bool) -> bool {
         self.revision > revision || self.revision == revision && self.row.deleted.is_some() && !was_deleted
     }
 
-    /// Keeps of the spec what lists say, its length and its digest, and of the status the fields that are small.
+    /// Shortens the spec to the fields that lists show, with its length and digest. Keeps only small fields of the status.
     #[must_use]
     pub fn digested(mut self) -> Self {
         let text = self.spec.to_string();
@@ -137,7 +137,7 @@ impl JobSnapshot {
         self
     }
 
-    /// With the digest and the length of scripts and variables in place of them.
+    /// Replaces scripts and variables by their digests and lengths.
     #[must_use]
     pub fn redacted(mut self) -> Self {
         let digest = |value: &Value| {
@@ -160,7 +160,7 @@ impl JobSnapshot {
 }
 
 impl GoneJob {
-    /// Puts an OpsJob together from its row.
+    /// Builds an OpsJob document from its row.
     pub(crate) fn of(row: JobRow, spec: Value, status: Value, request: &str) -> Self {
         let deleted = row.deleted.map(|time| ("deletionTimestamp".to_owned(), json!(time.to_string())));
         let request = (!request.is_empty()).then(|| (REQUEST.to_owned(), json!(request)));
@@ -174,7 +174,7 @@ impl GoneJob {
     }
 }
 
-/// A time as a number that sorts: milliseconds of its second, since no list shows less.
+/// Returns a sortable number for a time: milliseconds with a precision of seconds, because lists show no more.
 pub(crate) fn millis(time: Option<Timestamp>) -> i64 {
     time.map_or(NEVER, |time| time.as_second().saturating_mul(1_000))
 }

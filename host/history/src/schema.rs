@@ -1,4 +1,4 @@
-//! The tables, and how they got to be as they are. A change of a table is one more migration; those that are there stay as they are.
+//! The tables and their migrations. Each change of a table is a new migration. Existing migrations never change.
 
 use std::fs::{DirBuilder, File, Permissions};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
@@ -28,7 +28,7 @@ pub(crate) const POSTGRES: &Migrations = &[
     (4, "order", include_str!("../migrations/postgres/0004_order.sql")),
 ];
 
-/// Brings the tables to the newest version. Two that do it at once do it once.
+/// Migrates the tables to the newest version. Concurrent calls migrate them once.
 pub(crate) async fn migrate(pool: &AnyPool, migrations: &Migrations) -> Result<(), HistoryFailed> {
     let all = migrations.iter().map(|(version, name, sql)| {
         Migration::new(*version, (*name).into(), MigrationType::Simple, AssertSqlSafe(*sql).into_sql_str(), false)
@@ -49,7 +49,7 @@ pub(crate) async fn migrate(pool: &AnyPool, migrations: &Migrations) -> Result<(
     })
 }
 
-/// The version of the tables; 0 where there are none.
+/// Returns the version of the tables, or 0 if there are none.
 pub(crate) async fn applied(connection: &mut AnyConnection) -> Result<i64, HistoryFailed> {
     const NO_TABLE: [&str; 2] = ["1", "42P01"];
     let row =
@@ -66,7 +66,7 @@ pub(crate) async fn applied(connection: &mut AnyConnection) -> Result<i64, Histo
     }
 }
 
-/// True of what says nothing of the tables.
+/// Returns true if the error is about the connection, not about the tables.
 fn is_passing(error: &sqlx::Error) -> bool {
     matches!(error, sqlx::Error::Io(_) | sqlx::Error::PoolTimedOut | sqlx::Error::PoolClosed | sqlx::Error::Tls(_))
 }
@@ -74,7 +74,7 @@ fn is_passing(error: &sqlx::Error) -> bool {
 /// The mode of the files: only their owner reads and writes them, because they hold scripts and variables.
 const OWN: u32 = 0o600;
 
-/// Takes the file for this process, as long as what it yields lives. Migrations of a file have no other lock.
+/// Locks the file for this process until the returned file is dropped. Migrations of a file have no other lock.
 pub(crate) fn take(path: &Path) -> Result<File, HistoryFailed> {
     let lock = path.with_extension("lock");
     let unusable = |path: &Path, error: std::io::Error| {
@@ -89,7 +89,7 @@ pub(crate) fn take(path: &Path) -> Result<File, HistoryFailed> {
         Err(rustix::io::Errno::WOULDBLOCK) => return Err(HistoryFailed::Taken(path.to_owned())),
         Err(error) => return Err(unusable(&lock, error.into())),
     }
-    // SQLite gives its other files the mode of this one. An earlier version has let others read them.
+    // SQLite gives its other files the mode of the main file. An earlier version let other users read the files.
     open_own(path).map_err(|error| unusable(path, error))?;
     for other in ["-wal", "-shm"].map(|end| beside(path, end)).iter().filter(|other| other.exists()) {
         open_own(other).map_err(|error| unusable(other, error))?;
@@ -97,14 +97,14 @@ pub(crate) fn take(path: &Path) -> Result<File, HistoryFailed> {
     Ok(file)
 }
 
-/// The file beside that of the tables with this end.
+/// Returns the path of the file beside the database with this suffix.
 fn beside(path: &Path, end: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(end);
     name.into()
 }
 
-/// Opens a file, or makes it, and lets nobody else read it.
+/// Opens or creates a file that only its owner may read.
 fn open_own(path: &Path) -> std::io::Result<File> {
     let file = File::options().create(true).truncate(false).write(true).mode(OWN).open(path)?;
     if file.metadata()?.permissions().mode() & 0o077 != 0 {

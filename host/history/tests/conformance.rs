@@ -1,4 +1,4 @@
-//! What both backends do alike: a file of SQLite, and a real PostgreSQL.
+//! Checks that both backends behave alike: a SQLite file, and a real PostgreSQL.
 
 #![cfg(test)]
 
@@ -6,13 +6,13 @@ use std::path::PathBuf;
 use std::sync::OnceLock;
 
 use k8s_openapi::jiff::Timestamp;
-use oarlock_bed::postgres::Postgres;
 use oarlock_core::ops_job::gone::GoneBy;
 use oarlock_core::ops_job::spec::Defaults;
 use oarlock_history::{AuditRow, History, HistoryPlace, JobFilter, JobRow, JobSnapshot, SortKey, Viewer, Window};
+use oarlock_support::postgres::Postgres;
 use serde_json::{Value, json};
 
-/// The server of all tests: each has a database of its own in there.
+/// Returns the PostgreSQL server of all tests. Each test has its own database there.
 fn server() -> &'static Postgres {
     static SERVER: OnceLock<Postgres> = OnceLock::new();
     SERVER.get_or_init(|| Postgres::start().unwrap())
@@ -24,7 +24,7 @@ fn folder(name: &str) -> PathBuf {
     folder
 }
 
-/// Plays a test on both.
+/// Defines each test once for each backend.
 macro_rules! on_both {
     ($($name:ident),* $(,)?) => {
         mod sqlite {
@@ -63,7 +63,7 @@ fn second(second: i64) -> Timestamp {
     Timestamp::from_second(1_767_225_600 + second).unwrap()
 }
 
-/// A job of this second, with what else it has.
+/// Returns a job that was created at this second, with this status.
 fn job(id: &str, at: i64, status: &Value) -> JobSnapshot {
     let document = json!({
         "metadata": {"name": id, "uid": format!("uid-{id}"), "creationTimestamp": second(at).to_string()},
@@ -123,7 +123,7 @@ async fn a_job_is_read_as_it_was_written(history: History) {
     assert_eq!((&read.document["spec"], &read.document["status"]), (&stored.spec, &stored.status));
     let again = JobSnapshot::of(&read.document, Defaults::default()).unwrap();
     assert_eq!(again, stored, "what is read from a row makes the same row");
-    // A namesake that was made later is the job of that name.
+    // If two jobs have one name, the history returns the newer job.
     let mut later = job("a", 50, &running(1));
     later.row.uid = "another".to_owned();
     history.store(&[later.clone()]).await.unwrap();
@@ -164,7 +164,7 @@ async fn a_page_has_what_the_filter_takes_in_its_order(history: History) {
     assert_eq!(page(&all, &newest).await, (4, "b c a 100%_d".to_owned()));
     assert_eq!(page(&all, &window(SortKey::Created, true, 1, 2)).await, (4, "a c".to_owned()));
     assert_eq!(page(&all, &window(SortKey::JobName, true, 0, 10)).await, (4, "100%_d a b c".to_owned()));
-    // A time that is not there is the latest.
+    // An absent time sorts as the latest time.
     assert_eq!(page(&all, &window(SortKey::Ended, true, 0, 10)).await, (4, "100%_d a c b".to_owned()));
     assert_eq!(page(&all, &window(SortKey::Created, false, 0, 0)).await, (4, String::new()));
     let since = JobFilter { since: second(5), until: second(5), ..everything() };
@@ -199,7 +199,7 @@ async fn what_somebody_deleted_is_listed_only_where_it_is_asked_for(history: His
     assert_eq!(read.row, expired.row);
     let again = JobSnapshot::of(&read.document, Defaults::default()).unwrap();
     assert_eq!(again.row.gone_by, Some(GoneBy::Expiry), "its document says so as well");
-    // One whose end was stored before it went gets the reason with the time.
+    // If the end of a job is stored before its deletion, the later write adds the time and the reason of the deletion.
     history.store(&[job("late", 3, &ended("Failed", 2, 150))]).await.unwrap();
     history.store(&[deleted(job("late", 3, &ended("Failed", 2, 150)), 170)]).await.unwrap();
     assert_eq!(history.job("late").await.unwrap().unwrap().row.gone_by, Some(GoneBy::Deletion));
@@ -222,7 +222,7 @@ async fn jobs_of_one_second_are_in_the_order_of_their_place(history: History) {
 async fn rows_of_jobs_that_live_do_not_count(history: History) {
     let jobs = [job("a", 1, &running(1)), job("b", 2, &running(1)), job("c", 3, &running(1))];
     history.store(&all_gone(jobs)).await.unwrap();
-    // One that nobody has deleted.
+    // The job `d` still exists in the cluster.
     history.store(&[job("d", 4, &running(1))]).await.unwrap();
     let newest = window(SortKey::Created, false, 0, 10);
     let (count, rows) = history.page(&everything(), &["uid-b", "unknown"], &newest).await.unwrap();

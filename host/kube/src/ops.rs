@@ -1,13 +1,14 @@
-//! OpsJobs on the cluster: what is known of them, their children and the nodes, and the requests of their rounds.
+//! OpsJobs in the cluster: their cache with their children, lookups of their targets, and the requests of their rounds.
 
 pub(crate) mod cache;
+pub(crate) mod handlers;
 mod key;
 mod lookups;
+mod observer;
 mod port;
-pub(crate) mod sinks;
-mod tap;
+mod published;
 
 pub use cache::OpsCache;
 pub use key::OpsKey;
+pub use observer::OpsJobObserver;
 pub use port::Ops;
-pub use tap::OpsTap;

@@ -1,12 +1,11 @@
-//! One blob, from the source to the target, without being held.
+//! Copies one blob from the source to the target without holding it in memory.
 //!
 //! ```text
 //! source -> a chunk -> hashed, counted, and held back until the next one is there -> a channel of one chunk -> target
 //! ```
 //!
-//! Takes a digest and a size; yields nothing but that the target has it. May not complete an upload whose bytes are others: the last
-//! chunk goes out only once size and digest are those that were promised. Both ends are driven by the one future of the copy, so that
-//! all stops where that is dropped.
+//! An upload must not complete with wrong bytes. So the last chunk goes out only after the size and the digest of all bytes were checked.
+//! One future drives both ends, so dropping it stops the whole copy.
 
 use std::convert::Infallible;
 use std::pin::pin;
@@ -27,17 +26,17 @@ use crate::manifest::Content;
 use crate::repository::{Repository, mismatch};
 use crate::tally::CopyTally;
 
-/// A registry that moves what it took needs a second for each 16 MiB.
+/// The rate at which a registry moves an uploaded blob into place: 16 MiB a second.
 const MOVED_PER_SECOND: u64 = 16 * 1024 * 1024;
 
-/// Where blobs come from and go to.
+/// The source and the target of blobs.
 pub(crate) struct Transfer<'a> {
     pub(crate) source: &'a Repository,
     pub(crate) target: &'a Repository,
     pub(crate) tally: &'a CopyTally<'a>,
 }
 
-/// One try of one blob.
+/// One try to copy one blob.
 struct Try<'a> {
     transfer: &'a Transfer<'a>,
     blob: &'a Content,
@@ -48,17 +47,17 @@ struct Try<'a> {
 impl Drop for Try<'_> {
     fn drop(&mut self) {
         if !self.is_done {
-            self.transfer.tally.take_back(self.sent);
+            self.transfer.tally.uncount(self.sent);
         }
     }
 }
 
 impl Transfer<'_> {
-    /// Copies blobs until none is left. `next` is the place of the next one, which several such share.
+    /// Copies blobs until none is left. Concurrent callers share `next`, the index of the next blob.
     pub(crate) async fn copy(&self, blobs: &[Content], next: &AtomicUsize) -> Result<(), CopyFailed> {
         while let Some(blob) = blobs.get(next.fetch_add(1, Relaxed)) {
-            let mut tries = self.target.exchange.patience.tries();
-            // After a try that failed too: its answer may be what was lost.
+            let mut tries = self.target.exchange.timeouts.tries();
+            // The check also runs after a failed try, because only its answer may be lost.
             loop {
                 if self.target.has(blob).await? {
                     self.tally.skip(blob.size);
@@ -73,7 +72,7 @@ impl Transfer<'_> {
         Ok(())
     }
 
-    /// One try of a blob that the target does not have.
+    /// Tries once to send a blob that the target does not have.
     async fn send(&self, blob: &Content) -> Result<(), CopyFailed> {
         let mut attempt = Try { transfer: self, blob, sent: 0, is_done: false };
         attempt.run().await?;
@@ -97,7 +96,7 @@ impl Try<'_> {
             Either::Left((pumped, upload)) => {
                 let is_whole = pumped?;
                 let moved = Duration::from_secs(blob.size / MOVED_PER_SECOND);
-                let wait = target.exchange.patience.head.saturating_add(moved);
+                let wait = target.exchange.timeouts.head.saturating_add(moved);
                 let silent = || target.exchange.silent("the end of an upload", wait);
                 timeout(wait, upload).await.map_err(|_| silent())??;
                 if is_whole { Ok(()) } else { Err(too_early(blob)) }
@@ -109,7 +108,7 @@ impl Try<'_> {
         }
     }
 
-    /// A blob without bytes is known by its digest.
+    /// Sends an empty blob. Its digest is known without a request to the source.
     async fn send_nothing(&self) -> Result<(), CopyFailed> {
         let target = self.transfer.target;
         if self.blob.digest != Sha256::of(b"") {
@@ -117,11 +116,11 @@ impl Try<'_> {
         }
         let place = target.begin_upload().await?;
         let upload = target.upload(place, self.blob, Body::from(Bytes::new()));
-        let wait = target.exchange.patience.head;
+        let wait = target.exchange.timeouts.head;
         timeout(wait, upload).await.map_err(|_| target.exchange.silent("the end of an upload", wait))?
     }
 
-    /// Moves chunks. Yields whether all were sent: if not, the target takes no more, and its answer says why.
+    /// Moves chunks to the upload. Returns false if the target stopped reading. Then the answer of the target says why.
     async fn pump(&mut self, mut answer: HttpAnswer, sender: Sender<Bytes>) -> Result<bool, CopyFailed> {
         let (mut hash, mut size, mut held) = (Hash::new(), 0_u64, None);
         while let Some(chunk) = self.transfer.source.exchange.chunk(&mut answer).await? {
@@ -152,10 +151,10 @@ impl Try<'_> {
         }
     }
 
-    /// Sends a chunk. Yields whether the target still listens.
+    /// Sends a chunk. Returns false if the target stopped reading.
     async fn send(&mut self, chunk: Bytes, sender: &Sender<Bytes>) -> Result<bool, CopyFailed> {
         let (target, bytes) = (&self.transfer.target.exchange, chunk.len() as u64);
-        match timeout(target.patience.stall, sender.send(chunk)).await {
+        match timeout(target.timeouts.stall, sender.send(chunk)).await {
             Ok(Ok(())) => {
                 self.sent = self.sent.saturating_add(bytes);
                 self.transfer.tally.send(bytes);
@@ -163,8 +162,8 @@ impl Try<'_> {
             }
             Ok(Err(_)) => Ok(false),
             Err(_) => {
-                let words = format!("the target takes no byte within {} s", target.patience.stall.as_secs());
-                Err(CopyFailed::for_now(Fault::Push, words))
+                let message = format!("the target takes no byte within {} s", target.timeouts.stall.as_secs());
+                Err(CopyFailed::for_now(Fault::Push, message))
             }
         }
     }
@@ -181,7 +180,7 @@ fn too_early(blob: &Content) -> CopyFailed {
     CopyFailed::for_good(Fault::Push, format!("the target says that it has blob {} before it was sent", blob.digest))
 }
 
-/// The body that a channel yields. It ends early where the sender goes.
+/// Returns a body that streams from a channel. The body ends early if the sender is dropped.
 fn body(mut receiver: Receiver<Bytes>) -> Body {
     Body::wrap_stream(poll_fn(move |context| receiver.poll_recv(context).map(|chunk| chunk.map(Ok::<_, Infallible>))))
 }

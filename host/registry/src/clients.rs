@@ -1,6 +1,6 @@
-//! The HTTP clients of a registry: TLS by rustls with ring, verified always, against the roots of the system.
+//! The HTTP clients for registries. They use rustls with ring, and always verify certificates against the roots of the system.
 //!
-//! Redirects are not followed here, and no connection to this machine goes by a proxy.
+//! The clients do not follow redirects. No connection to the local machine uses a proxy.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
@@ -11,9 +11,9 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::{ClientConfig, RootCertStore};
 
 use crate::hosts::is_loopback;
-use crate::patience::Patience;
+use crate::timeouts::Timeouts;
 
-/// The clients of one trust. Clones share connections.
+/// The HTTP clients for one set of roots. Clones share connections.
 #[derive(Clone, Debug)]
 pub(crate) struct Clients {
     network: Client,
@@ -21,8 +21,8 @@ pub(crate) struct Clients {
 }
 
 impl Clients {
-    /// Clients that trust these roots.
-    pub(crate) fn new(roots: RootCertStore, patience: &Patience) -> Result<Self, String> {
+    /// Makes clients that trust these roots.
+    pub(crate) fn new(roots: RootCertStore, timeouts: &Timeouts) -> Result<Self, String> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let tls = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
@@ -35,30 +35,30 @@ impl Clients {
                 .redirect(redirect::Policy::none())
                 .referer(false)
                 .http1_only()
-                .connect_timeout(patience.connect)
+                .connect_timeout(timeouts.connect)
                 .user_agent(concat!("oarlock/", env!("CARGO_PKG_VERSION")))
         };
-        // A name for this machine is this machine, whatever a resolver says.
+        // The name `localhost` must not depend on a resolver.
         let this = [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)].map(|ip| SocketAddr::new(ip, 0));
         let loopback = begun().no_proxy().resolve_to_addrs("localhost", &this).build();
         let built = |client: reqwest::Result<Client>| client.map_err(|error| error.to_string());
         Ok(Self { network: built(begun().build())?, loopback: built(loopback)? })
     }
 
-    /// The client for an address.
+    /// Returns the client for a URL.
     pub(crate) fn of(&self, url: &Url) -> &Client {
         if is_loopback(url) { &self.loopback } else { &self.network }
     }
 }
 
-/// The roots of the system. Where there are none, no registry is trusted.
+/// Returns the roots of the system. Without any, no registry is trusted.
 pub(crate) fn system_roots() -> RootCertStore {
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
     roots
 }
 
-/// Those roots and a bundle in PEM.
+/// Returns these roots together with a PEM bundle.
 pub(crate) fn with_bundle(mut roots: RootCertStore, pem: &[u8]) -> Result<RootCertStore, String> {
     let mut count = 0_usize;
     for certificate in CertificateDer::pem_slice_iter(pem) {

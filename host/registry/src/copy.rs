@@ -1,7 +1,6 @@
-//! The copy of one image: `copy` is the whole way.
+//! Copies one image. The method [`Registries::copy`] has all steps.
 //!
-//! Takes references, credentials and the hosts that are allowed; yields the reference that the image has now. May not replace what a
-//! tag refers to.
+//! A copy must not replace the image of an existing tag.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -21,117 +20,119 @@ use crate::hosts::{Hosts, is_loopback};
 use crate::image::{Image, Version, check_tag};
 use crate::login::Login;
 use crate::manifest::ImageManifest;
-use crate::patience::Patience;
 use crate::repository::Repository;
 use crate::tally::{CopyProgress, CopyTally};
+use crate::timeouts::Timeouts;
 
-/// Blobs that are copied at a time.
+/// The most blobs that are copied at once.
 const AT_A_TIME: usize = 4;
 
-/// The way to registries. Clones share connections.
+/// Makes copies between registries. Clones share connections.
 #[derive(Clone, Debug)]
 pub struct Registries {
     clients: Clients,
     roots: RootCertStore,
-    patience: Patience,
+    timeouts: Timeouts,
 }
 
-/// Why there is no way to registries.
+/// The reason why the HTTP client could not be made.
 #[derive(Debug, thiserror::Error)]
 #[error("the HTTP client cannot be made: {0}")]
 pub struct RegistriesFailed(String);
 
-/// What is copied, and where to.
+/// The source and the target of one copy.
 #[derive(Clone, Debug)]
 pub struct ImageCopy {
-    /// `repository@sha256:…` or `repository:tag`, with the defaults of Docker.
+    /// The source: `repository@sha256:…` or `repository:tag`, with the defaults of Docker.
     pub source: String,
-    /// They are tried in order, and nobody after them.
+    /// The credentials to try in order. The last try is anonymous.
     pub source_credentials: Vec<Credentials>,
-    /// Hosts, `host[:port]`, that the source may name beside itself for tokens and in redirects.
+    /// The other hosts, as `host[:port]`, to which the source may send for tokens and in redirects.
     pub hosts: Vec<String>,
-    /// Where it is published.
+    /// The place where the image is published.
     pub target: Destination,
-    /// The tag that is used where the one of `target` refers to something else.
+    /// The tag to use if the tag of `target` belongs to another image.
     pub otherwise: String,
-    /// Where requests to the source go in place of its registry, without credentials in the address: a mirror.
+    /// The URL of a mirror that replaces the source registry. It has no credentials.
     pub source_base: Option<String>,
-    /// The digest by which a runtime knows the image: of its configuration, of a manifest or of the index. Another image is not copied.
+    /// The digest by which a runtime knows the image: of its configuration, of a manifest or of the index. An image without this digest is
+    /// not copied.
     pub runs: Option<String>,
-    /// True if the copy takes only the parts of an index that are there.
+    /// True if missing parts of an index are left out.
     pub available: bool,
 }
 
-/// The place of an image in a registry that is written to.
+/// The place of an image in a registry that this process writes to.
 #[derive(Clone, Debug, Default)]
 pub struct Destination {
-    /// `registry/repository:tag`.
+    /// The image as `registry/repository:tag`.
     pub image: String,
-    /// Those of the registry, where it wants some.
+    /// The credentials of the registry, if it needs any.
     pub credentials: Option<Credentials>,
-    /// Hosts that the registry may name beside itself for tokens, in redirects and for uploads.
+    /// The other hosts to which the registry may send for tokens, in redirects and for uploads.
     pub hosts: Vec<String>,
-    /// Certificates in PEM that are trusted beside those of the system, for this registry only. One of this machine has TLS where
-    /// they are given, and none where they are not.
+    /// The PEM certificates that are trusted for this registry, in addition to those of the system. A registry on this machine is reached
+    /// by TLS only if this is set.
     pub ca: Option<Vec<u8>>,
 }
 
-/// What was copied.
+/// The result of a copy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Copied {
-    /// The whole reference, with the tag that was used.
+    /// The whole reference with the tag that was used.
     pub target: String,
     /// The digest of the image.
     pub digest: String,
-    /// Bytes that were sent: 0 where the tag had the digest already.
+    /// The number of sent bytes. It is 0 if the tag already had the digest.
     pub bytes: u64,
-    /// Bytes of blobs that were there.
+    /// The bytes of blobs that the target already had.
     pub skipped: u64,
-    /// Platforms of an index that were left out, with the digest of what was not there.
+    /// The omitted platforms of an index, each with the digest of the missing manifest.
     pub left_out: Vec<String>,
 }
 
-/// What the target's tags say.
+/// The tag to use at the target.
 enum Place<'a> {
-    /// The image is there.
+    /// The tag already has the image.
     There(&'a str),
-    /// There is nothing at this tag.
+    /// The tag does not exist.
     Free(&'a str),
 }
 
 impl Registries {
-    /// The way to registries that the system trusts.
+    /// Makes registries with the roots of the system.
     ///
     /// # Errors
-    /// Why the client cannot be made.
+    /// If the HTTP client cannot be made.
     pub fn new() -> Result<Self, RegistriesFailed> {
-        Self::with_patience(Patience::default())
+        Self::with_timeouts(Timeouts::default())
     }
 
-    /// The same with other times and tries.
+    /// Makes registries with other timeouts and retries.
     ///
     /// # Errors
-    /// Why the client cannot be made.
-    pub fn with_patience(patience: Patience) -> Result<Self, RegistriesFailed> {
+    /// If the HTTP client cannot be made.
+    pub fn with_timeouts(timeouts: Timeouts) -> Result<Self, RegistriesFailed> {
         let roots = system_roots();
-        let clients = Clients::new(roots.clone(), &patience).map_err(RegistriesFailed)?;
-        Ok(Self { clients, roots, patience })
+        let clients = Clients::new(roots.clone(), &timeouts).map_err(RegistriesFailed)?;
+        Ok(Self { clients, roots, timeouts })
     }
 
-    /// The same, which trusts these authorities, too, for sources and targets alike.
+    /// Adds trusted certificate authorities, for sources and targets alike.
     ///
     /// # Errors
-    /// What is wrong with the certificates, in PEM.
+    /// If the PEM certificates are invalid.
     pub fn trusting(self, pem: &[u8]) -> Result<Self, RegistriesFailed> {
         let roots = with_bundle(self.roots, pem).map_err(RegistriesFailed)?;
-        let clients = Clients::new(roots.clone(), &self.patience).map_err(RegistriesFailed)?;
-        Ok(Self { clients, roots, patience: self.patience })
+        let clients = Clients::new(roots.clone(), &self.timeouts).map_err(RegistriesFailed)?;
+        Ok(Self { clients, roots, timeouts: self.timeouts })
     }
 
-    /// Copies an image with all that it refers to. `tell` is called after each chunk, so it has to be quick. Dropped, it stops.
+    /// Copies an image with everything that it refers to. Calls `tell` after each chunk, so `tell` has to be fast. Dropping the future
+    /// stops the copy.
     ///
     /// # Errors
-    /// Why the tag does not refer to the image.
+    /// If the tag does not refer to the image afterwards.
     pub async fn copy(
         &self,
         copy: &ImageCopy,
@@ -140,7 +141,7 @@ impl Registries {
         let image = Image::parse(&copy.source).map_err(pull)?;
         let target = self.target(&copy.target)?;
         check_tag(&copy.otherwise).map_err(push)?;
-        // An image that is there is not asked for.
+        // If the target already has the digest, the source needs no request.
         if let Version::Digest(digest) = &image.version
             && !copy.available
             && let Place::There(tag) = place(&target, copy, digest).await?
@@ -149,7 +150,7 @@ impl Registries {
         }
         let (source, root) = self.source(copy, &image).await?;
         let (tag, gathered) = if copy.available || copy.runs.is_some() {
-            // Only then it is known what is to be there.
+            // The digest of the copy is known only after all manifests were read.
             let gathered = gather(&source, root, copy.available).await?;
             gathered.check(copy.runs.as_deref()).map_err(|why| pull(format!("image {}: {why}", image.whole())))?;
             match place(&target, copy, gathered.digest()).await? {
@@ -172,10 +173,10 @@ impl Registries {
         Ok(gathered.told(Copied { bytes: tally.sent(), skipped: tally.skipped(), ..copied }))
     }
 
-    /// The digest of the image that is there; `None` where nothing is.
+    /// Returns the digest of the image at a place, or `None` if there is no image.
     ///
     /// # Errors
-    /// Why the registry does not say it.
+    /// If the registry does not answer with the digest.
     pub async fn digest_at(&self, place: &Destination) -> Result<Option<String>, CopyFailed> {
         let target = self.target(place)?;
         let digest = target.digest_of(target.image.version.as_str()).await?;
@@ -190,27 +191,27 @@ impl Registries {
         let clients = match &place.ca {
             None => self.clients.clone(),
             Some(pem) => with_bundle(self.roots.clone(), pem)
-                .and_then(|roots| Clients::new(roots, &self.patience))
+                .and_then(|roots| Clients::new(roots, &self.timeouts))
                 .map_err(push)?,
         };
         let own = image.address(place.ca.is_some()).map_err(push)?;
         let hosts = Hosts::new(own, &place.hosts).map_err(push)?;
-        let (patience, secrets) = (self.patience.clone(), secrets_of(place.credentials.as_ref()));
-        let exchange = Exchange { clients, hosts, patience, side: Fault::Push, secrets };
+        let (timeouts, secrets) = (self.timeouts.clone(), secrets_of(place.credentials.as_ref()));
+        let exchange = Exchange { clients, hosts, timeouts, side: Fault::Push, secrets };
         let scope = format!("repository:{}:pull,push", image.repository);
         Ok(Repository { exchange, image, login: Login::new(place.credentials.clone(), scope) })
     }
 
-    /// The source with the first credentials that it takes, and the manifest that is asked for.
+    /// Returns the source with the first accepted credentials, and the requested manifest.
     async fn source(&self, copy: &ImageCopy, image: &Image) -> Result<(Repository, ImageManifest), CopyFailed> {
         let own = source_address(copy, image).map_err(pull)?;
         let hosts = Hosts::new(own, &copy.hosts).map_err(pull)?;
         let (mut refused, mut absent) = (None, None);
         for credentials in copy.source_credentials.iter().cloned().map(Some).chain([None]) {
             let scope = format!("repository:{}:pull", image.repository);
-            let (clients, patience) = (self.clients.clone(), self.patience.clone());
+            let (clients, timeouts) = (self.clients.clone(), self.timeouts.clone());
             let secrets = secrets_of(credentials.as_ref());
-            let exchange = Exchange { clients, hosts: hosts.clone(), patience, side: Fault::Pull, secrets };
+            let exchange = Exchange { clients, hosts: hosts.clone(), timeouts, side: Fault::Pull, secrets };
             let source = Repository { exchange, image: image.clone(), login: Login::new(credentials, scope) };
             match source.manifest(image.version.as_str()).await {
                 Ok(Ok(root)) => return Ok((source, root)),
@@ -224,14 +225,14 @@ impl Registries {
     }
 }
 
-/// Returns the texts of the credentials that no message may repeat.
+/// Returns the secret texts of credentials. No message may repeat them.
 fn secrets_of(credentials: Option<&Credentials>) -> Arc<[String]> {
     let basic = credentials.map(|known| [known.basic(), known.password.clone()]);
     let bare = credentials.and_then(|known| known.basic().split_once(' ').map(|(_, bare)| bare.to_owned()));
     basic.into_iter().flatten().chain(bare).collect()
 }
 
-/// Where the source is asked.
+/// Returns the URL of the source: the mirror, or else the registry of the image.
 fn source_address(copy: &ImageCopy, image: &Image) -> Result<Url, String> {
     let Some(base) = &copy.source_base else {
         return image.address(false);
@@ -247,7 +248,7 @@ fn source_address(copy: &ImageCopy, image: &Image) -> Result<Url, String> {
     Err("the address in place of the registry is without HTTPS, or has more than a host and a path".to_owned())
 }
 
-/// Which tag is used, of the one that is wanted and the other one.
+/// Returns the tag to use: the wanted tag, or the other one if the wanted tag belongs to another image.
 async fn place<'a>(target: &'a Repository, copy: &'a ImageCopy, digest: &Sha256) -> Result<Place<'a>, CopyFailed> {
     for tag in [target.image.version.as_str(), &copy.otherwise] {
         match target.digest_of(tag).await? {
@@ -260,7 +261,7 @@ async fn place<'a>(target: &'a Repository, copy: &'a ImageCopy, digest: &Sha256)
     Err(push(format!("{wanted} is another image already, and so is {other}: neither is replaced")))
 }
 
-/// Publishes the manifests: those below by their digests, the image itself by its tag.
+/// Publishes the manifests: first those that others refer to by digest, then the image itself by its tag.
 async fn publish(target: &Repository, gathered: &Gathered, tag: &str, tally: &CopyTally<'_>) -> Result<(), CopyFailed> {
     let Some((image, below)) = gathered.manifests.split_last() else { return Ok(()) };
     for manifest in below {
@@ -282,10 +283,10 @@ fn copied(target: &Repository, tag: &str, digest: &Sha256) -> Copied {
     }
 }
 
-fn pull(words: String) -> CopyFailed {
-    CopyFailed::for_good(Fault::Pull, words)
+fn pull(message: String) -> CopyFailed {
+    CopyFailed::for_good(Fault::Pull, message)
 }
 
-fn push(words: String) -> CopyFailed {
-    CopyFailed::for_good(Fault::Push, words)
+fn push(message: String) -> CopyFailed {
+    CopyFailed::for_good(Fault::Push, message)
 }

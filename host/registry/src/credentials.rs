@@ -1,4 +1,4 @@
-//! Credentials, and the text of a Secret that they are in.
+//! Credentials for registries, and the Secrets that contain them.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -9,18 +9,18 @@ use serde::Deserialize;
 
 use crate::image::HUB;
 
-/// Base64 with or without padding: both are found in Secrets.
+/// Base64 with or without padding, because Secrets have both.
 const BASE64: GeneralPurpose = GeneralPurpose::new(
     &base64::alphabet::STANDARD,
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
 
-/// A user of a registry.
+/// The credentials of a registry user.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Credentials {
-    /// Its name.
+    /// The name of the user.
     pub username: String,
-    /// Its password, or a token in its place.
+    /// The password of the user, or a token in its place.
     pub password: String,
 }
 
@@ -31,7 +31,7 @@ impl fmt::Debug for Credentials {
 }
 
 impl Credentials {
-    /// The value of a header `Authorization`.
+    /// Returns the value of the header `Authorization`.
     pub(crate) fn basic(&self) -> String {
         format!(
             "Basic {}",
@@ -57,7 +57,7 @@ impl Entry {
         if let Some(auth) = self.auth.filter(|auth| !auth.is_empty()) {
             let text = String::from_utf8(BASE64.decode(auth.trim()).ok()?).ok()?;
             let (username, password) = text.split_once(':')?;
-            // Docker fills the field up with zeros.
+            // Docker pads the field with zeros.
             let password = password.trim_end_matches('\0');
             return Some(Credentials { username: username.to_owned(), password: password.to_owned() });
         }
@@ -65,10 +65,10 @@ impl Entry {
     }
 }
 
-/// The credentials for a registry in the text of a Secret of type `kubernetes.io/dockerconfigjson`.
+/// Returns the credentials for a registry in a Secret of type `kubernetes.io/dockerconfigjson`.
 ///
-/// `registry` is a host, with its port where that is not the usual one, or that and a repository: of several entries for a host
-/// the one with the longest path of it is taken, and one without a path before one for another repository.
+/// `registry` is a host, with its port unless that is the default port, or a host and a repository. Among several entries for a host, the
+/// entry with the longest matching path wins. An entry without a path wins over an entry for another repository.
 pub fn credentials_in(dockerconfigjson: &[u8], registry: &str) -> Option<Credentials> {
     let config: DockerConfig = serde_json::from_slice(dockerconfigjson).ok()?;
     let (host, path) = host_and_path(registry);
@@ -78,17 +78,17 @@ pub fn credentials_in(dockerconfigjson: &[u8], registry: &str) -> Option<Credent
         .filter_map(|(key, entry)| {
             let (key_host, key_path) = host_and_path(&key);
             let is_within = path == key_path || path.starts_with(&format!("{key_path}/")) || key_path.is_empty();
-            // Who asks without a repository takes what there is for the host.
+            // Without a repository, any entry for the host fits.
             let rank = if is_within { key_path.len() + 1 } else { 0 };
             (key_host == host && (is_within || path.is_empty())).then_some((rank, key, entry))
         })
         .collect();
-    // By key where two are alike, so that the choice is the same each time.
+    // Equal entries are sorted by key, so that the choice is deterministic.
     found.sort_by(|one, other| other.0.cmp(&one.0).then_with(|| one.1.cmp(&other.1)));
     found.into_iter().find_map(|(_, _, entry)| entry.credentials())
 }
 
-/// The host of a key, and the path behind it without the versions of the protocol.
+/// Returns the host of a key, and its path without the version of the protocol.
 fn host_and_path(key: &str) -> (String, String) {
     let bare = key.trim().trim_start_matches("https://").trim_start_matches("http://");
     let (host, path) = bare.split_once('/').unwrap_or((bare, ""));

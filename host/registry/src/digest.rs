@@ -1,19 +1,19 @@
-//! The digest of a manifest or blob: SHA-256, and no other.
+//! The digest of a manifest or blob. Only SHA-256 is supported.
 
 use std::fmt;
 use std::fmt::Write as _;
 
 use ring::digest::{Context, SHA256};
 
-/// `sha256:` and 64 hexadecimal digits in lower case.
+/// A digest: `sha256:` and 64 hexadecimal digits in lower case.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Sha256(String);
 
 impl Sha256 {
-    /// The digest in this text.
+    /// Reads a digest from a text.
     ///
     /// # Errors
-    /// What the text is instead.
+    /// If the text is no SHA-256 digest.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let is_hex = |c: u8| c.is_ascii_digit() || (b'a'..=b'f').contains(&c);
         match text.split_once(':') {
@@ -22,7 +22,7 @@ impl Sha256 {
         }
     }
 
-    /// The digest of these bytes.
+    /// Returns the digest of these bytes.
     pub(crate) fn of(bytes: &[u8]) -> Self {
         let mut hash = Hash::new();
         hash.add(bytes);
@@ -40,7 +40,7 @@ impl fmt::Display for Sha256 {
     }
 }
 
-/// A digest that is being computed.
+/// A digest under computation.
 pub(crate) struct Hash(Context);
 
 impl Hash {
@@ -56,19 +56,19 @@ impl Hash {
         let mut text = String::with_capacity(71);
         text.push_str("sha256:");
         for byte in self.0.finish().as_ref() {
-            // Text takes everything.
+            // Writing to a string cannot fail.
             let _ = write!(text, "{byte:02x}");
         }
         Sha256(text)
     }
 }
 
-/// The beginning of a text of somebody else, for words.
+/// Returns the beginning of a foreign text, for messages.
 pub(crate) fn shortened(text: &str) -> String {
     text.chars().take(128).collect()
 }
 
-/// The beginning of a text, with a mark where something is left out.
+/// Returns the beginning of a text, with a mark if the text was longer.
 pub(crate) fn shortened_to(text: &str, most: usize) -> String {
     if text.chars().count() <= most {
         return text.to_owned();

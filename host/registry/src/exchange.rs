@@ -1,7 +1,7 @@
-//! One request and its answer, through the redirects that are allowed.
+//! Sends one request and returns its answer, after the redirects that are allowed.
 //!
-//! Takes a call; yields an answer that is neither an overload nor a redirect, or why there is none, in the registry's own words. May not send `Authorization` to another host than the
-//! one it is for, nor say more of an address than its host and path.
+//! It turns an overload of the registry into a failure that may pass, with the registry's words. It must not send `Authorization` to
+//! another host than the intended one. Messages must show no more of a URL than its host and path.
 
 use std::error::Error;
 use std::io;
@@ -16,17 +16,17 @@ use tokio::time::timeout;
 use crate::clients::Clients;
 use crate::failed::{CopyFailed, Fault};
 use crate::hosts::{Hosts, NamedFor, host_of, is_same};
-use crate::patience::Patience;
 use crate::said::{self, RegistryWords};
+use crate::timeouts::Timeouts;
 
-/// Most redirects of one request.
+/// The most redirects of one request.
 const REDIRECTS: usize = 5;
-/// Most times the longest silence that a whole small answer may take.
+/// The longest time of a small answer, as a multiple of the longest silence.
 const SMALL_ANSWER: u32 = 5;
-/// Most time that the words of a refusal may take to come.
+/// The longest wait for the body of a refusal.
 const WORDS_WITHIN: Duration = Duration::from_secs(5);
 
-/// A request that can be sent more than once.
+/// A request that can be sent again.
 #[derive(Clone, Debug)]
 pub(crate) struct HttpCall {
     pub(crate) method: Method,
@@ -45,22 +45,22 @@ impl HttpCall {
     }
 }
 
-/// The head of an answer, with a body that is still to be read.
+/// The head of an answer whose body is not read yet.
 #[derive(Debug)]
 pub(crate) struct HttpAnswer {
     response: Response,
-    /// The request that it answers, for words.
+    /// The request as messages show it.
     pub(crate) shown: String,
-    /// Whether the host that was asked answers, and not one that it redirects to.
+    /// True if the answer comes from the requested host, not from the target of a redirect.
     pub(crate) is_direct: bool,
-    /// True if the answer can have no body.
+    /// True if the answer cannot have a body.
     is_head: bool,
-    /// The credentials that the request carried, which no message may repeat.
+    /// The credentials that were sent. No message may repeat them.
     sent: Option<HeaderValue>,
 }
 
 impl HttpAnswer {
-    /// Returns true for an answer to `HEAD`, which has no words.
+    /// Returns true if this answers a `HEAD` request, so that it has no words.
     pub(crate) fn is_head(&self) -> bool {
         self.is_head
     }
@@ -81,42 +81,42 @@ impl HttpAnswer {
         self.header(CONTENT_LENGTH.as_str()).and_then(|text| text.parse().ok())
     }
 
-    /// Returns the credentials that the request carried: a token with its scheme, and without it.
+    /// Returns the credentials that were sent, with and without their scheme.
     fn sent(&self) -> impl Iterator<Item = String> {
         let sent = self.sent.as_ref().and_then(|sent| sent.to_str().ok());
         let bare = sent.and_then(|sent| sent.split_once(' ')).map(|(_, bare)| bare);
         [sent, bare].into_iter().flatten().map(str::to_owned)
     }
 
-    /// What it says, in words.
-    pub(crate) fn words(&self) -> String {
+    /// Returns a text with the request and the status of the answer.
+    pub(crate) fn describe(&self) -> String {
         format!("{} is answered with {}", self.shown, self.status())
     }
 }
 
-/// How one registry is talked to.
+/// The settings for requests to one registry.
 #[derive(Clone, Debug)]
 pub(crate) struct Exchange {
     pub(crate) clients: Clients,
     pub(crate) hosts: Hosts,
-    pub(crate) patience: Patience,
-    /// What fails where this registry fails.
+    pub(crate) timeouts: Timeouts,
+    /// The fault to report if this registry fails: pull or push.
     pub(crate) side: Fault,
-    /// Texts that no words repeat: a password in both of its forms.
+    /// The texts that no message may repeat: a password in all its forms.
     pub(crate) secrets: Arc<[String]>,
 }
 
 impl Exchange {
-    pub(crate) fn refuse(&self, words: impl Into<String>) -> CopyFailed {
-        CopyFailed::for_good(self.side, words)
+    pub(crate) fn refuse(&self, message: impl Into<String>) -> CopyFailed {
+        CopyFailed::for_good(self.side, message)
     }
 
-    /// Checks an address that the registry names.
+    /// Checks a URL that the registry names.
     pub(crate) fn check(&self, url: &Url, purpose: NamedFor) -> Result<(), CopyFailed> {
-        self.hosts.check(url, purpose).map_err(|words| self.refuse(words))
+        self.hosts.check(url, purpose).map_err(|message| self.refuse(message))
     }
 
-    /// Sends a call, and follows redirects of it.
+    /// Sends a request and follows its redirects.
     pub(crate) async fn follow(
         &self,
         call: &HttpCall,
@@ -135,7 +135,7 @@ impl Exchange {
                 return Ok(answer);
             }
             if !call.may_be_redirected() {
-                return Err(self.refuse(format!("{}: an upload is not redirected", answer.words())));
+                return Err(self.refuse(format!("{}: an upload is not redirected", answer.describe())));
             }
             url = self.named_in(&answer, &url, NamedFor::Redirect)?;
             if !is_same(&url, &call.url) {
@@ -145,15 +145,15 @@ impl Exchange {
         Err(self.refuse(format!("{} is redirected more than {REDIRECTS} times", shown(&call.method, &call.url))))
     }
 
-    /// The address in the header `Location` of an answer from `from`.
+    /// Returns the URL in the header `Location` of an answer from `from`.
     pub(crate) fn named_in(&self, answer: &HttpAnswer, from: &Url, purpose: NamedFor) -> Result<Url, CopyFailed> {
         let named = answer.header(LOCATION.as_str()).and_then(|text| from.join(text).ok());
-        let url = named.ok_or_else(|| self.refuse(format!("{} without a place to go to", answer.words())))?;
+        let url = named.ok_or_else(|| self.refuse(format!("{} without a place to go to", answer.describe())))?;
         self.check(&url, purpose)?;
         Ok(url)
     }
 
-    /// Sends a request once. `stream` is a body that is there once, `longer` the time that its head may take beyond the usual.
+    /// Sends a request once. `stream` is a body that can be sent only once. `longer` extends the time limit for the head of the answer.
     pub(crate) async fn once(
         &self,
         call: HttpCall,
@@ -163,8 +163,8 @@ impl Exchange {
         let HttpCall { method, url, headers, body } = call;
         let (shown, is_head) = (shown(&method, &url), method == Method::HEAD);
         let sent = headers.get(AUTHORIZATION).cloned();
-        // An answer to a stream is awaited by who sends the stream.
-        let wait = if stream.is_some() { Duration::MAX } else { self.patience.head.saturating_add(longer) };
+        // The sender of the stream limits the time of this answer.
+        let wait = if stream.is_some() { Duration::MAX } else { self.timeouts.head.saturating_add(longer) };
         let has_body = method != Method::GET && method != Method::HEAD;
         let mut request = self.clients.of(&url).request(method, url).headers(headers);
         if let Some(stream) = stream {
@@ -180,30 +180,30 @@ impl Exchange {
         if is_overload(answer.status()) { Err(self.refused(&mut answer).await) } else { Ok(answer) }
     }
 
-    /// All that the words of an answer may not repeat.
+    /// Returns all secrets that a message about this answer must not repeat.
     pub(crate) fn secrets_of(&self, answer: &HttpAnswer) -> Vec<String> {
         answer.sent().chain(self.secrets.iter().cloned()).collect()
     }
 
-    /// Returns the failure that an answer of refusal means, with its words.
+    /// Reads the words of a refusal and returns its failure.
     pub(crate) async fn refused(&self, answer: &mut HttpAnswer) -> CopyFailed {
         let said = self.said(answer).await;
         self.refused_with(answer, &said)
     }
 
-    /// The same of an answer whose words were read.
+    /// Returns the failure of a refusal whose words are already read.
     pub(crate) fn refused_with(&self, answer: &HttpAnswer, said: &RegistryWords) -> CopyFailed {
         let after = answer.header(RETRY_AFTER.as_str()).and_then(|text| text.trim().parse().ok());
-        let words = said.after(&answer.words());
+        let message = said.after(&answer.describe());
         let failed = if is_overload(answer.status()) || said.is_later() {
-            CopyFailed::for_now(self.side, words).after(after.map(Duration::from_secs))
+            CopyFailed::for_now(self.side, message).after(after.map(Duration::from_secs))
         } else {
-            self.refuse(words)
+            self.refuse(message)
         };
         failed.without_words(answer.is_head)
     }
 
-    /// The words in the beginning of a body, as far as it comes soon. Nothing is wrong with one that has none.
+    /// Reads the words at the beginning of a body. Returns no words if the body is empty, broken or slow.
     pub(crate) async fn said(&self, answer: &mut HttpAnswer) -> RegistryWords {
         let (mut body, secrets) = (Vec::new(), self.secrets_of(answer));
         let read = async {
@@ -214,19 +214,19 @@ impl Exchange {
                 body.extend_from_slice(chunk.get(..room).unwrap_or_default());
             }
         };
-        let _in_time = timeout(self.patience.stall.min(WORDS_WITHIN), read).await;
+        let _in_time = timeout(self.timeouts.stall.min(WORDS_WITHIN), read).await;
         RegistryWords::read(&body, &secrets)
     }
 
-    /// The next bytes of an answer.
+    /// Returns the next bytes of an answer.
     pub(crate) async fn chunk(&self, answer: &mut HttpAnswer) -> Result<Option<Bytes>, CopyFailed> {
-        match timeout(self.patience.stall, answer.response.chunk()).await {
+        match timeout(self.timeouts.stall, answer.response.chunk()).await {
             Ok(read) => read.map_err(|error| self.broken(&answer.shown, &error)),
-            Err(_) => Err(self.silent(&answer.shown, self.patience.stall)),
+            Err(_) => Err(self.silent(&answer.shown, self.timeouts.stall)),
         }
     }
 
-    /// The whole body of an answer that is small.
+    /// Returns the whole body of a small answer.
     pub(crate) async fn read(&self, answer: &mut HttpAnswer, most: usize) -> Result<Vec<u8>, CopyFailed> {
         let too_much = format!("{} is answered with more than {} KiB", answer.shown, most / 1024);
         if answer.length().is_some_and(|length| length > most as u64) {
@@ -242,7 +242,7 @@ impl Exchange {
             }
             Ok(())
         };
-        let wait = self.patience.stall.saturating_mul(SMALL_ANSWER);
+        let wait = self.timeouts.stall.saturating_mul(SMALL_ANSWER);
         match timeout(wait, whole).await {
             Ok(read) => read.map(|()| bytes),
             Err(_) => Err(CopyFailed::for_now(self.side, format!("an answer is not whole after {} s", wait.as_secs()))),
@@ -253,30 +253,31 @@ impl Exchange {
         CopyFailed::for_now(self.side, format!("{shown} is not answered within {} s", wait.as_secs()))
     }
 
-    /// What a connection ended with. Only a certificate is wrong for good.
+    /// Returns the failure of a broken connection. Only a TLS error or an invalid request is permanent.
     fn broken(&self, shown: &str, error: &reqwest::Error) -> CopyFailed {
         let (mut cause, mut is_tls): (&dyn Error, bool) = (error, false);
         while let Some(next) = cause.source() {
             is_tls |= is_of_tls(next);
             cause = next;
         }
-        // The outermost names the whole address.
-        let words = if error.source().is_some() { cause.to_string() } else { "the request cannot be made".to_owned() };
-        let words = format!("{shown} fails: {words}");
+        // The outermost error contains the whole URL, so messages use the innermost one.
+        let message =
+            if error.source().is_some() { cause.to_string() } else { "the request cannot be made".to_owned() };
+        let message = format!("{shown} fails: {message}");
         if is_tls || error.is_builder() {
-            return CopyFailed::for_good(self.side, words);
+            return CopyFailed::for_good(self.side, message);
         }
-        CopyFailed::for_now(self.side, words)
+        CopyFailed::for_now(self.side, message)
     }
 }
 
-/// Whether an error is one of TLS. Errors of a connection hold others that are not among their sources.
+/// Returns true if an error comes from TLS. An I/O error may wrap a TLS error that is not among its sources.
 fn is_of_tls(error: &(dyn Error + 'static)) -> bool {
     let within = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
     error.is::<rustls::Error>() || within.is_some_and(|within| is_of_tls(within))
 }
 
-/// Returns true for a status that says to come later.
+/// Returns true if the status asks the client to retry later.
 fn is_overload(status: StatusCode) -> bool {
     status.is_server_error() || matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT)
 }
@@ -285,7 +286,7 @@ fn is_redirect(status: StatusCode) -> bool {
     matches!(status.as_u16(), 301 | 302 | 303 | 307 | 308)
 }
 
-/// A request in words: method, host and path.
+/// Returns a request as messages show it: method, host and path.
 pub(crate) fn shown(method: &Method, url: &Url) -> String {
     let path: String = url.path().chars().take(256).collect();
     format!("{method} {}{path}", host_of(url))

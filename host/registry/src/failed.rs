@@ -1,70 +1,70 @@
-//! Why an image was not copied.
+//! The failure of a copy.
 //!
-//! May not hold a password, a token or the query of an address: words are made of methods, hosts, paths and causes.
+//! A failure must not contain a password, a token or the query of a URL. Its words consist of methods, hosts, paths and causes.
 
 use std::time::Duration;
 
-/// Which rule of a copy was broken.
+/// The kind of failure of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// The source does not yield what was asked of it.
+    /// The source does not return the requested image.
     Pull,
-    /// The target does not take what it was sent.
+    /// The target does not accept the image.
     Push,
-    /// A registry wants other credentials.
+    /// A registry needs other credentials.
     Unauthorized,
-    /// Bytes are not those that their digest or size promises.
+    /// The bytes do not match their digest or size.
     DigestMismatch,
 }
 
-/// Why an image was not copied. What was copied before that stays at the target, and another copy skips it.
+/// The failure of a copy. The target keeps what was copied before, and the next copy skips it.
 #[derive(Clone, Debug, thiserror::Error)]
-#[error("{words}")]
+#[error("{message}")]
 pub struct CopyFailed {
     fault: Fault,
-    words: String,
+    message: String,
     for_now: bool,
     after: Option<Duration>,
     is_wordless: bool,
 }
 
 impl CopyFailed {
-    /// Another try of the same would end the same.
-    pub(crate) fn for_good(fault: Fault, words: impl Into<String>) -> Self {
-        Self { fault, words: words.into(), for_now: false, after: None, is_wordless: false }
+    /// Makes a permanent failure. Another try would fail in the same way.
+    pub(crate) fn for_good(fault: Fault, message: impl Into<String>) -> Self {
+        Self { fault, message: message.into(), for_now: false, after: None, is_wordless: false }
     }
 
-    /// Another try is worth it: a connection that breaks, silence, an overload.
-    pub(crate) fn for_now(fault: Fault, words: impl Into<String>) -> Self {
-        Self { fault, words: words.into(), for_now: true, after: None, is_wordless: false }
+    /// Makes a failure that may pass: a broken connection, a timeout or an overload.
+    pub(crate) fn for_now(fault: Fault, message: impl Into<String>) -> Self {
+        Self { fault, message: message.into(), for_now: true, after: None, is_wordless: false }
     }
 
-    /// With the time that the registry asks for.
+    /// Sets the pause that the registry asks for.
     pub(crate) fn after(self, after: Option<Duration>) -> Self {
         Self { after, ..self }
     }
 
-    /// With no words of the registry, for the answer to `HEAD` has none.
+    /// Marks a failure without words of the registry, because the answer to `HEAD` has no body.
     pub(crate) fn without_words(self, is_wordless: bool) -> Self {
         Self { is_wordless, ..self }
     }
 
-    /// Returns true if the same request by `GET` may be answered with words.
+    /// Returns true if a `GET` of the same URL may return words.
     pub(crate) fn is_wordless(&self) -> bool {
         self.is_wordless
     }
 
-    /// The time that the registry asks for before another try.
+    /// Returns the pause that the registry asks for before the next try.
     pub(crate) fn asked_pause(&self) -> Option<Duration> {
         self.after
     }
 
-    /// Which rule was broken.
+    /// Returns the kind of the failure.
     pub fn fault(&self) -> Fault {
         self.fault
     }
 
-    /// The same in one word: `PullFailed`, `PushFailed`, `Unauthorized` or `DigestMismatch`.
+    /// Returns the kind of the failure as a word: `PullFailed`, `PushFailed`, `Unauthorized` or `DigestMismatch`.
     pub fn reason(&self) -> &'static str {
         match self.fault {
             Fault::Pull => "PullFailed",
@@ -74,7 +74,7 @@ impl CopyFailed {
         }
     }
 
-    /// Whether a copy that begins later may end well: the own tries did not suffice, and nothing is known to be wrong for good.
+    /// Returns true if a later copy may succeed: all retries failed, but the cause may pass.
     pub fn is_for_now(&self) -> bool {
         self.for_now
     }

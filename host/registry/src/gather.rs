@@ -1,8 +1,7 @@
-//! All that an image refers to.
+//! Collects everything that an image refers to.
 //!
-//! Takes the manifest of an image or an index; yields every manifest below it and every blob, each once. May not get more than the
-//! bounds allow: an index is refused before its manifests are got. An index that is not all there is refused, unless what is there is
-//! asked for: then it is written anew, without the rest.
+//! Returns every manifest and every blob once, within limits. It checks the number of manifests before it reads them. An index with missing
+//! parts is refused, unless the caller accepts it. Then the index is written again without these parts.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,20 +12,20 @@ use crate::failed::CopyFailed;
 use crate::manifest::{BYTES, Content, ImageManifest, Refers};
 use crate::repository::{Repository, mismatch};
 
-/// Most manifests of an image.
+/// The most manifests of an image.
 const MANIFESTS: usize = 64;
-/// Most bytes of all manifests of an image together, because they are held until they are published.
+/// The most bytes of all manifests of an image. They are in memory until they are published.
 const MANIFEST_BYTES: usize = 8 * 1024 * 1024;
-/// How deep indexes may be nested.
+/// The deepest nesting of indexes.
 const DEPTH: usize = 2;
 
-/// What is copied.
+/// The manifests and blobs to copy.
 #[derive(Debug)]
 pub(crate) struct Gathered {
-    /// In the order in which they are published: none refers to a later one. The last is the image itself.
+    /// The manifests in the order of their publication: no manifest refers to a later one. The last one is the image itself.
     pub(crate) manifests: Vec<ImageManifest>,
     pub(crate) blobs: Vec<Content>,
-    /// The digest of what was asked for, and the image that is copied: the same, unless something was left out.
+    /// The digest of the requested image, and the image to copy. They differ only if parts were left out.
     asked: Sha256,
     root: ImageManifest,
     /// The parts that are left out of the index: platform or type, and digest.
@@ -34,18 +33,18 @@ pub(crate) struct Gathered {
 }
 
 impl Gathered {
-    /// Bytes of it all.
+    /// Returns the bytes of all manifests and blobs.
     pub(crate) fn bytes(&self) -> u64 {
         let manifests = self.manifests.iter().map(|manifest| manifest.bytes.len() as u64);
         manifests.chain(self.blobs.iter().map(|blob| blob.size)).fold(0, u64::saturating_add)
     }
 
-    /// The digest of the image.
+    /// Returns the digest of the image to copy.
     pub(crate) fn digest(&self) -> &Sha256 {
         &self.root.digest
     }
 
-    /// Checks that it is the image that a runtime knows by this digest: of the index, of a manifest, or of a configuration.
+    /// Checks that a runtime knows the image by this digest: the digest of the index, of a manifest or of a configuration.
     pub(crate) fn check(&self, runs: Option<&str>) -> Result<(), String> {
         let Some(runs) = runs else { return Ok(()) };
         let configuration = |manifest: &ImageManifest| match &manifest.refers {
@@ -61,13 +60,13 @@ impl Gathered {
         Err(format!("its registry has another one now: what runs is {runs}, which no registry is known to have"))
     }
 
-    /// Adds the parts that were left out to the report of a copy.
+    /// Adds the omitted parts to the result of a copy.
     pub(crate) fn told(&self, copied: Copied) -> Copied {
         Copied { left_out: self.left_out.clone(), ..copied }
     }
 }
 
-/// The parts of an index that are not there.
+/// The missing parts of an index.
 #[derive(Default)]
 struct Absent {
     digests: BTreeSet<Sha256>,
@@ -82,9 +81,9 @@ impl Absent {
     }
 }
 
-/// Gets all manifests below `root`, level by level. A missing one is an error, or is left out if `available` is true.
+/// Reads all manifests below `root`, level by level. A missing manifest is an error, unless `available` is true. Then it is left out.
 pub(crate) async fn gather(source: &Repository, root: ImageManifest, available: bool) -> Result<Gathered, CopyFailed> {
-    let refuse = |words: String| source.exchange.refuse(format!("image {}: {words}", source.image.whole()));
+    let refuse = |message: String| source.exchange.refuse(format!("image {}: {message}", source.image.whole()));
     let asked = root.digest.clone();
     let mut known = BTreeMap::from([(asked.clone(), root.bytes.len() as u64)]);
     let (mut levels, mut held, mut absent) = (vec![vec![root]], 0, Absent::default());
@@ -113,13 +112,13 @@ pub(crate) async fn gather(source: &Repository, root: ImageManifest, available: 
     }
     let (levels, root) = without(levels, &absent).map_err(&refuse)?;
     let blobs = blobs_of(levels.iter().flatten()).map_err(&refuse)?;
-    // Deepest first, and images before indexes of their level, which may refer to them.
+    // The deepest level is first. Within a level, images are before indexes, which may refer to them.
     let mut manifests: Vec<ImageManifest> = levels.into_iter().rev().flatten().collect();
     manifests.sort_by_key(|manifest| matches!(manifest.refers, Refers::Manifests(_)));
     Ok(Gathered { manifests, blobs, asked, root, left_out: absent.named })
 }
 
-/// A manifest that an index refers to; `None` where there is none that is copied, if what is there suffices.
+/// Returns a manifest that an index refers to. If `available` is true, a missing or unsupported manifest gives `None`.
 async fn part_of(source: &Repository, part: &Content, available: bool) -> Result<Option<ImageManifest>, CopyFailed> {
     if available && part.is_other {
         return Ok(None);
@@ -136,22 +135,23 @@ async fn part_of(source: &Repository, part: &Content, available: bool) -> Result
         Err(_) if available => return Ok(None),
         Err(said) => {
             let about = if part.about.is_empty() { String::new() } else { format!(", for {},", part.about) };
-            let words = format!(
+            let message = format!(
                 "image {}: mode copy-available copies the rest: manifest {}{about} is not there",
                 source.image.whole(),
                 part.digest
             );
-            return Err(source.exchange.refuse(said.after(&words)));
+            return Err(source.exchange.refuse(said.after(&message)));
         }
     };
     if got.bytes.len() as u64 != part.size {
-        let words = format!("manifest {} has {} bytes, and {} are promised", part.digest, got.bytes.len(), part.size);
-        return Err(mismatch(words));
+        let message = format!("manifest {} has {} bytes, and {} are promised", part.digest, got.bytes.len(), part.size);
+        return Err(mismatch(message));
     }
     Ok(Some(got))
 }
 
-/// The levels without what is absent, and the image that is left. Indexes that refer to it are written anew, the deepest first.
+/// Removes the missing parts from the levels. Returns the rest and the new image. Indexes with missing parts are written again, the deepest
+/// first.
 fn without(
     levels: Vec<Vec<ImageManifest>>,
     absent: &Absent,
@@ -160,7 +160,7 @@ fn without(
     let mut left = Vec::with_capacity(levels.len());
     for level in levels.into_iter().rev() {
         let mut kept = Vec::with_capacity(level.len());
-        // Indexes of one level may refer to each other's images, and those are not written anew.
+        // Indexes of one level may refer to the same images. Images are never rewritten.
         for manifest in level {
             let part = |part: &Content| match now.get(&part.digest) {
                 None => Some(part.clone()),
@@ -186,7 +186,7 @@ fn without(
     Ok((left, root))
 }
 
-/// The manifests that a level refers to, and that are not known yet.
+/// Returns the new manifests that a level refers to.
 fn new_below(level: &[ImageManifest], known: &mut BTreeMap<Sha256, u64>) -> Result<Vec<Content>, String> {
     let mut below = Vec::new();
     for manifest in level {
@@ -203,7 +203,7 @@ fn new_below(level: &[ImageManifest], known: &mut BTreeMap<Sha256, u64>) -> Resu
     Ok(below)
 }
 
-/// The blobs of all manifests.
+/// Returns the blobs of all manifests, each once.
 fn blobs_of<'a>(manifests: impl Iterator<Item = &'a ImageManifest>) -> Result<Vec<Content>, String> {
     let (mut known, mut blobs, mut bytes) = (BTreeMap::new(), Vec::new(), 0_u64);
     for manifest in manifests {
@@ -221,7 +221,7 @@ fn blobs_of<'a>(manifests: impl Iterator<Item = &'a ImageManifest>) -> Result<Ve
     Ok(blobs)
 }
 
-/// Whether a part is seen for the first time. Its size is the same each time.
+/// Returns true if a part is new. Fails if a known part has another size.
 fn is_new(part: &Content, known: &mut BTreeMap<Sha256, u64>) -> Result<bool, String> {
     match known.entry(part.digest.clone()) {
         Entry::Vacant(entry) => {

@@ -1,13 +1,13 @@
-//! Which hosts a registry may send a copy to.
+//! The hosts to which a registry may redirect a copy.
 //!
-//! Takes an address that a registry names; yields why it is not followed. Only the registry itself and the hosts that an admin
-//! names are reached, by HTTPS: a registry that lies cannot have the host call what only the host can reach.
+//! Requests go only to the registry itself and to the hosts that an admin names, by HTTPS. So a malicious registry cannot make the host
+//! call a service that only the host can reach.
 
 use std::net::IpAddr;
 
 use reqwest::Url;
 
-/// For what an address is used.
+/// The purpose of a URL that a registry names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NamedFor {
     Token,
@@ -16,7 +16,7 @@ pub(crate) enum NamedFor {
 }
 
 impl NamedFor {
-    fn words(self) -> &'static str {
+    fn describe(self) -> &'static str {
         match self {
             NamedFor::Token => "the registry sends to HOST for a token",
             NamedFor::Redirect => "the registry redirects to HOST",
@@ -25,7 +25,7 @@ impl NamedFor {
     }
 }
 
-/// The registry, and the hosts that it may name beside itself.
+/// The registry, and the other hosts that it may name.
 #[derive(Clone, Debug)]
 pub(crate) struct Hosts {
     own: Url,
@@ -33,7 +33,7 @@ pub(crate) struct Hosts {
 }
 
 impl Hosts {
-    /// Of the registry at this address, with hosts in the form `host[:port]`.
+    /// Makes the hosts for a registry at this URL. `named` has the other hosts as `host[:port]`.
     pub(crate) fn new(own: Url, named: &[String]) -> Result<Self, String> {
         let named = named.iter().map(|text| named_host(text)).collect::<Result<_, _>>()?;
         Ok(Self { own, named })
@@ -43,16 +43,16 @@ impl Hosts {
         &self.own
     }
 
-    /// Whether the registry itself is meant.
+    /// Returns true if a URL belongs to the registry itself.
     pub(crate) fn is_own(&self, url: &Url) -> bool {
         is_same(&self.own, url)
     }
 
-    /// Checks an address that the registry names.
+    /// Checks a URL that the registry names.
     pub(crate) fn check(&self, url: &Url, purpose: NamedFor) -> Result<(), String> {
         let (host, port) = (url.host_str().unwrap_or_default(), url.port());
         let shown = host_of(url);
-        let begins = purpose.words().replace("HOST", &shown);
+        let begins = purpose.describe().replace("HOST", &shown);
         let is_plain =
             url.scheme() == "http" && is_loopback(url) && is_loopback(&self.own) && self.own.scheme() == "http";
         if url.scheme() != "https" && !is_plain {
@@ -70,7 +70,7 @@ impl Hosts {
     }
 }
 
-/// Host and port of a text `host[:port]`.
+/// Returns the host and port of a text `host[:port]`.
 fn named_host(text: &str) -> Result<(String, Option<u16>), String> {
     let no = || "a name among the allowed hosts is not of the form host[:port]".to_owned();
     let url = Url::parse(&format!("https://{text}/")).map_err(|_| no())?;
@@ -83,21 +83,21 @@ fn named_host(text: &str) -> Result<(String, Option<u16>), String> {
     }
 }
 
-/// Whether two addresses are of one scheme, host and port.
+/// Returns true if two URLs have the same scheme, host and port.
 pub(crate) fn is_same(one: &Url, other: &Url) -> bool {
     one.scheme() == other.scheme()
         && one.host_str() == other.host_str()
         && one.port_or_known_default() == other.port_or_known_default()
 }
 
-/// Whether the host is this machine.
+/// Returns true if the host is this machine.
 pub(crate) fn is_loopback(url: &Url) -> bool {
     let host = url.host_str().unwrap_or_default();
     let bare = host.trim_start_matches('[').trim_end_matches(']');
     host == "localhost" || bare.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
-/// The host of an address, with its port where it has one.
+/// Returns the host of a URL, with its port if it names one.
 pub(crate) fn host_of(url: &Url) -> String {
     let host = url.host_str().unwrap_or_default();
     url.port().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"))

@@ -1,32 +1,32 @@
-//! The reference of an image, with the defaults of Docker, and the address of its registry.
+//! The reference of an image, with the defaults of Docker, and the URL of its registry.
 //!
-//! The parser of `oci-spec` is not used: its expression takes 18 MiB, more than a copy. A test compares the two.
+//! The parser of `oci-spec` is not used: its regular expression takes 18 MiB, more than a copy. A test compares the two parsers.
 
 use reqwest::Url;
 
 use crate::digest::{Sha256, shortened};
 use crate::hosts::is_loopback;
 
-/// What Docker Hub is called in references.
+/// The name of Docker Hub in references.
 pub(crate) const HUB: &str = "docker.io";
-/// What it was called.
+/// The former name of Docker Hub.
 const HUB_OF_OLD: &str = "index.docker.io";
-/// Where it is.
+/// The host of Docker Hub.
 const HUB_ADDRESS: &str = "registry-1.docker.io";
 
-/// Most bytes of the name of a repository.
+/// The most bytes of a repository name.
 const LONGEST_NAME: usize = 255;
 
-/// A repository of a registry, and one image in it.
+/// An image in a repository of a registry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Image {
-    /// Its host, with a port where that is not the usual one.
+    /// The host of the registry, with a port unless it is the default port.
     pub(crate) registry: String,
     pub(crate) repository: String,
     pub(crate) version: Version,
 }
 
-/// Which image of a repository.
+/// The version of an image in its repository.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Version {
     Tag(String),
@@ -43,11 +43,11 @@ impl Version {
 }
 
 impl Image {
-    /// The image that a text refers to. A digest goes before a tag.
+    /// Reads an image reference. If it has a tag and a digest, the digest counts.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let no = |why: String| format!("{:?} is no reference of an image: {why}", shortened(text));
         let (rest, digest) = text.split_once('@').map_or((text, None), |(rest, digest)| (rest, Some(digest)));
-        // What is behind the last colon is a tag, unless that belongs to a port.
+        // The text after the last colon is a tag, unless it belongs to a port.
         let (name, tag) = match rest.rsplit_once(':') {
             Some((name, tag)) if !tag.contains('/') => (name, Some(tag)),
             _ => (rest, None),
@@ -66,7 +66,7 @@ impl Image {
         Ok(Self { registry, repository, version })
     }
 
-    /// The address of its registry, which ends in `/`. A registry of this machine has no TLS, unless it is said to have.
+    /// Returns the URL of the registry, which ends in `/`. A registry on this machine has no TLS unless `with_tls` is true.
     pub(crate) fn address(&self, with_tls: bool) -> Result<Url, String> {
         let host = if self.registry == HUB { HUB_ADDRESS } else { &self.registry };
         let no = |error| format!("{:?} is no host of a registry: {error}", shortened(host));
@@ -77,12 +77,12 @@ impl Image {
         Ok(url)
     }
 
-    /// The reference of the same repository with this tag.
+    /// Returns a reference to the same repository with this tag.
     pub(crate) fn with_tag(&self, tag: &str) -> String {
         format!("{}/{}:{tag}", self.registry, self.repository)
     }
 
-    /// The whole reference.
+    /// Returns the whole reference.
     pub(crate) fn whole(&self) -> String {
         match &self.version {
             Version::Tag(tag) => self.with_tag(tag),
@@ -91,7 +91,7 @@ impl Image {
     }
 }
 
-/// The first part of a name is a registry if it looks like a host; else the name is one of Docker Hub.
+/// Splits a name into registry and repository. The first part is a registry if it looks like a host. Otherwise, the name is on Docker Hub.
 fn registry_and_repository(name: &str) -> (String, String) {
     let looks_like_host = |part: &str| part.contains(['.', ':']) || part == "localhost";
     let (registry, repository) = match name.split_once('/') {
@@ -105,7 +105,7 @@ fn registry_and_repository(name: &str) -> (String, String) {
     (registry, repository.to_owned())
 }
 
-/// Whether a text is `host[:port]`.
+/// Returns true if a text is `host[:port]`.
 fn is_host(text: &str) -> bool {
     let (host, port) = text.split_once(':').map_or((text, None), |(host, port)| (host, Some(port)));
     let is_label = |label: &str| {
@@ -115,17 +115,18 @@ fn is_host(text: &str) -> bool {
     host.split('.').all(is_label) && port.is_none_or(|port| port.parse::<u16>().is_ok())
 }
 
-/// Whether a text is a part of the name of a repository: never `..`, and nothing else that has a meaning in a path.
+/// Returns true if a text is one part of a repository name. A part never has a special meaning in a path, as `..` has.
 fn is_part(part: &str) -> bool {
     let is_word = |word: &str| word.bytes().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit());
     let words: Vec<&str> = part.split(['.', '_', '-']).collect();
     let has_ends = [words.first(), words.last()].iter().all(|word| word.is_some_and(|word| !word.is_empty()));
-    // Two dots, a dot beside a dash, or three lines are none.
+    // A separator is one dot, one or two underscores, or dashes. Any other combination is invalid.
     let is_between = !["..", "._", "_.", ".-", "-.", "_-", "-_", "___"].iter().any(|pair| part.contains(pair));
     has_ends && is_between && words.into_iter().all(is_word)
 }
 
-/// A tag is a part of a path: it has letters, digits, `_`, `.` and `-`, at most 128, and begins with neither of the last two.
+/// Checks a tag, because a tag becomes a part of a path. A tag has at most 128 letters, digits, `_`, `.` and `-`, and does not begin with
+/// `.` or `-`.
 pub(crate) fn check_tag(tag: &str) -> Result<(), String> {
     let is_fine = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-');
     let begins = tag.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '_');

@@ -5,11 +5,12 @@
 //!                  each request: repository -> login (who asks) -> exchange (redirects, times) -> clients (TLS)
 //! ```
 //!
-//! A refusal has the registry's own code and words, as `said` reads them: a registry may answer with the wrong status.
+//! A refusal shows the registry's own code and message, which the module `said` reads. They are needed because a registry may answer with a
+//! wrong status.
 //!
-//! Blobs are streamed and never held. A registry may lie: what it names is followed only to hosts that are allowed, and what it
-//! serves is published only with the digest that was asked for. The crate `oci-client` is not used for that reason: it follows every
-//! realm and every redirect that a registry names, with the credentials of the first.
+//! Blobs are streamed and never held in memory. A registry may be malicious. So requests go only to allowed hosts, and content is published
+//! only with the requested digest. The crate `oci-client` is not used for that reason: it follows every realm and every redirect that a
+//! registry names, and sends the credentials of the first registry there.
 
 mod blob;
 mod clients;
@@ -23,13 +24,13 @@ mod hosts;
 mod image;
 mod login;
 mod manifest;
-mod patience;
 mod repository;
 mod said;
 mod tally;
+mod timeouts;
 
 pub use copy::{Copied, Destination, ImageCopy, Registries, RegistriesFailed};
 pub use credentials::{Credentials, credentials_in};
 pub use failed::{CopyFailed, Fault};
-pub use patience::Patience;
 pub use tally::CopyProgress;
+pub use timeouts::Timeouts;

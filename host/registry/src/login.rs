@@ -1,7 +1,6 @@
-//! What a registry wants to know of who asks: nothing, a password, or a token that another server gives for one.
+//! Authenticates requests to a registry: anonymously, with a password, or with a token from a token server.
 //!
-//! Takes the challenge of a registry; yields the value of `Authorization`. May not send a password to a host that is neither the
-//! registry nor one that is allowed, nor show it.
+//! A password must not be shown. It is sent only to the registry and to allowed hosts.
 
 use std::fmt;
 use std::time::Duration;
@@ -17,15 +16,15 @@ use crate::exchange::{Exchange, HttpCall};
 use crate::failed::{CopyFailed, Fault};
 use crate::hosts::{NamedFor, host_of};
 
-/// Most bytes of the answer with a token.
+/// The most bytes of an answer with a token.
 const TOKEN_ANSWER: usize = 64 * 1024;
-/// Seconds that a token is good for where its server says nothing, and most that are believed.
+/// The seconds that a token is valid if the server gives no time, and the most seconds that are accepted.
 const USUAL: u64 = 60;
 const LONGEST: u64 = 3_600;
-/// A token is renewed so long before its end.
+/// How long before its end a token is renewed.
 const EARLY: Duration = Duration::from_secs(5);
 
-/// How one repository is entered. It keeps what is sent until that ends or is refused.
+/// The login to one repository. It caches the credentials until they expire or are refused.
 pub(crate) struct Login {
     credentials: Option<Credentials>,
     scope: String,
@@ -64,12 +63,12 @@ impl fmt::Debug for Login {
 }
 
 impl Login {
-    /// With these credentials, or as nobody, for a scope like `repository:team/app:pull`.
+    /// Makes a login for a scope such as `repository:team/app:pull`. Without credentials, it is anonymous.
     pub(crate) fn new(credentials: Option<Credentials>, scope: String) -> Self {
         Self { credentials, scope, state: Mutex::default() }
     }
 
-    /// The value to send now.
+    /// Returns the value of `Authorization` for the next request.
     pub(crate) async fn authorization(&self, exchange: &Exchange) -> Result<Option<HeaderValue>, CopyFailed> {
         let mut state = self.state.lock().await;
         if state.sent.is_some() && state.until.is_none_or(|until| Instant::now() < until) {
@@ -91,7 +90,7 @@ impl Login {
         Ok(state.sent.clone())
     }
 
-    /// Learns from an answer 401 to a request with `sent`.
+    /// Learns the scheme from an answer 401 to a request with `sent`.
     pub(crate) async fn challenged(
         &self,
         sent: Option<&HeaderValue>,
@@ -100,7 +99,7 @@ impl Login {
     ) -> Result<(), CopyFailed> {
         let mut state = self.state.lock().await;
         if state.sent.as_ref() != sent {
-            // Another request of this copy was told the same, and there is something newer.
+            // Another request of this copy has handled the same challenge, and the state is newer.
             return Ok(());
         }
         let values = headers.get_all(WWW_AUTHENTICATE);
@@ -128,9 +127,9 @@ impl Login {
         match answer.status() {
             StatusCode::OK => {}
             StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN if answer.is_direct => {
-                let words = format!("{}: {}", answer.words(), self.who());
-                let words = exchange.said(&mut answer).await.after(&words);
-                return Err(CopyFailed::for_good(Fault::Unauthorized, words));
+                let message = format!("{}: {}", answer.describe(), self.who());
+                let message = exchange.said(&mut answer).await.after(&message);
+                return Err(CopyFailed::for_good(Fault::Unauthorized, message));
             }
             _ => return Err(exchange.refused(&mut answer).await),
         }
@@ -138,7 +137,7 @@ impl Login {
         token_in(&bytes).ok_or_else(|| exchange.refuse(format!("{} is answered with no token", answer.shown)))
     }
 
-    /// In words, who was refused.
+    /// Returns the reason of a refusal, as messages show it.
     pub(crate) fn who(&self) -> &'static str {
         if self.credentials.is_some() {
             "the credentials are wrong, or do not suffice"
@@ -153,7 +152,7 @@ impl Login {
     }
 }
 
-/// A value that no log shows. The text is not repeated where it is none.
+/// Returns a header value that logs do not show. The error does not repeat the text.
 fn secret(text: &str, exchange: &Exchange) -> Result<HeaderValue, CopyFailed> {
     let mut value = HeaderValue::from_str(text)
         .map_err(|_| exchange.refuse(format!("there are characters in {AUTHORIZATION} that cannot be sent")))?;
@@ -161,7 +160,7 @@ fn secret(text: &str, exchange: &Exchange) -> Result<HeaderValue, CopyFailed> {
     Ok(value)
 }
 
-/// What the challenges want: a token rather than a password.
+/// Returns the scheme that the challenges ask for. A token is preferred over a password.
 fn scheme_in(challenges: &[&str]) -> Option<Scheme> {
     let mut basic = None;
     for challenge in challenges.iter().filter_map(|text| http_auth::parse_challenges(text).ok()).flatten() {
@@ -181,7 +180,7 @@ fn scheme_in(challenges: &[&str]) -> Option<Scheme> {
     basic
 }
 
-/// The token in an answer, and the seconds that it is good for.
+/// Returns the token in an answer, and the seconds that it is valid.
 fn token_in(bytes: &[u8]) -> Option<(String, u64)> {
     let answer: TokenAnswer = serde_json::from_slice(bytes).ok()?;
     let token = answer.token.filter(|token| !token.is_empty()).or(answer.access_token)?;

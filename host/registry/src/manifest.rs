@@ -1,7 +1,7 @@
-//! The manifest of an image, or of an index of images: its bytes as they were served, and what they refer to.
+//! The manifest of an image or of an index: its original bytes, and the parts that it refers to.
 //!
-//! Takes bytes and the type that they were served with; yields a manifest whose digests and sizes are within bounds. It reads only
-//! what a copy needs, not the types of `oci-spec`, so that a large manifest takes no more memory than its digests.
+//! The parser checks digests and sizes against limits. It reads only the fields that a copy needs, not the types of `oci-spec`. So a large
+//! manifest takes no more memory than its digests.
 
 use bytes::Bytes;
 use serde::Deserialize;
@@ -9,36 +9,36 @@ use serde_json::Value;
 
 use crate::digest::{Sha256, shortened};
 
-/// Most bytes of one manifest.
+/// The most bytes of one manifest.
 pub(crate) const MANIFEST: usize = 4 * 1024 * 1024;
-/// Most blobs of one manifest.
+/// The most blobs of one manifest.
 const BLOBS: usize = 128;
-/// Most bytes of one blob, and of all that is copied: 256 GiB.
+/// The most bytes of one blob, and of a whole copy: 256 GiB.
 pub(crate) const BYTES: u64 = 256 * 1024 * 1024 * 1024;
 
-/// What is accepted, as a header `Accept`.
+/// The accepted types, as the header `Accept`.
 pub(crate) const ACCEPTED: &str = "application/vnd.oci.image.index.v1+json, application/vnd.oci.image.manifest.v1+json, \
      application/vnd.docker.distribution.manifest.list.v2+json, application/vnd.docker.distribution.manifest.v2+json";
 const IMAGES: [&str; 2] =
     ["application/vnd.oci.image.manifest.v1+json", "application/vnd.docker.distribution.manifest.v2+json"];
 const INDEXES: [&str; 2] =
     ["application/vnd.oci.image.index.v1+json", "application/vnd.docker.distribution.manifest.list.v2+json"];
-/// Layers of these types are got elsewhere, and no registry has to have them.
+/// The prefixes of layer types that are stored elsewhere. A registry does not need to have such layers.
 const FOREIGN: [&str; 2] =
     ["application/vnd.docker.image.rootfs.foreign.", "application/vnd.oci.image.layer.nondistributable."];
 
-/// What a manifest refers to by digest and size.
+/// A part that a manifest refers to by digest and size.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Content {
     pub(crate) digest: Sha256,
     pub(crate) size: u64,
-    /// Its purpose in words: the platform, or the type if it is no image.
+    /// The purpose of the part in messages: its platform, or its type if it has none.
     pub(crate) about: String,
-    /// Its type is said to be one that is not copied.
+    /// True if the type of the part is not supported.
     pub(crate) is_other: bool,
 }
 
-/// A manifest.
+/// A manifest of an image or of an index.
 #[derive(Clone, Debug)]
 pub(crate) struct ImageManifest {
     pub(crate) digest: Sha256,
@@ -47,12 +47,12 @@ pub(crate) struct ImageManifest {
     pub(crate) refers: Refers,
 }
 
-/// What it refers to.
+/// The parts that a manifest refers to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Refers {
-    /// Of an image: its configuration and layers.
+    /// The configuration and the layers of an image.
     Blobs(Vec<Content>),
-    /// Of an index: manifests.
+    /// The manifests of an index.
     Manifests(Vec<Content>),
 }
 
@@ -89,7 +89,7 @@ impl Descriptor {
         Ok(Content { digest: Sha256::parse(&self.digest)?, size, about: self.about(), is_other: self.is_other() })
     }
 
-    /// Returns true if its type says that it is neither an image nor an index.
+    /// Returns true if the type is neither an image nor an index.
     fn is_other(&self) -> bool {
         let known = |media_type: &str| IMAGES.contains(&media_type) || INDEXES.contains(&media_type);
         self.media_type.as_deref().is_some_and(|media_type| !known(media_type))
@@ -109,7 +109,7 @@ impl Descriptor {
 }
 
 impl ImageManifest {
-    /// The index without the parts that `part` has nothing for, and with others where it has another one; `None` where none is left.
+    /// Rewrites an index: `part` returns the replacement of each part, or `None` to remove the part. Returns `None` if no part is left.
     pub(crate) fn rewritten(&self, part: impl Fn(&Content) -> Option<Content>) -> Result<Option<Self>, String> {
         let Refers::Manifests(parts) = &self.refers else { return Ok(Some(self.clone())) };
         let kept: Vec<Option<Content>> = parts.iter().map(part).collect();
@@ -141,10 +141,10 @@ impl ImageManifest {
         }))
     }
 
-    /// The manifest in these bytes.
+    /// Reads a manifest from these bytes.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// If the manifest is invalid, unsupported or too large.
     pub(crate) fn parse(bytes: impl Into<Bytes>, served: Option<&str>) -> Result<Self, String> {
         let bytes = bytes.into();
         let written: Written = serde_json::from_slice(&bytes)

@@ -1,7 +1,6 @@
 //! One repository of a registry, by the distribution protocol of OCI.
 //!
-//! Takes digests, tags and streams; yields manifests, blobs and places for uploads. Each function is one try, except those that say
-//! that they are patient.
+//! Each method sends its request once, except the methods that say that they retry.
 
 use std::time::Duration;
 
@@ -16,13 +15,13 @@ use crate::hosts::NamedFor;
 use crate::image::Image;
 use crate::login::Login;
 use crate::manifest::{ACCEPTED, Content, ImageManifest, MANIFEST};
-use crate::patience::Tries;
 use crate::said::RegistryWords;
+use crate::timeouts::Tries;
 
-/// What a registry calls the digest of what it serves.
+/// The header in which a registry sends the digest of a manifest.
 const DIGEST: &str = "docker-content-digest";
 
-/// A repository.
+/// A repository of a registry.
 #[derive(Debug)]
 pub(crate) struct Repository {
     pub(crate) exchange: Exchange,
@@ -40,7 +39,7 @@ impl Repository {
         Ok(call)
     }
 
-    /// One try of a call, with what the registry wants to know of who asks.
+    /// Sends a call once, with the login of the repository. After a challenge, it logs in and sends the call again.
     async fn ask(&self, call: &HttpCall) -> Result<HttpAnswer, CopyFailed> {
         let sent = self.login.authorization(&self.exchange).await?;
         let mut answer = self.exchange.follow(call, sent.clone()).await?;
@@ -54,7 +53,7 @@ impl Repository {
         self.refusal(&mut answer).await.map_or(Ok(answer), Err)
     }
 
-    /// Whether an answer says that who asks may not.
+    /// Returns the failure if an answer refuses the credentials.
     async fn refusal(&self, answer: &mut HttpAnswer) -> Option<CopyFailed> {
         if !matches!(answer.status(), StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
             return None;
@@ -64,18 +63,18 @@ impl Repository {
             return Some(self.exchange.refused_with(answer, &said));
         }
         let failed = if answer.is_direct {
-            let words = said.after(&format!("{}: {}", answer.words(), self.login.who()));
-            CopyFailed::for_good(Fault::Unauthorized, words)
+            let message = said.after(&format!("{}: {}", answer.describe(), self.login.who()));
+            CopyFailed::for_good(Fault::Unauthorized, message)
         } else {
-            // An address that another host gave out ends after a while.
-            CopyFailed::for_now(self.exchange.side, said.after(&answer.words()))
+            // A signed URL of another host expires after a while.
+            CopyFailed::for_now(self.exchange.side, said.after(&answer.describe()))
         };
         Some(failed.without_words(answer.is_head()))
     }
 
-    /// The manifest with this digest or tag, or what the registry says where there is none. It is patient.
+    /// Returns the manifest with this digest or tag, or the registry's words if there is none. Retries.
     pub(crate) async fn manifest(&self, version: &str) -> Result<Result<ImageManifest, RegistryWords>, CopyFailed> {
-        let mut tries = self.exchange.patience.tries();
+        let mut tries = self.exchange.timeouts.tries();
         loop {
             match self.manifest_once(version).await {
                 Err(failed) => tries.after(failed).await?,
@@ -91,7 +90,7 @@ impl Repository {
         };
         let bytes = Bytes::from(self.exchange.read(&mut answer, MANIFEST).await?);
         let digest = Sha256::of(&bytes);
-        // Some answer 200 with the words of an error.
+        // Some registries answer errors with status 200.
         let said = || {
             if RegistryWords::is_error(&bytes) {
                 RegistryWords::read(&bytes, &self.exchange.secrets_of(&answer))
@@ -100,18 +99,18 @@ impl Repository {
             }
         };
         if wanted.is_some_and(|wanted| wanted != digest) {
-            return Err(mismatch(said().after(&format!("{}, whose digest is {digest}", answer.words()))));
+            return Err(mismatch(said().after(&format!("{}, whose digest is {digest}", answer.describe()))));
         }
         let served = answer.header(CONTENT_TYPE.as_str()).map(ToOwned::to_owned);
         let no = |error| {
-            let words = format!("{} is answered with no manifest that is copied: {error}", answer.shown);
-            self.exchange.refuse(said().after(&words))
+            let message = format!("{} is answered with no manifest that is copied: {error}", answer.shown);
+            self.exchange.refuse(said().after(&message))
         };
         ImageManifest::parse(bytes.clone(), served.as_deref()).map(Ok).map_err(no)
     }
 
-    /// The answer with a manifest, and the digest that it is to have: the one that is asked for, else the one that is promised. Or what
-    /// is said where there is none.
+    /// Returns the answer with a manifest, and the digest that the manifest must have: the requested one, or else the one in the header. If
+    /// there is no manifest, it returns the registry's words.
     async fn answer_with_manifest(
         &self,
         method: Method,
@@ -134,16 +133,16 @@ impl Repository {
         }
     }
 
-    /// The digest that a tag has, if there is one. It is patient.
+    /// Returns the digest of a tag, or `None` if the tag does not exist. Retries.
     pub(crate) async fn digest_of(&self, tag: &str) -> Result<Option<Sha256>, CopyFailed> {
-        let (mut tries, mut method) = (self.exchange.patience.tries(), Method::HEAD);
+        let (mut tries, mut method) = (self.exchange.timeouts.tries(), Method::HEAD);
         loop {
             let asked = match method {
                 Method::HEAD => self.digest_of_once(tag).await,
                 _ => self.digest_of_bytes(tag).await,
             };
             match asked {
-                Err(failed) => self.by_words(failed, (&mut tries, &mut method)).await?,
+                Err(failed) => self.by_words(failed, &mut tries, &mut method).await?,
                 done => return done,
             }
         }
@@ -157,12 +156,9 @@ impl Repository {
         }
     }
 
-    /// Goes on after a try that failed. An answer to `HEAD` has no words, so that the next try is a `GET`, and there is one.
-    async fn by_words(
-        &self,
-        failed: CopyFailed,
-        (tries, method): (&mut Tries<'_>, &mut Method),
-    ) -> Result<(), CopyFailed> {
+    /// Decides how to go on after a failed try. The answer to `HEAD` has no words, so the next try is a `GET`, even after a permanent
+    /// failure.
+    async fn by_words(&self, failed: CopyFailed, tries: &mut Tries<'_>, method: &mut Method) -> Result<(), CopyFailed> {
         if !failed.is_wordless() {
             return tries.after(failed).await;
         }
@@ -170,7 +166,7 @@ impl Repository {
         if failed.is_for_now() { tries.after(failed).await } else { Ok(()) }
     }
 
-    /// The digest of the bytes behind a tag, of a registry that does not say it.
+    /// Returns the digest of a tag by reading its manifest, because the registry sends no digest.
     async fn digest_of_bytes(&self, tag: &str) -> Result<Option<Sha256>, CopyFailed> {
         let Ok((mut answer, _)) = self.answer_with_manifest(Method::GET, tag).await? else {
             return Ok(None);
@@ -178,12 +174,12 @@ impl Repository {
         Ok(Some(Sha256::of(&self.exchange.read(&mut answer, MANIFEST).await?)))
     }
 
-    /// Publishes a manifest by its digest or a tag. It is patient.
+    /// Publishes a manifest by its digest or a tag. Retries.
     pub(crate) async fn put_manifest(&self, manifest: &ImageManifest, version: &str) -> Result<(), CopyFailed> {
         let mut call = self.call(Method::PUT, &format!("manifests/{version}"))?;
         call.headers.insert(CONTENT_TYPE, HeaderValue::from_static(manifest.media_type));
         call.body = manifest.bytes.clone();
-        let mut tries = self.exchange.patience.tries();
+        let mut tries = self.exchange.timeouts.tries();
         loop {
             match self.put_once(&call, &manifest.digest).await {
                 Err(failed) => tries.after(failed).await?,
@@ -197,12 +193,12 @@ impl Repository {
         self.published(&mut answer, digest).await
     }
 
-    /// Whether the registry has the blob, with its size. It is patient.
+    /// Returns true if the registry has the blob with its size. Retries.
     pub(crate) async fn has(&self, blob: &Content) -> Result<bool, CopyFailed> {
-        let (mut tries, mut method) = (self.exchange.patience.tries(), Method::HEAD);
+        let (mut tries, mut method) = (self.exchange.timeouts.tries(), Method::HEAD);
         loop {
             match self.has_once(blob, method.clone()).await {
-                Err(failed) => self.by_words(failed, (&mut tries, &mut method)).await?,
+                Err(failed) => self.by_words(failed, &mut tries, &mut method).await?,
                 done => return done,
             }
         }
@@ -217,23 +213,25 @@ impl Repository {
         }
     }
 
-    /// The answer with a blob, whose bytes are still to be read.
+    /// Returns the answer with a blob. The bytes are not read yet.
     pub(crate) async fn open(&self, blob: &Content) -> Result<HttpAnswer, CopyFailed> {
         let mut answer = self.ask(&self.call(Method::GET, &format!("blobs/{}", blob.digest))?).await?;
         match (answer.status(), answer.length()) {
-            (StatusCode::OK, Some(length)) if length != blob.size => {
-                Err(mismatch(format!("{} and {length} bytes, and {} are said to be there", answer.words(), blob.size)))
-            }
+            (StatusCode::OK, Some(length)) if length != blob.size => Err(mismatch(format!(
+                "{} and {length} bytes, and {} are said to be there",
+                answer.describe(),
+                blob.size
+            ))),
             (StatusCode::OK, _) => Ok(answer),
             (StatusCode::NOT_FOUND, _) => {
-                let words = format!("there is no blob {} of image {}", blob.digest, self.image.whole());
-                Err(self.exchange.refuse(self.exchange.said(&mut answer).await.after(&words)))
+                let message = format!("there is no blob {} of image {}", blob.digest, self.image.whole());
+                Err(self.exchange.refuse(self.exchange.said(&mut answer).await.after(&message)))
             }
             _ => Err(self.exchange.refused(&mut answer).await),
         }
     }
 
-    /// Begins an upload. Yields where its bytes go.
+    /// Begins an upload. Returns the URL for its bytes.
     pub(crate) async fn begin_upload(&self) -> Result<Url, CopyFailed> {
         let call = self.call(Method::POST, "blobs/uploads/")?;
         let mut answer = self.ask(&call).await?;
@@ -243,7 +241,7 @@ impl Repository {
         self.exchange.named_in(&answer, &call.url, NamedFor::Upload)
     }
 
-    /// Sends the bytes of a blob, once, to where its upload was begun.
+    /// Sends the bytes of a blob once, to the URL of its upload.
     pub(crate) async fn upload(&self, mut to: Url, blob: &Content, bytes: Body) -> Result<(), CopyFailed> {
         let is_own = self.exchange.hosts.is_own(&to);
         to.query_pairs_mut().append_pair("digest", blob.digest.as_str());
@@ -258,20 +256,20 @@ impl Repository {
         answer.is_direct = is_own;
         match answer.status() {
             StatusCode::UNAUTHORIZED if is_own => {
-                // The token ended meanwhile. The bytes are gone, and the blob is begun anew with another one.
+                // The token expired during the upload. The bytes are lost, so the next try sends the blob again with a new token.
                 if let Err(failed) = self.login.challenged(sent.as_ref(), answer.headers(), &self.exchange).await {
                     return Err(self.refusal(&mut answer).await.unwrap_or(failed));
                 }
                 let said = self.exchange.said(&mut answer).await;
-                Err(CopyFailed::for_now(self.exchange.side, said.after(&answer.words())))
+                Err(CopyFailed::for_now(self.exchange.side, said.after(&answer.describe())))
             }
-            // The registry forgot the upload, unless it does not know the repository.
+            // The registry has lost the upload, unless it does not know the repository.
             StatusCode::NOT_FOUND => {
                 let said = self.exchange.said(&mut answer).await;
                 if said.has("NAME_UNKNOWN") {
                     return Err(self.exchange.refused_with(&answer, &said));
                 }
-                Err(CopyFailed::for_now(self.exchange.side, said.after(&answer.words())))
+                Err(CopyFailed::for_now(self.exchange.side, said.after(&answer.describe())))
             }
             _ => match self.refusal(&mut answer).await {
                 Some(failed) => Err(failed),
@@ -280,21 +278,21 @@ impl Repository {
         }
     }
 
-    /// Checks the answer of a registry that took something.
+    /// Checks the answer to a published manifest or blob.
     async fn published(&self, answer: &mut HttpAnswer, digest: &Sha256) -> Result<(), CopyFailed> {
         if !answer.status().is_success() {
             return Err(self.exchange.refused(answer).await);
         }
         match answer.header(DIGEST) {
             Some(other) if other != digest.as_str() => {
-                Err(mismatch(format!("{}, and another digest than {digest}", answer.words())))
+                Err(mismatch(format!("{}, and another digest than {digest}", answer.describe())))
             }
             _ => Ok(()),
         }
     }
 }
 
-/// Bytes are not what was promised.
-pub(crate) fn mismatch(words: String) -> CopyFailed {
-    CopyFailed::for_good(Fault::DigestMismatch, words)
+/// Makes the failure for bytes that do not match their digest or size.
+pub(crate) fn mismatch(message: String) -> CopyFailed {
+    CopyFailed::for_good(Fault::DigestMismatch, message)
 }

@@ -1,50 +1,50 @@
-//! The words of a registry that refuses: the errors of the distribution protocol, those of stores and token servers, or plain text.
+//! Reads the words of a registry's refusal: errors of the distribution protocol, of stores and of token servers, or plain text.
 //!
-//! Takes the beginning of a body; yields codes and one short line. May not repeat a secret that was sent, nor the query of an address.
+//! The words must not repeat a secret that was sent, nor the query of a URL.
 
 use serde_json::Value;
 
 use crate::digest::shortened_to;
 
-/// Most bytes of a body that are read for its words.
+/// The most bytes of a body that are read for its words.
 pub(crate) const MOST: usize = 64 * 1024;
-/// Most characters of the words.
+/// The most characters of the words.
 const WORDS: usize = 300;
-/// Most characters of what a registry adds to an error.
+/// The most characters of the detail of an error.
 const DETAIL: usize = 120;
-/// Most errors of a body that are told.
+/// The most errors of a body that are shown.
 const ERRORS: usize = 3;
-/// Shorter secrets are no secrets, and would leave holes in words.
+/// The fewest characters of a secret. Hiding a shorter text would leave holes in the words.
 const SHORTEST_SECRET: usize = 4;
 
-/// The words with which a registry refuses.
+/// The words of a registry's refusal.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RegistryWords {
-    /// Its codes, such as `NAME_UNKNOWN`.
+    /// The error codes, such as `NAME_UNKNOWN`.
     pub(crate) codes: Vec<String>,
-    /// All of it in one line.
-    pub(crate) words: String,
+    /// All errors in one line.
+    pub(crate) message: String,
 }
 
 impl RegistryWords {
-    /// Reads the beginning of a body. `secrets` are texts that nobody may see.
+    /// Reads the words at the beginning of a body. `secrets` are texts that the words must not contain.
     pub(crate) fn read(body: &[u8], secrets: &[String]) -> Self {
         let text = String::from_utf8_lossy(body);
         let text = text.trim_start_matches('\u{feff}').trim();
         let errors = errors_in(text);
         let codes = errors.iter().filter_map(|error| error.code.clone()).collect();
-        let words = if errors.is_empty() { plain(text) } else { join(&errors) };
-        Self { codes, words: clean(&words, secrets) }
+        let message = if errors.is_empty() { plain(text) } else { join(&errors) };
+        Self { codes, message: clean(&message, secrets) }
     }
 
-    /// True for a body that is an error, whatever its status is.
+    /// Returns true if a body is an error, whatever its status is.
     pub(crate) fn is_error(body: &[u8]) -> bool {
         let text = String::from_utf8_lossy(body.get(..MOST.min(body.len())).unwrap_or_default());
         let text = text.trim_start_matches('\u{feff}').trim_start();
         text.starts_with('<') || text.starts_with('{') && text.contains("\"errors\"")
     }
 
-    /// True where the registry wants to be asked later, with whatever status it says so.
+    /// Returns true if the registry asks the client to retry later, with any status.
     pub(crate) fn is_later(&self) -> bool {
         self.has("TOOMANYREQUESTS") || self.has("UNAVAILABLE") || self.has("SlowDown")
     }
@@ -53,9 +53,9 @@ impl RegistryWords {
         self.codes.iter().any(|own| own.eq_ignore_ascii_case(code))
     }
 
-    /// Something that was said, with these words.
-    pub(crate) fn after(&self, words: &str) -> String {
-        if self.words.is_empty() { words.to_owned() } else { format!("{words}: {}", self.words) }
+    /// Returns a message followed by the registry's words.
+    pub(crate) fn after(&self, message: &str) -> String {
+        if self.message.is_empty() { message.to_owned() } else { format!("{message}: {}", self.message) }
     }
 }
 
@@ -83,7 +83,7 @@ impl OneError {
         (own.code.is_some() || own.message.is_some() || own.detail.is_some()).then_some(own)
     }
 
-    fn words(&self) -> String {
+    fn describe(&self) -> String {
         let said: Vec<&str> = [&self.code, &self.message].into_iter().flatten().map(String::as_str).collect();
         let said = said.join(": ");
         match self.detail.as_deref().filter(|detail| !detail.is_empty() && !said.contains(detail)) {
@@ -112,13 +112,13 @@ fn shown_detail(detail: &Value) -> String {
 }
 
 fn join(errors: &[OneError]) -> String {
-    let shown: Vec<String> = errors.iter().take(ERRORS).map(OneError::words).collect();
+    let shown: Vec<String> = errors.iter().take(ERRORS).map(OneError::describe).collect();
     let more = errors.len().saturating_sub(ERRORS);
     let more = if more > 0 { format!("; and {more} more") } else { String::new() };
     format!("{}{more}", shown.join("; "))
 }
 
-/// The errors in a body: JSON, whole or cut off, or the XML of a store.
+/// Returns the errors in a body: JSON, whole or cut off, or the XML of a store.
 fn errors_in(text: &str) -> Vec<OneError> {
     if text.starts_with('<') {
         let one = OneError { code: element(text, "Code"), message: element(text, "Message"), detail: None };
@@ -150,7 +150,7 @@ fn errors_in(text: &str) -> Vec<OneError> {
     }
 }
 
-/// The text of a field of JSON that was cut off.
+/// Returns the text of a field in JSON that was cut off.
 fn field(text: &str, name: &str) -> Option<String> {
     let (_, rest) = text.split_once(&format!("\"{name}\""))?;
     let rest = rest.trim_start().strip_prefix(':')?.trim_start().strip_prefix('"')?;
@@ -164,7 +164,7 @@ fn field(text: &str, name: &str) -> Option<String> {
     Some(serde_json::from_str(&format!("\"{raw}\"")).unwrap_or_else(|_| raw.to_owned()))
 }
 
-/// The text of the first element of this name, of XML or HTML, in either case.
+/// Returns the text of the first element with this name in XML or HTML. The case of the name does not matter.
 fn element(text: &str, name: &str) -> Option<String> {
     let lower = text.to_ascii_lowercase();
     let begin = lower.find(&format!("<{}>", name.to_ascii_lowercase()))?;
@@ -175,7 +175,7 @@ fn element(text: &str, name: &str) -> Option<String> {
     (!found.is_empty()).then_some(found)
 }
 
-/// The words of a body that is no list of errors: the title of a page, its text, or the text itself.
+/// Returns the words of a body that has no list of errors: the title of a page, the text of a page, or the body itself.
 fn plain(text: &str) -> String {
     if !text.starts_with('<') {
         return if text.contains('\0') { String::new() } else { text.to_owned() };
@@ -195,7 +195,7 @@ fn unescaped(text: &str) -> String {
     signs.iter().fold(text.to_owned(), |text, (sign, plain)| text.replace(sign, plain))
 }
 
-/// One short line without secrets and without queries of addresses.
+/// Returns the text as one short line without secrets and without queries of URLs.
 fn clean(text: &str, secrets: &[String]) -> String {
     let hidden = secrets.iter().filter(|secret| secret.len() >= SHORTEST_SECRET);
     let text = hidden.fold(text.to_owned(), |text, secret| text.replace(secret.as_str(), "(hidden)"));
@@ -204,7 +204,7 @@ fn clean(text: &str, secrets: &[String]) -> String {
     shortened_to(&words.join(" "), WORDS)
 }
 
-/// A word up to the query in it, if it is an address or a path.
+/// Returns a word without its query, if the word is a URL or a path.
 fn without_query(word: &str) -> &str {
     match word.split_once('?') {
         Some((before, after)) if before.contains('/') && after.contains('=') => before,
@@ -216,8 +216,8 @@ fn without_query(word: &str) -> &str {
 mod tests {
     use super::*;
 
-    fn words(body: &str) -> String {
-        RegistryWords::read(body.as_bytes(), &["hunter2-and-a-half".to_owned(), "abc".to_owned()]).words
+    fn message(body: &str) -> String {
+        RegistryWords::read(body.as_bytes(), &["hunter2-and-a-half".to_owned(), "abc".to_owned()]).message
     }
 
     #[test]
@@ -245,7 +245,7 @@ mod tests {
             (String::new(), ""),
             (format!("{{\"errors\":[{{\"code\":\"A\",\"message\":\"{long}\"}}]}}"), ""),
         ] {
-            let found = words(&body);
+            let found = message(&body);
             assert!(found.chars().count() <= WORDS, "{found}");
             if said.is_empty() && !body.is_empty() && !body.contains('\0') {
                 assert!(found.starts_with("A: xxx"), "{found}");

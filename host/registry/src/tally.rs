@@ -1,17 +1,17 @@
-//! How far a copy is.
+//! The progress of a copy.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// How far a copy is.
+/// The progress of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CopyProgress {
-    /// Bytes that are at the target, sent or found there. It goes back where a blob is begun anew.
+    /// The bytes at the target, both sent and found there. The number decreases if a blob is sent again.
     pub copied: u64,
-    /// Bytes of the whole image.
+    /// The bytes of the whole image.
     pub total: u64,
 }
 
-/// Counts bytes, and tells of each change.
+/// Counts bytes, and reports each change.
 pub(crate) struct CopyTally<'a> {
     tell: &'a (dyn Fn(CopyProgress) + Send + Sync),
     total: u64,
@@ -24,19 +24,19 @@ impl<'a> CopyTally<'a> {
         Self { tell, total, sent: AtomicU64::new(0), skipped: AtomicU64::new(0) }
     }
 
-    /// Bytes were sent.
+    /// Counts sent bytes.
     pub(crate) fn send(&self, bytes: u64) {
         self.sent.fetch_add(bytes, Relaxed);
         self.tell();
     }
 
-    /// Bytes that were sent were in vain.
-    pub(crate) fn take_back(&self, bytes: u64) {
+    /// Subtracts sent bytes of a failed try.
+    pub(crate) fn uncount(&self, bytes: u64) {
         self.sent.fetch_sub(bytes, Relaxed);
         self.tell();
     }
 
-    /// Bytes are there already.
+    /// Counts bytes that the target already has.
     pub(crate) fn skip(&self, bytes: u64) {
         self.skipped.fetch_add(bytes, Relaxed);
         self.tell();

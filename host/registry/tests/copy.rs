@@ -1,4 +1,4 @@
-//! Copies between real registries: two processes of this machine, one of them with TLS and a password.
+//! Copies between real registries: local processes, some of them with TLS and a password.
 #![cfg(test)]
 
 #[path = "support/server.rs"]
@@ -9,21 +9,21 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
-use oarlock_registry::{Credentials, Destination, Fault, ImageCopy, Patience, Registries};
+use oarlock_registry::{Credentials, Destination, Fault, ImageCopy, Registries, Timeouts};
 use server::{PASSWORD, Server, USER};
-use support::{Fake, Image, bytes, copy_of, honest, patience, run};
+use support::{Fake, Image, bytes, copy_of, honest, run, timeouts};
 
 fn small() -> Image {
     Image::of(&[bytes(1, 200_000), bytes(2, 3_000)])
 }
 
-/// Puts an image into a registry without TLS, by a copy out of memory.
+/// Copies an image from an in-memory registry into a registry without TLS.
 async fn push(image: Image, to: &Server) {
     let source = Fake::serving(image, honest()).await;
     run(&copy_of(&source.address, &to.address)).await.unwrap();
 }
 
-/// To a target that wants a password and has its own authority.
+/// Returns a copy to a target that requires a password and has its own certificate authority.
 fn closed_copy(source: &Server, target: &Server) -> ImageCopy {
     let mut copy = copy_of(&source.address, &target.address);
     copy.target.credentials = Some(Credentials { username: USER.into(), password: PASSWORD.into() });
@@ -44,7 +44,7 @@ async fn image_is_copied_once_and_whole() {
     let again = run(&copy).await.unwrap();
     assert_eq!((again.bytes, again.digest, again.target), (0, copied.digest.clone(), copied.target));
 
-    // By its digest and to another tag, the blobs are there.
+    // The source names the image by its digest, and the target gets another tag: the target already has the blobs.
     let by_digest = ImageCopy {
         source: format!("{}/team/app@{}", source.address, copied.digest),
         target: Destination { image: format!("{}/team/app:2", target.address), ..copy.target.clone() },
@@ -58,7 +58,7 @@ async fn image_is_copied_once_and_whole() {
     assert_eq!(memory.store.image.lock().unwrap().blobs, small().blobs);
     assert_eq!(memory.store.image.lock().unwrap().manifests, small().manifests);
 
-    // The authority of a target is not that of a source.
+    // The copy trusts the certificate authority of the target only for the target, not for the source.
     let mut copy = copy_of(&target.address, &memory.address);
     copy.source_base = Some(format!("https://{}", target.address));
     let untrusted = run(&copy).await.unwrap_err();
@@ -109,7 +109,7 @@ async fn source_that_dies_midway_is_gone_on_with_later() {
     push(Image::of(&[bytes(1, 1_000), bytes(2, BIG)]), &source).await;
     let copy = copy_of(&source.address, &target.address);
     let source = Mutex::new(source);
-    let registries = Registries::with_patience(patience()).unwrap();
+    let registries = Registries::with_timeouts(timeouts()).unwrap();
     let tell = |now: oarlock_registry::CopyProgress| {
         if now.copied > BIG as u64 / 2 {
             source.lock().unwrap().kill();
@@ -135,7 +135,7 @@ async fn source_that_comes_back_is_waited_for() {
             source.lock().unwrap().start_again();
         }
     };
-    let patient = Patience { pause: Duration::from_millis(20), longest_pause: Duration::from_secs(1), ..patience() };
-    let copied = Registries::with_patience(patient).unwrap().copy(&copy, tell).await.unwrap();
+    let patient = Timeouts { pause: Duration::from_millis(20), longest_pause: Duration::from_secs(1), ..timeouts() };
+    let copied = Registries::with_timeouts(patient).unwrap().copy(&copy, tell).await.unwrap();
     assert!(copied.bytes > BIG as u64, "{copied:?}");
 }

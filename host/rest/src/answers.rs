@@ -1,9 +1,9 @@
-//! The answers about OpsJobs: every field is there, with its type. Source: docs/opsjob-rest.md 5 and 6.
+//! The answers about OpsJobs. Every field is always present and has a fixed type. Source: docs/opsjob-rest.md 5 and 6.
 
 use std::collections::BTreeMap;
 
 use k8s_openapi::jiff::Timestamp;
-use oarlock_core::child::fields::{at, flag, list, number, object, text};
+use oarlock_core::object::fields::{at, flag, list, number, object, text};
 use oarlock_core::ops_job::gone::GoneBy;
 use oarlock_core::ops_job::phases::Phase;
 use oarlock_core::ops_job::spec::{Defaults, OpsType};
@@ -13,80 +13,88 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
-/// The answer to a request that made a job.
+/// The answer to a request that created a job.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Created {
-    /// The id of the job.
+    /// The id of the new job, which is the name of its OpsJob.
     #[schema(pattern = "^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$", example = "reboot-node-bcd245")]
     pub(crate) job_id: String,
 }
 
-/// The answer to a request that made nothing, for it was a rehearsal.
+/// The answer to a dry run, which creates no job.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Rehearsed {
-    /// Empty.
+    /// Always empty, because a dry run creates no job.
     pub(crate) job_id: String,
-    /// The nodes that it would work on.
+    /// The nodes that the job would work on, in the order of work.
     pub(crate) targets: Vec<TargetItem>,
-    /// The nodes that it would leave out.
+    /// The nodes that the job would leave out, each with the reason.
     pub(crate) skipped: Vec<SkippedItem>,
 }
 
-/// A target of a job.
+/// A target of a job: a Kubernetes object.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct TargetItem {
+    /// The name of the object.
     pub(crate) name: String,
-    /// Empty for a node.
+    /// The namespace of the object. Empty for a node.
     pub(crate) namespace: String,
+    /// The UID of the object.
     pub(crate) uid: String,
 }
 
-/// A node that is left out.
+/// A node that the job leaves out.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct SkippedItem {
+    /// The name of the node.
     pub(crate) node: String,
-    /// Such as `NotReady`.
+    /// The reason in CamelCase, such as `NotReady`.
     pub(crate) reason: String,
 }
 
-/// A page of jobs.
+/// One page of a list of jobs.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Page {
-    /// How many jobs there are, on all pages.
+    /// The number of matching jobs that the caller may see, on all pages together.
     pub(crate) total_count: usize,
-    /// Those of this page.
+    /// The jobs of this page, in the requested order.
     pub(crate) items: Vec<Item>,
 }
 
-/// A job in a list. Times are `YYYY-MM-DDTHH:MM:SS` in UTC, and empty while there is none.
+/// A job in a list. Times have the form `YYYY-MM-DDTHH:MM:SS` in UTC. A time is empty until it is known.
 #[derive(Clone, Debug, Default, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Item {
-    /// Its id, which is the name of its OpsJob.
+    /// The id of the job, which is the name of its OpsJob.
     pub(crate) job_id: String,
-    /// Its name, as it was sent.
+    /// The name of the job, as the caller sent it.
     pub(crate) job_name: String,
-    /// The id of this cluster.
+    /// The id of the cluster that this server serves.
     pub(crate) cluster_id: String,
-    /// The workspace that it was for, else the namespace of its workload, else the workspace of all its nodes.
+    /// The input `workspace`; otherwise the namespace of the first workload; otherwise the workspace that all nodes of the job share.
+    /// Empty if there is no such workspace.
     pub(crate) workspace_id: String,
-    /// Who asked for it, by UID or else by name.
+    /// The UID of the owner of the job. The name of the owner, if the owner has no UID. Empty if the job has no owner.
     pub(crate) user_id: String,
-    /// Who asked for it, by name.
+    /// The name of the owner of the job. Empty if the job has no owner.
     pub(crate) user_name: String,
-    /// addon, preflight, dumplog, reboot or exportimage.
+    /// The type of the job: addon, preflight, dumplog, reboot or exportimage.
     #[serde(rename = "type")]
     pub(crate) kind: String,
-    /// Pending, Running, Succeeded or Failed.
+    /// The phase of the job: Pending, Running, Succeeded or Failed.
     pub(crate) phase: String,
+    /// The time at which the job was created.
     pub(crate) creation_time: String,
+    /// The time at which work on the first target began.
     pub(crate) start_time: String,
+    /// The time at which the job ended.
     pub(crate) end_time: String,
+    /// The time at which the deletion of the job was requested.
     pub(crate) deletion_time: String,
-    /// Seconds from its creation to its end by force; none at most 0.
+    /// Seconds from the creation of the job until the host ends the job by force. No limit if 0 or less.
     pub(crate) timeout_second: i64,
     #[serde(skip)]
     pub(crate) created: Timestamp,
@@ -94,88 +102,107 @@ pub(crate) struct Item {
     pub(crate) uid: String,
     #[serde(skip)]
     pub(crate) seq: i64,
-    /// Somebody deleted it: a list has it only where such jobs are asked for.
+    /// True if a user deleted the job. A list contains deleted jobs only if the query asks for them.
     #[serde(skip)]
     pub(crate) is_deleted: bool,
 }
 
-/// A job with all that is known of it.
+/// A job with its request, its progress and its outputs.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct JobAnswer {
     #[serde(flatten)]
     pub(crate) item: Item,
-    /// What became true of it, and when.
+    /// The conditions of the job, as in the status of its OpsJob.
     pub(crate) conditions: Vec<ConditionItem>,
-    /// What was asked for, and what the host added.
+    /// The inputs of the request, and the inputs that the host added.
     pub(crate) inputs: Vec<NamedValue>,
-    /// What came of it.
+    /// The outputs of the job. Files are addresses that expire. An address is empty if the caller may not read the file.
     pub(crate) outputs: Vec<NamedValue>,
-    /// Variables of a preflight.
+    /// Environment variables of a preflight.
     pub(crate) env: BTreeMap<String, String>,
-    /// What a preflight requests: texts, and `replica` as a number.
+    /// Resources that a preflight requests: texts, and `replica` as a number.
     #[schema(value_type = Object)]
     pub(crate) resource: Map<String, Value>,
-    /// The image of a preflight.
+    /// The container image of a preflight.
     pub(crate) image: String,
     /// The script of a preflight, in Base64.
     pub(crate) entry_point: String,
+    /// True if cordoned and tainted nodes are targets too.
     pub(crate) is_tolerate_all: bool,
-    /// The directories of nodes that a preflight sees.
+    /// Absolute paths of node directories that a preflight mounts.
     pub(crate) hostpath: Vec<String>,
+    /// Names and hosts of nodes that the job must leave out.
     pub(crate) excluded_nodes: Vec<String>,
+    /// Seconds that the job stays after its end. A negative value keeps the job forever.
     pub(crate) ttl_seconds_after_finished: i64,
+    /// The most nodes that the job works on at once. 0 means all nodes.
     pub(crate) batch_count: i64,
+    /// The share of nodes that must succeed: above 0 and up to 1.
     pub(crate) available_ratio: f64,
+    /// addon: true if the job waits for each node until no pod of a workload is on it.
+    /// preflight: true if the job leaves out nodes with such pods.
     pub(crate) security_upgrade: bool,
-    /// The same as securityUpgrade.
+    /// Another name of `securityUpgrade`, with the same value.
     pub(crate) security_operation: bool,
+    /// The number of targets in each state.
     pub(crate) progress: ProgressItem,
-    /// The nodes that it works on, in the order of their turn.
+    /// The targets of the job, in the order of work. Nodes, or the pods of a dumplog or an exportimage.
     pub(crate) targets: Vec<TargetItem>,
-    /// What holds it now.
+    /// Messages about the conditions that the job waits for now.
     pub(crate) waiting_for: Vec<String>,
 }
 
-/// How many targets are how far.
+/// The number of targets in each state. `total` is the number of all targets.
 #[derive(Debug, Default, Serialize, ToSchema)]
 pub(crate) struct ProgressItem {
+    /// All targets of the job.
     pub(crate) total: i64,
+    /// Targets that succeeded.
     pub(crate) succeeded: i64,
+    /// Targets that failed.
     pub(crate) failed: i64,
+    /// Targets that the job works on now.
     pub(crate) processing: i64,
+    /// Targets that wait for their turn.
     pub(crate) pending: i64,
+    /// Targets that the job did not work on and will not work on.
     pub(crate) skipped: i64,
 }
 
-/// A name and a value.
+/// A name and its value.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub(crate) struct NamedValue {
+    /// The name.
     pub(crate) name: String,
+    /// The value of this name.
     pub(crate) value: String,
 }
 
-/// A condition, as Kubernetes has them.
+/// A condition of a job, with the fields of a Kubernetes condition.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ConditionItem {
+    /// The type of the condition, such as `Succeeded`.
     #[serde(rename = "type")]
     kind: String,
-    /// True, False or Unknown.
+    /// The status of the condition: True, False or Unknown.
     status: String,
+    /// The reason in CamelCase, for programs.
     reason: String,
+    /// Details in plain text, for people.
     message: String,
-    /// RFC 3339 with `Z`.
+    /// The time of the last change of the status, in RFC 3339 with `Z`.
     last_transition_time: String,
 }
 
-/// A time as answers have it; empty where there is none.
+/// Returns a time in the format of answers, or an empty text if there is none.
 pub(crate) fn shown(time: Option<Timestamp>) -> String {
     time.map(|time| time.strftime("%Y-%m-%dT%H:%M:%S").to_string()).unwrap_or_default()
 }
 
 impl Item {
-    /// Of a job as it is held.
+    /// Returns the list item of a stored job.
     pub(crate) fn of(job: &StoredOps, cluster: &str) -> Self {
         let (view, summary) = (&job.view, &job.summary);
         Self {
@@ -201,7 +228,7 @@ impl Item {
 }
 
 impl Item {
-    /// Of a row of the history.
+    /// Returns the list item of a row of the history.
     pub(crate) fn of_row(row: JobRow, cluster: &str) -> Self {
         Self {
             cluster_id: cluster.to_owned(),
@@ -226,7 +253,7 @@ impl Item {
 }
 
 impl JobAnswer {
-    /// Of a job, and the document that it was read from.
+    /// Returns the answer about a job, from its list item and its document.
     pub(crate) fn of(item: Item, document: &Value, defaults: Defaults) -> Self {
         let spec = document.get("spec").unwrap_or(&Value::Null);
         let status = document.get("status").unwrap_or(&Value::Null);
@@ -254,7 +281,7 @@ impl JobAnswer {
             hostpath: texts(spec, "/hostpath"),
             excluded_nodes: texts(spec, "/excludedNodes"),
             ttl_seconds_after_finished: number(spec, "/ttlSecondsAfterFinished").unwrap_or(defaults.ttl),
-            // All at once is 0.
+            // A batch count of 0 means all nodes at once.
             batch_count: number(spec, "/batchCount").filter(|count| *count > 0).unwrap_or(i64::from(!is_check)),
             available_ratio: own("/availableRatio").parse().ok().filter(|ratio| *ratio > 0.0).unwrap_or(1.0),
             security_upgrade,

@@ -1,28 +1,29 @@
-//! The files that jobs leave: their addresses, and the files themselves. Source: docs/opsjob-rest.md 7.
+//! The files that jobs leave: the URLs of the files, and the files themselves. Source: docs/opsjob-rest.md 7.
 
 use axum::body::Body;
 use http::{HeaderValue, Request, Response, StatusCode, header};
-use oarlock_artefacts::Artefacts;
-use oarlock_core::child::fields::text;
+use oarlock_artefacts::{Artefacts, FileName};
+use oarlock_core::object::fields::text;
 use oarlock_core::ops_job::access::Access;
 use oarlock_core::ops_job::refusal::{Code, OpsRefusal};
 use oarlock_core::ops_job::spec::OpsType;
 use serde_json::Value;
 
-use crate::Parts;
 use crate::answers::NamedValue;
 use crate::caller::Caller;
 use crate::file_answer::file_answer;
 use crate::query::parameters;
+use crate::signatures::SignedFile;
+use crate::state::RestState;
 
-/// How an output names a file.
+/// The prefix of an output value that names a file.
 const REFERENCE: &str = "artifact:";
-/// The outputs that name a file of their job. The text of any other output is data, whatever it looks like.
+/// The outputs that name a file of their job. The value of any other output is data, even if it looks like a file name.
 const FILES: [&str; 2] = ["report", "endpoint"];
 
-impl Parts {
-    /// Gives each output of a stored job that is a file of this job an address that is good for a while, or nothing where the caller may
-    /// not read it. `base` is the scheme and the address by which the client has reached this API.
+impl RestState {
+    /// Replaces the value of each file output with a URL that expires. The value becomes empty if the caller may not read the file. `base`
+    /// is the scheme and the address by which the client reached this API.
     pub(crate) async fn address(
         &self,
         caller: &Caller,
@@ -33,14 +34,14 @@ impl Parts {
         let job_id = text(job, "/metadata/name").unwrap_or_default();
         for output in outputs {
             let Some(file) = file_of(job_id, output) else { continue };
-            // Whoever asked for the job may have lost the right to read what it found.
+            // The requester of the job may have lost the right to read its results since.
             let has_file = self.artefacts.is_some() && file.is_some();
             let may_read = has_file && self.rights.has(caller, &to_file(job)).await?;
             let mut address = String::new();
             if let Some(file) = file.filter(|_| may_read) {
                 match self.signed(base, job_id, file).await {
                     Ok(signed) => address = signed,
-                    // The job can be read all the same.
+                    // Without a URL, the job itself is still readable.
                     Err(why) => tracing::warn!(job = job_id, why, "no address of a file can be signed"),
                 }
             }
@@ -49,10 +50,10 @@ impl Parts {
         Ok(())
     }
 
-    /// The address of a file: that of this API, or where files are in a bucket, of the store itself.
+    /// Returns the URL of a file: a URL of the bucket if files are stored in a bucket, else a URL of this API.
     async fn signed(&self, base: &str, id: &str, file: &str) -> Result<String, String> {
         if let Some(artefacts) = &self.artefacts
-            && let Some(signed) = artefacts.signed_url((id, file), self.url_ttl).await
+            && let Some(signed) = artefacts.signed_url(FileName { job: id, file }, self.url_ttl).await
         {
             return signed.map_err(|failed| failed.to_string());
         }
@@ -60,7 +61,7 @@ impl Parts {
         path.map(|path| format!("{base}{path}")).map_err(|refusal| refusal.message)
     }
 
-    /// The file of a job, or the part of it that is asked for.
+    /// Returns a file of a job, or the requested part of the file.
     pub(crate) async fn file(
         &self,
         job: &str,
@@ -69,7 +70,8 @@ impl Parts {
     ) -> Result<Response<Body>, OpsRefusal> {
         let given = parameters(request.uri().query(), &["expires", "sig"])?;
         let own = |name: &str| given.get(name).map(String::as_str).unwrap_or_default();
-        self.signatures.check((job, file), own("expires"), own("sig"), self.now().as_second()).await?;
+        let signed = SignedFile { job, file, expires: own("expires"), signature: own("sig") };
+        self.signatures.check(&signed, self.now().as_second()).await?;
         let gone = || OpsRefusal::new(Code::NotFound, format!("the file {file} of {job} is gone"));
         let is_name = is_file_name(file) && is_file_name(job);
         let folder = self.artefacts.as_ref().filter(|_| is_name).and_then(Artefacts::folder).ok_or_else(gone)?;
@@ -91,15 +93,15 @@ impl Parts {
     }
 }
 
-/// Returns the file that an output of this job names, or `None` of an output that names none. The caller's right was judged by this
-/// job, so `Some(None)` stands for a file of another job, which nobody gets.
+/// Returns the file that an output names, or `None` if the output names no file. The caller's rights were checked for this job only. So a
+/// file of another job becomes `Some(None)`, and no caller gets it.
 fn file_of<'a>(job_id: &str, output: &'a NamedValue) -> Option<Option<&'a str>> {
     let is_file = FILES.contains(&output.name.as_str());
     let (id, file) = output.value.strip_prefix(REFERENCE).filter(|_| is_file)?.split_once('/')?;
     Some(Some(file).filter(|file| id == job_id && is_file_name(file)))
 }
 
-/// What whoever reads the file of a job must be allowed.
+/// Returns the right that a caller needs to read the file of a job.
 fn to_file(job: &Value) -> Access {
     if text(job, "/spec/type") == Some(OpsType::Dumplog.word()) {
         return Access::to_logs(text(job, "/spec/targets/0/namespace").unwrap_or_default());
@@ -107,7 +109,7 @@ fn to_file(job: &Value) -> Access {
     Access::to_ops_jobs("get", OpsType::Preflight.word())
 }
 
-/// A name that leads nowhere else.
+/// Returns true if a name is a plain file name, which cannot lead to another folder.
 fn is_file_name(name: &str) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
     !name.is_empty() && name.len() <= 255 && name.bytes().all(is_plain) && !name.bytes().all(|byte| byte == b'.')

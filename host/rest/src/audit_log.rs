@@ -1,7 +1,7 @@
-//! The rows of requests that would change something, where there is a history. Source: docs/opsjob-rest.md 8.
+//! Writes audit rows into the history, if there is a history. Source: docs/opsjob-rest.md 8.
 //!
-//! What makes a job waits until its row is there: who made what is known, whatever becomes of this process. Everything else is written
-//! when that can be, and is in the log before.
+//! A request that makes a job waits until its row is written. So the requester of every job is known, even if this process is killed. All
+//! other rows are written later, and their requests are in the log before.
 
 use std::time::Duration;
 
@@ -10,46 +10,46 @@ use oarlock_history::{AuditRow, History, HistoryFailed};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{sleep, timeout};
 
-/// Rows that may wait, and how many are written at once.
+/// The most rows that may wait, and the most rows of one write.
 const WAITING: usize = 1_000;
 const BATCH: usize = 100;
-/// Longest time that a request waits for its row.
+/// The longest time that a request waits for its row.
 const WRITTEN_WITHIN: Duration = Duration::from_secs(5);
-/// The time after which a history that did not answer is tried again.
+/// The wait before the next try after the history did not answer.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// Takes rows.
+/// The queue of audit rows.
 #[derive(Clone)]
 pub(crate) struct AuditLog(mpsc::Sender<Entry>);
 
 struct Entry {
     row: AuditRow,
-    /// Who waits for it.
+    /// The channel of the request that waits for this row.
     written: Option<oneshot::Sender<()>>,
 }
 
 impl AuditLog {
-    /// Writes into this history, as long as the process lives.
+    /// Starts a task that writes rows into this history until the process ends.
     pub(crate) fn of(history: History) -> Self {
         let (sender, entries) = mpsc::channel(WAITING);
         tokio::spawn(write(history, entries));
         Self(sender)
     }
 
-    /// Writes a row and waits for it.
+    /// Writes a row and waits until the row is stored.
     pub(crate) async fn begin(&self, row: AuditRow) -> Result<(), OpsRefusal> {
         let down = || {
-            let words = "the history does not answer, so who asks for this could not be recorded; try again";
-            OpsRefusal::new(Code::Unreachable, words).after(1)
+            let message = "failed to record the author of the request: the history does not answer; try again";
+            OpsRefusal::new(Code::Unreachable, message).after(1)
         };
         let (written, done) = oneshot::channel();
         self.0.try_send(Entry { row, written: Some(written) }).map_err(|_| down())?;
         timeout(WRITTEN_WITHIN, done).await.map_err(|_| down())?.map_err(|_| down())
     }
 
-    /// Has a row written when that can be.
+    /// Queues a row. No request waits for it.
     pub(crate) fn end(&self, row: AuditRow) {
-        // Whoever makes a job has the last places.
+        // The last quarter of the queue is reserved for requests that make jobs.
         let has_place = self.0.capacity() > WAITING / 4;
         if !has_place || self.0.try_send(Entry { row, written: None }).is_err() {
             tracing::warn!("a request has no row in the history; its line in the log is all");
@@ -57,7 +57,7 @@ impl AuditLog {
     }
 }
 
-/// One row that is refused costs no other one.
+/// Writes each row on its own, so that a row that the history refuses costs no other row.
 async fn one_by_one(history: &History, rows: &[AuditRow]) {
     for row in rows {
         if let Err(failed) = history.note(std::slice::from_ref(row)).await {
@@ -82,7 +82,7 @@ async fn write(history: History, mut entries: mpsc::Receiver<Entry>) {
             sleep(AGAIN).await;
         }
         is_down = false;
-        // Whoever waited too long is not there any more.
+        // A request that timed out no longer listens.
         batch.drain(..).filter_map(|entry| entry.written).for_each(|written| {
             let _gone = written.send(());
         });

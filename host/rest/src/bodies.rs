@@ -1,7 +1,7 @@
-//! Takes in bodies as they arrive, all within one room. Source: docs/opsjob-rest.md 8.
+//! Reads request bodies as they arrive, within one byte budget. Source: docs/opsjob-rest.md 8.
 //!
-//! Each byte has its place before it is kept, so bodies take the room whatever their clients announce. No namespace has more than a
-//! quarter of it, a part is for callers with rights in the whole cluster alone, and who sends too slowly is sent away.
+//! Each byte is reserved before it is stored, so the length that a client announces does not matter. One namespace gets at most a quarter
+//! of the budget. Another quarter is only for callers with rights in the whole cluster. A client that sends too slowly is refused.
 
 use std::time::Duration;
 
@@ -12,41 +12,41 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::connections::BodyAwaited;
 use crate::room::{BytePlaces, ByteRoom, Sharer};
-use crate::turns::Turns;
+use crate::turns::KeyedTurns;
 
-/// Bytes of all bodies together.
+/// The byte budget of all bodies.
 pub(crate) const ROOM: usize = 16 * 1024 * 1024;
-/// Bodies of one key that are read at once, and the longest time that another one waits for them.
+/// The most bodies of one key that are read at once, and the longest time that another body of the key waits.
 const AT_ONCE: usize = 16;
 const WAITS: Duration = Duration::from_secs(2);
-/// Longest time that a body may take: of a caller with rights in the whole cluster, and of others, whose bodies are small.
+/// The longest time for a body: of a caller with rights in the whole cluster, and of all other callers, whose bodies are small.
 const WHOLE_WITHIN: Duration = Duration::from_secs(20);
 const SMALL_WITHIN: Duration = Duration::from_secs(8);
-/// Bytes a second that a client sends at least, and the time before that counts.
+/// The lowest rate of a client in bytes a second, and the time before the rate counts.
 const PACE: u64 = 8 * 1024;
 const PACE_AFTER: Duration = Duration::from_secs(5);
-/// Bytes beyond the bound that are read and not kept: a client reads its refusal only once it has sent all.
+/// The bytes beyond the limit that are read and dropped. A client reads its refusal only after it has sent the whole body.
 const NOT_KEPT: usize = 2 * 1024 * 1024;
 
-/// The room of all bodies.
+/// The byte budget of all bodies, and the concurrency limit of each key.
 pub(crate) struct Bodies {
     room: ByteRoom,
-    turns: Turns,
+    turns: KeyedTurns,
 }
 
 /// The sender of a body.
 pub(crate) struct Sender {
     pub(crate) sharer: Sharer,
-    /// Most bytes of the body.
+    /// The most bytes of the body.
     pub(crate) most: usize,
-    /// The connection, which may make place for another one while it waits for the body.
+    /// The connection of the sender. The server may close it for another connection while it waits for the body.
     pub(crate) connection: Option<BodyAwaited>,
 }
 
-/// A body that was taken in. It has its place until it is dropped.
+/// A body that was read. It holds its reservation until it is dropped.
 pub(crate) struct Taken {
     pub(crate) bytes: Vec<u8>,
-    /// It ended within its bound.
+    /// True if the body ended within its limit.
     pub(crate) is_whole: bool,
     _places: BytePlaces,
 }
@@ -60,15 +60,15 @@ impl std::fmt::Debug for Taken {
 
 impl Default for Bodies {
     fn default() -> Self {
-        Self { room: ByteRoom::of(ROOM), turns: Turns::of(AT_ONCE, WAITS, "bodies") }
+        Self { room: ByteRoom::of(ROOM), turns: KeyedTurns::of(AT_ONCE, WAITS, "bodies") }
     }
 }
 
 impl Bodies {
-    /// Takes in a body.
+    /// Reads a body.
     ///
     /// # Errors
-    /// The body has no place, comes too slowly, or ends before it is whole.
+    /// If the budget has no bytes left, or the body arrives too slowly or ends early.
     pub(crate) async fn take(&self, mut body: Body, sender: &Sender) -> Result<Taken, OpsRefusal> {
         let _turn = self.turns.take(&sender.sharer.key).await?;
         let shares = self.room.shares(&sender.sharer, "bodies that are being read");
@@ -93,7 +93,7 @@ impl Bodies {
     }
 }
 
-/// Until when a client has to have sent how much.
+/// The deadline and the lowest rate of one body.
 struct Pace<'a> {
     began: Instant,
     within: Duration,
@@ -101,18 +101,18 @@ struct Pace<'a> {
 }
 
 impl<'a> Pace<'a> {
-    /// Begins now.
+    /// Starts the clock of a body.
     fn of(sender: &'a Sender) -> Self {
         let within = if sender.sharer.is_wide { WHOLE_WITHIN } else { SMALL_WITHIN };
         Self { began: Instant::now(), within, connection: sender.connection.as_ref() }
     }
 
-    /// The client waited for this long for its place.
+    /// Extends the deadline by the time that the body waited for its reservation.
     fn pause(&mut self, waited: Duration) {
         self.began += waited;
     }
 
-    /// The next bytes; none at the end.
+    /// Returns the next bytes of the body, or `None` at its end.
     async fn next(&self, body: &mut Body, received: usize) -> Result<Option<Bytes>, OpsRefusal> {
         let sent = Duration::from_millis((received as u64).saturating_mul(1_000) / PACE);
         let deadline = self.began + PACE_AFTER.saturating_add(sent).min(self.within);
@@ -122,18 +122,18 @@ impl<'a> Pace<'a> {
                 Ok(frame) => frame,
                 Err(_) => {
                     let (whole, after) = (self.within.as_secs(), PACE_AFTER.as_secs());
-                    let words = format!(
-                        "the body was not there within {whole} s, or came at less than {PACE} bytes a second after {after} s"
+                    let message = format!(
+                        "the body did not arrive within {whole} s, or arrived at less than {PACE} bytes a second after {after} s"
                     );
-                    return Err(OpsRefusal::bad(words));
+                    return Err(OpsRefusal::bad(message));
                 }
             };
             match frame.transpose() {
-                Err(_) => return Err(OpsRefusal::bad("the body ended before it was whole")),
+                Err(_) => return Err(OpsRefusal::bad("the body ended early, so it is incomplete")),
                 Ok(None) => return Ok(None),
                 Ok(Some(frame)) => match frame.into_data() {
                     Ok(bytes) => return Ok(Some(bytes)),
-                    // Fields after a body say nothing here.
+                    // Trailers have no meaning for this API.
                     Err(_trailers) => {}
                 },
             }
@@ -146,8 +146,8 @@ mod tests {
     use std::convert::Infallible;
 
     use futures::{StreamExt as _, stream};
+    use oarlock_core::object::quota_key::QuotaKey;
     use oarlock_core::ops_job::refusal::Code;
-    use oarlock_core::shared::quota_key::QuotaKey;
 
     use super::*;
 
@@ -160,7 +160,7 @@ mod tests {
         Body::from_stream(stream::iter(chunks).map(|size| Ok::<_, Infallible>(vec![b' '; size])))
     }
 
-    /// A body that begins and does not end.
+    /// Returns a body that begins and never ends.
     fn unfinished(bytes: usize) -> Body {
         let first = stream::iter([Ok::<_, Infallible>(vec![b' '; bytes])]);
         Body::from_stream(first.chain(stream::pending()))
@@ -265,6 +265,6 @@ mod tests {
     async fn a_body_that_breaks_off_is_no_body() {
         let broken = stream::iter([Ok(vec![b'{']), Err("gone")]);
         let refused = Bodies::default().take(Body::from_stream(broken), &sender("alice", true)).await.unwrap_err();
-        assert_eq!(refused.message, "the body ended before it was whole");
+        assert_eq!(refused.message, "the body ended early, so it is incomplete");
     }
 }

@@ -1,4 +1,4 @@
-//! Who asks: the API server says it of a token. Source: docs/opsjob-rest.md 2.
+//! Authenticates callers: the API server reviews each token. Source: docs/opsjob-rest.md 2.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
@@ -13,8 +13,8 @@ use kube::api::{Api, PostParams};
 use kube::{Client, core::ObjectMeta};
 use moka::Expiry;
 use moka::future::Cache;
+use oarlock_core::object::quota_key::QuotaKey;
 use oarlock_core::ops_job::refusal::{Code, OpsRefusal};
-use oarlock_core::shared::quota_key::QuotaKey;
 use serde_json::Number;
 use sha2::{Digest as _, Sha256};
 
@@ -22,83 +22,83 @@ use crate::errors::of_request;
 use crate::issuer::{Issuer, Signed, TokenClaims, TokenParts};
 use crate::rates::{Rate, RateQuotas, TooOften, whole_seconds};
 
-/// For how long an answer counts.
+/// How long the answer for a valid token is cached, and the answer for an invalid one.
 const GOOD: Duration = Duration::from_secs(60);
 const BAD: Duration = Duration::from_secs(5);
-/// For how long a token that was good has its share of the reviews.
+/// How long a token that was valid keeps its share of the reviews.
 const KNOWN: Duration = Duration::from_secs(24 * 3_600);
-/// Most tokens whose answer is kept.
+/// The most tokens whose answers are cached.
 const TOKENS: u64 = 10_000;
-/// Longest token.
+/// The most bytes of a token.
 const TOKEN: usize = 16 * 1024;
-/// Reviews a second of tokens whose signer is unknown: so many for tokens that were good before, and so many for all others. Tokens that
-/// the issuer signed have as many for accounts that have few reviews, and as many for all others.
+/// The most reviews a second. Tokens with an unknown signer have this limit twice: for tokens that were valid before, and for all others.
+/// Tokens of the cluster's issuer also have it twice: for accounts with few reviews, and for all others.
 const REVIEWS: NonZeroU32 = NonZeroU32::new(25).expect("above 0");
-/// Reviews a second of tokens of other issuers.
+/// The most reviews a second of tokens from other issuers.
 const OF_OTHER_ISSUERS: NonZeroU32 = NonZeroU32::new(5).expect("above 0");
-/// Reviews of the tokens of one account, and of a namespace: a second, and at once.
+/// The rate limits for reviews of one account and of one namespace, with their bursts.
 const OF_ACCOUNT: Quota = Quota::per_second(OF_OTHER_ISSUERS).allow_burst(REVIEWS);
 const OF_NAMESPACE: Quota =
     Quota::per_second(NonZeroU32::new(10).expect("above 0")).allow_burst(NonZeroU32::new(50).expect("above 0"));
 
-/// Somebody whom the API server knows.
+/// A user or account that the API server has authenticated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Caller {
     /// The user name.
     pub name: String,
-    /// The UID; empty where there is none.
+    /// The UID. Empty if there is none.
     pub uid: String,
-    /// Its groups.
+    /// The groups of the user.
     pub groups: Vec<String>,
-    /// What else is known.
+    /// The extra fields that the authenticator of the API server adds.
     pub extra: BTreeMap<String, Vec<String>>,
 }
 
 impl Caller {
-    /// The UID, or else the name.
+    /// Returns the UID, or the name if there is no UID.
     pub fn id(&self) -> &str {
         if self.uid.is_empty() { &self.name } else { &self.uid }
     }
 }
 
 type TokenDigest = [u8; 32];
-/// A caller, or why there is none.
+/// The caller, or why the token was refused.
 type Reviewed = Result<Arc<Caller>, Arc<str>>;
 
-/// What a token says of itself.
+/// The facts that a token claims about itself.
 #[derive(Clone, Copy)]
 struct TokenForm {
-    /// How long it is good for.
+    /// The time until the token expires.
     lasts: Duration,
-    /// Its audience is this API.
+    /// True if the audience of the token is this API.
     is_for_us: bool,
 }
 
-/// What the API server says of a token, and for how long that counts.
+/// The API server's answer for a token, and how long the answer is cached.
 #[derive(Clone)]
-struct Answer {
+struct ReviewAnswer {
     reviewed: Reviewed,
     kept: Duration,
 }
 
 struct OfAnswer;
 
-impl Expiry<TokenDigest, Answer> for OfAnswer {
-    fn expire_after_create(&self, _key: &TokenDigest, answer: &Answer, _at: Instant) -> Option<Duration> {
+impl Expiry<TokenDigest, ReviewAnswer> for OfAnswer {
+    fn expire_after_create(&self, _key: &TokenDigest, answer: &ReviewAnswer, _at: Instant) -> Option<Duration> {
         Some(answer.kept)
     }
 }
 
-/// Finds out who asks.
+/// Authenticates requests by their tokens.
 pub(crate) struct Callers {
     client: Client,
     audience: String,
-    /// Tokens for the API server itself are taken too.
+    /// True if tokens for the API server itself are accepted too.
     takes_cluster_tokens: bool,
-    answers: Cache<TokenDigest, Answer>,
+    answers: Cache<TokenDigest, ReviewAnswer>,
     known: Cache<TokenDigest, ()>,
     issuer: Issuer,
-    /// Reviews of tokens that the issuer has signed, by account.
+    /// The rate limits for reviews of tokens that the issuer has signed, by account.
     signed: Rate,
     for_known: DefaultDirectRateLimiter,
     for_others: DefaultDirectRateLimiter,
@@ -123,21 +123,21 @@ impl Callers {
         }
     }
 
-    /// Who sent these headers, at this second.
+    /// Returns the caller of a request with these headers, at this second.
     pub(crate) async fn of(&self, headers: &HeaderMap, now: i64) -> Result<Arc<Caller>, OpsRefusal> {
         let token = token(headers)?;
         let parts = TokenParts::of(token).ok_or_else(|| unknown("the token is no JSON Web Token"))?;
-        // Its end is a second of the API server's clock.
+        // A token expires by the clock of the API server.
         let now = now.saturating_add(self.issuer.clock_is_ahead().await);
         let form = self.check_form(&parts.claims, now)?;
         let digest: TokenDigest = Sha256::digest(token).into();
-        // Requests that come together with one token ask once.
+        // Concurrent requests with the same token share one review.
         let answer = self.answers.try_get_with(digest, self.review(&parts, &digest, form)).await;
         let answer = answer.map_err(|refusal| OpsRefusal::clone(&refusal))?;
         answer.reviewed.map_err(|why| unknown(&why))
     }
 
-    /// What a token says of itself: rubbish is not worth a question.
+    /// Checks the claims of a token. The host asks the API server only about well-formed tokens.
     fn check_form(&self, claims: &TokenClaims, now: i64) -> Result<TokenForm, OpsRefusal> {
         let is_for_us = claims.is_for(&self.audience);
         if !self.takes_cluster_tokens && !is_for_us {
@@ -153,15 +153,15 @@ impl Callers {
         Ok(TokenForm { lasts: Duration::from_secs(lasts), is_for_us })
     }
 
-    /// Lets a token pass that is worth a question, and for which there is one left.
+    /// Checks that a token deserves a review, and that its rate limit allows one.
     async fn check_worth(&self, parts: &TokenParts<'_>, digest: &TokenDigest) -> Result<(), OpsRefusal> {
         let has_room = match self.issuer.has_signed(parts).await {
             Signed::No => {
-                let words = "the token is signed by no key of the API server; one that was signed by a new key is known within 10 s";
-                return Err(unknown(words));
+                let message = "no key of the API server has signed the token; if the key is new, try again in 10 s";
+                return Err(unknown(message));
             }
             Signed::ByAnother if !self.takes_cluster_tokens => {
-                return Err(unknown("the token is of another issuer than the API server"));
+                return Err(unknown("the token has another issuer than the API server"));
             }
             Signed::Yes => return self.check_account(parts).await,
             Signed::ByAnother => {
@@ -175,7 +175,7 @@ impl Callers {
         if has_room { Ok(()) } else { Err(too_many(Code::Unreachable, "new tokens at once", Duration::ZERO)) }
     }
 
-    /// Checks that the account of a signed token has a review left.
+    /// Checks the rate limit for an account whose token is signed by the cluster's issuer.
     async fn check_account(&self, parts: &TokenParts<'_>) -> Result<(), OpsRefusal> {
         let account = &parts.claims.sub;
         let key = QuotaKey::of(account);
@@ -191,9 +191,9 @@ impl Callers {
         parts: &TokenParts<'_>,
         digest: &TokenDigest,
         form: TokenForm,
-    ) -> Result<Answer, OpsRefusal> {
+    ) -> Result<ReviewAnswer, OpsRefusal> {
         self.check_worth(parts, digest).await?;
-        // Any other one is for the API server itself, and taken for that.
+        // Any other token is for the API server itself, and is reviewed as such.
         let audiences = form.is_for_us.then(|| vec![self.audience.clone()]);
         let spec = TokenReviewSpec { token: Some(parts.whole.to_owned()), audiences };
         let review = TokenReview { metadata: ObjectMeta::default(), spec, status: None };
@@ -201,13 +201,13 @@ impl Callers {
         let review = api.create(&PostParams::default(), &review).await;
         let status = review.map_err(|error| of_request(&error, "review a token"))?.status.unwrap_or_default();
         let user = status.user.filter(|_| status.authenticated == Some(true));
-        // An API server that knows no audiences says none, and took the token for itself.
+        // An API server that does not support audiences returns none: it has reviewed the token for itself.
         let is_for_us = !form.is_for_us || status.audiences.iter().flatten().any(|one| *one == self.audience);
         let Some((user, name)) =
             user.filter(|_| is_for_us).and_then(|user| user.username.clone().map(|name| (user, name)))
         else {
             let why = status.error.unwrap_or_else(|| "the API server does not know the token".to_owned());
-            return Ok(Answer { reviewed: Err(why.into()), kept: BAD });
+            return Ok(ReviewAnswer { reviewed: Err(why.into()), kept: BAD });
         };
         self.known.insert(*digest, ()).await;
         let caller = Caller {
@@ -216,7 +216,7 @@ impl Callers {
             groups: user.groups.unwrap_or_default(),
             extra: user.extra.unwrap_or_default(),
         };
-        Ok(Answer { reviewed: Ok(Arc::new(caller)), kept: GOOD.min(form.lasts) })
+        Ok(ReviewAnswer { reviewed: Ok(Arc::new(caller)), kept: GOOD.min(form.lasts) })
     }
 }
 
@@ -292,7 +292,7 @@ mod tests {
         HeaderMap::from_iter([(AUTHORIZATION, format!("Bearer {token}").parse().unwrap())])
     }
 
-    /// Returns the claims of an account's token that is good for an hour from `now` on.
+    /// Returns the claims of a token of an account. The token expires an hour after `now`.
     fn claims(account: &str, now: i64) -> Value {
         json!({"iss": NAME, "aud": ["oarlock"], "sub": account, "exp": now + 3_600, "jti": random()})
     }

@@ -1,8 +1,7 @@
-//! The connections of the listener: how many there may be, which one makes place for another, and for how long an answer may stay unread.
-//! Source: docs/opsjob-rest.md 8.
+//! Limits the connections of the listener: their number, and how long an answer may stay unread. Source: docs/opsjob-rest.md 8.
 //!
-//! A connection costs a file descriptor before the server knows its client. One connection too many closes the one that has been silent for
-//! longest. So a client that holds connections delays no client that speaks.
+//! A connection costs a file descriptor before the server knows its client. A connection above the limit closes the connection that has
+//! been silent for longest. So a client that only holds connections does not delay an active client.
 
 use std::collections::HashMap;
 use std::future::poll_fn;
@@ -29,45 +28,45 @@ use tower::Service;
 
 use crate::proxies::Proxies;
 
-/// Open connections of all but trusted proxies, and of one address.
+/// The most open connections that are not from trusted proxies, in all and from one address.
 const MOST: usize = 512;
 const OF_ADDRESS: usize = 32;
-/// Open connections of trusted proxies.
+/// The most open connections from trusted proxies.
 const OF_PROXIES: usize = 256;
-/// Connections that may be waiting to be closed, beside those that are open.
+/// The most connections that may wait to be closed, beside the open ones.
 const CLOSING: usize = 32;
-/// Bytes of each connection that the system keeps, of requests that are not read yet and of answers that the client has not read. The
-/// system counts them as this process's, and takes twice as much.
+/// The socket buffers of each connection in the kernel: for received bytes, and for sent bytes. The kernel counts the buffers as memory of
+/// this process, and doubles each size.
 const RECEIVED: usize = 16 * 1024;
 const SENT: usize = 32 * 1024;
-/// The same of an answer whose client has read this much of the connection: a file takes long over 32 KiB for each round trip.
+/// The send buffer of a client that has read this many bytes of its connection. With 32 KiB for each round trip, a file takes long.
 const SENT_OF_READERS: usize = 256 * 1024;
 const READER_AFTER: u64 = 1024 * 1024;
-/// Most connections with so much.
+/// The most connections with the large send buffer.
 const READERS: usize = 32;
-/// All connections that there are at a time.
+/// The most connections at one time.
 pub(crate) const ALL: usize = MOST + OF_PROXIES + CLOSING;
-/// The bytes that the system keeps of all of them at most.
+/// The most bytes of the socket buffers of all connections.
 pub(crate) const MOST_BYTES: usize = 2 * (ALL * (RECEIVED + SENT) + READERS * SENT_OF_READERS);
-/// The time in which a client reads its last answer and closes its side. Until then the connection has its place, because the system
-/// keeps what the client has not read; then the system forgets that.
+/// How long a client may take to read its last answer and close its side. The connection keeps its slot until then, because the kernel
+/// keeps the unread bytes. After that, the kernel drops them.
 const CLOSES_WITHIN: Duration = Duration::from_secs(30);
-/// The time between two looks at a connection that ends.
+/// The time between two checks of a connection that ends.
 const LOOKS_EACH: Duration = Duration::from_millis(100);
-/// The time in which a client reads so much at least of an answer that waits for it: 4 KiB a second.
+/// How long a client may take to read `READ_IN_THAT` bytes of an answer that waits for it: 4 KiB a second.
 const UNREAD: Duration = Duration::from_secs(30);
 const READ_IN_THAT: u64 = 120 * 1024;
 
-/// The origin by which connections count together.
+/// The origin by which connections are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Place {
     /// All trusted proxies.
     Proxies,
-    /// An address of IPv4, or a network of 64 bits of IPv6.
+    /// An IPv4 address, or an IPv6 network of 64 bits.
     Address(IpAddr),
 }
 
-/// All open connections. Clones share them.
+/// All open connections. Clones share one table.
 #[derive(Clone)]
 pub(crate) struct Connections(Arc<Shared>);
 
@@ -88,18 +87,18 @@ struct Table {
 /// One open connection.
 struct Link {
     place: Place,
-    /// When a byte last went either way, in milliseconds from the beginning.
+    /// The time of the last byte in either direction, in milliseconds since the start.
     spoke: AtomicU64,
-    /// Requests whose answers are being made.
+    /// The number of requests whose answers are in progress.
     busy: AtomicU64,
-    /// Requests that have begun.
+    /// The number of requests that have begun.
     requests: AtomicU64,
     is_closed: AtomicBool,
     waker: AtomicWaker,
 }
 
 impl Link {
-    /// Is ready once the connection has to make place for another.
+    /// Becomes ready once the connection must close for another connection.
     fn made_place(&self, context: &Context<'_>) -> Poll<()> {
         self.waker.register(context.waker());
         if self.is_closed.load(Ordering::Acquire) { Poll::Ready(()) } else { Poll::Pending }
@@ -111,7 +110,7 @@ impl Link {
     }
 }
 
-/// The place of a connection, until it is dropped.
+/// The slot of a connection. It is released on drop.
 struct Open {
     connections: Connections,
     number: u64,
@@ -119,7 +118,7 @@ struct Open {
 }
 
 impl Open {
-    /// Notes that a byte went either way.
+    /// Records that a byte went in either direction.
     fn spoke(&self) {
         self.link.spoke.store(self.connections.now(), Ordering::Relaxed);
     }
@@ -131,7 +130,7 @@ impl Drop for Open {
     }
 }
 
-/// Says whether a connection from the second place counts against a bound of the first.
+/// Returns true if a connection from the second place counts against a limit of the first.
 type Counts = fn(&Place, &Place) -> bool;
 
 impl Connections {
@@ -141,7 +140,8 @@ impl Connections {
         Self(Arc::new(Shared { proxies, table, began: Instant::now(), closed, readers }))
     }
 
-    /// Takes a connection in, in place of a silent one where there are too many. None where all others are at work.
+    /// Admits a connection. Above a limit, it closes the silent connection of that limit that was silent for longest. Returns `None` if all
+    /// connections are busy.
     fn take(&self, peer: SocketAddr) -> Option<Open> {
         let place = self.place(peer.ip());
         let mut table = self.0.table.lock();
@@ -185,7 +185,7 @@ impl Connections {
         }
     }
 
-    /// Returns the number of connections that were closed, or not taken in, because there were too many.
+    /// Returns the number of connections that were closed or refused because there were too many.
     pub(crate) fn closed(&self) -> u64 {
         self.0.closed.load(Ordering::Relaxed)
     }
@@ -195,8 +195,8 @@ impl Connections {
     }
 }
 
-/// Makes services for connections, for no more at once than there are file descriptors for: the next one is taken from the system only
-/// when others are closed.
+/// Makes services for connections, and bounds their number by a semaphore. The listener accepts the next connection only after another one
+/// has closed, so file descriptors do not run out.
 pub(crate) struct Paced<M> {
     make: M,
     places: PollSemaphore,
@@ -233,7 +233,7 @@ where
     }
 }
 
-/// The service of a connection, with the place of that.
+/// The service of a connection. It holds the slot of the connection.
 #[derive(Clone)]
 pub(crate) struct ServiceWithPlace<S> {
     service: S,
@@ -254,13 +254,13 @@ impl<R, S: Service<R>> Service<R> for ServiceWithPlace<S> {
     }
 }
 
-/// Has the system keep no more of a connection than it needs. A listener hands this on to connections that are not accepted yet.
+/// Sets small socket buffers. Connections that are not accepted yet inherit the buffers of the listener.
 pub(crate) fn keep_little(socket: &SockRef<'_>) -> std::io::Result<()> {
     socket.set_send_buffer_size(SENT)?;
     socket.set_recv_buffer_size(RECEIVED)
 }
 
-/// Accepts connections that have a place.
+/// Accepts the connections that the limits admit.
 #[derive(Clone)]
 pub(crate) struct BoundedAcceptor(pub(crate) Connections);
 
@@ -284,7 +284,7 @@ impl<S> Accept<TcpStream, S> for BoundedAcceptor {
     }
 }
 
-/// Answers requests, and says of the connection that it is at work meanwhile.
+/// Answers requests, and marks the connection as busy meanwhile.
 #[derive(Clone)]
 pub(crate) struct Working<S> {
     service: S,
@@ -307,11 +307,11 @@ impl Drop for AtWork {
     }
 }
 
-/// A connection whose handler waits for a body. It counts as silent meanwhile, so that whoever sends slowly keeps nobody else out.
+/// A connection whose handler waits for a body. The connection counts as silent meanwhile, so a slow sender keeps no other client out.
 #[derive(Clone)]
 pub(crate) struct BodyAwaited(Arc<Link>);
 
-/// The time in which it waits, until this is dropped.
+/// The wait for a body. The wait ends on drop.
 pub(crate) struct AwaitingBody<'a>(&'a Link);
 
 impl BodyAwaited {
@@ -351,64 +351,64 @@ where
     }
 }
 
-/// The bytes that a client has read of an answer since the answer had to wait for it.
+/// The bytes of an answer that a client has read since the answer first had to wait for the client.
 struct Unread {
     until: Pin<Box<Sleep>>,
     read: u64,
-    /// Requests that had begun by then: the next one's answer has a time of its own.
+    /// The number of requests that had begun by then. The answer to the next request has a deadline of its own.
     requests: u64,
 }
 
-/// A stream that ends when it has to make place, or when its client does not read.
+/// A stream that ends when its connection must close for another one, or when its client does not read.
 pub(crate) struct WatchedStream<S: Stream> {
-    /// The stream and its place; `None` once this is dropped.
+    /// The stream and its slot. `None` once this is dropped.
     both: Option<(S, Open)>,
-    /// The client did not read its answer.
+    /// True if the client did not read its answer.
     is_given_up: bool,
     unread: Option<Unread>,
-    /// The bytes that were written.
+    /// The number of bytes written.
     written: u64,
-    /// A place among the readers of large answers.
+    /// The permit for the large send buffer.
     reader: Option<OwnedSemaphorePermit>,
 }
 
-/// A stream whose end is watched.
+/// A stream that [`WatchedStream`] can wrap.
 pub(crate) trait Stream: Keeps + AsyncRead + AsyncWrite + Unpin + Send + 'static {}
 
 impl<S: Keeps + AsyncRead + AsyncWrite + Unpin + Send + 'static> Stream for S {}
 
-/// A stream of which the system keeps what the client has not read.
+/// A stream whose unread bytes are in a buffer of the kernel.
 pub(crate) trait Keeps {
-    /// Has the system keep so much.
+    /// Sets the size of the send buffer.
     fn keep(&self, bytes: usize);
 
-    /// Has the system forget it when the stream is closed.
+    /// Makes the kernel drop unread bytes when the stream is closed.
     fn forget(&self);
 
-    /// Returns true if the system keeps nothing: the client has all bytes, and knows that no more come.
+    /// Returns true if the kernel keeps nothing: the client has all bytes, and knows that no more come.
     fn is_gone(&self) -> bool;
 }
 
 impl Keeps for TcpStream {
     fn keep(&self, bytes: usize) {
-        // A connection that stays as it is only takes longer.
+        // With the old buffer, the answer only takes longer.
         let _ = SockRef::from(self).set_send_buffer_size(bytes);
     }
 
     fn forget(&self) {
-        // The system fails if the connection is gone, and then it keeps nothing.
+        // The call fails if the connection is gone. Then the kernel keeps nothing.
         let _ = SockRef::from(self).set_linger(Some(Duration::ZERO));
     }
 
     fn is_gone(&self) -> bool {
-        // A client that has closed its side may still have answers to read. A connection without a peer has ended on both sides.
+        // A client that has closed its side may still read answers. A connection without a peer has ended on both sides.
         self.peer_addr().is_err()
     }
 }
 
 impl<S: Stream> Drop for WatchedStream<S> {
-    /// The system keeps the unread answer for a while, in the place of the connection. A connection that made place, or whose client
-    /// does not read, loses it.
+    /// Lets the client read the rest of its answer, in the slot of the connection. If the connection closes for another one, or its client
+    /// does not read, the kernel drops the rest.
     fn drop(&mut self) {
         let Some((stream, open)) = self.both.take() else { return };
         let is_over = self.is_given_up || open.link.is_closed.load(Ordering::Acquire);
@@ -419,16 +419,16 @@ impl<S: Stream> Drop for WatchedStream<S> {
     }
 }
 
-/// Ends a connection whose client may still read. A reader of large answers has its place meanwhile.
+/// Ends a connection whose client may still read. It keeps the permit for the large send buffer meanwhile.
 async fn end<S: Stream>(mut stream: S, open: Open, _reader: Option<OwnedSemaphorePermit>) {
     let until = Instant::now() + CLOSES_WITHIN;
-    // The client hears that no more comes. A connection that has failed is gone.
+    // This tells the client that no more bytes come. A failure means that the connection is gone.
     let _ = stream.shutdown().await;
     let (mut unread, mut sends) = ([0; 1_024], true);
     while Instant::now() < until && !open.link.is_closed.load(Ordering::Acquire) && !stream.is_gone() {
         tokio::select! {
             () = poll_fn(|context| open.link.made_place(context)) => {}
-            // Bytes that nobody reads would have the system end the connection with an error.
+            // If nobody read these bytes, the kernel would reset the connection.
             read = stream.read(&mut unread), if sends => sends = matches!(read, Ok(1..)),
             () = sleep(LOOKS_EACH) => {}
         }
@@ -441,19 +441,19 @@ impl<S: Stream> WatchedStream<S> {
         Self { both: Some((stream, open)), is_given_up: false, unread: None, written: 0, reader: None }
     }
 
-    /// Returns the stream, or an error once the connection has to make place for another.
+    /// Returns the stream, or an error if the connection must close for another one.
     fn checked(&mut self, context: &Context<'_>) -> std::io::Result<&mut S> {
         let closed = || Error::new(ErrorKind::ConnectionAborted, "there are too many connections");
         let (stream, open) = self.both.as_mut().ok_or_else(closed)?;
         if open.link.made_place(context).is_ready() { Err(closed()) } else { Ok(stream) }
     }
 
-    /// Notes bytes that the client has sent.
+    /// Records bytes that the client has sent.
     fn spoke(&self) {
         self.both.iter().for_each(|(_, open)| open.spoke());
     }
 
-    /// Notes bytes that the system took for the client. It keeps more for a client that has shown that it reads.
+    /// Counts bytes that the kernel accepted for the client. A client that has read much gets a larger buffer.
     fn count(&mut self, bytes: usize) {
         self.written = self.written.saturating_add(bytes as u64);
         let Some((stream, open)) = &self.both else { return };
@@ -555,7 +555,7 @@ mod tests {
         SocketAddr::new(address.parse().unwrap(), 4_000)
     }
 
-    /// So many connections of one address each.
+    /// Opens this many connections, each from its own address.
     fn of_many(connections: &Connections, many: usize) -> Vec<Open> {
         let address = |number: usize| peer(&format!("192.0.{}.{}", number / 200, number % 200));
         (0..many).map(|number| connections.take(address(number)).unwrap()).collect()
@@ -681,7 +681,7 @@ mod tests {
         }
     }
 
-    /// Returns the bytes that the system was told to keep: it doubles them.
+    /// Returns the buffer sizes that were set. The kernel reports the double.
     fn kept(stream: &WatchedStream<TcpStream>) -> (usize, usize) {
         let socket = SockRef::from(&stream.both.as_ref().unwrap().0);
         (socket.recv_buffer_size().unwrap() / 2, socket.send_buffer_size().unwrap() / 2)
@@ -712,7 +712,7 @@ mod tests {
         }
     }
 
-    /// A connection with an answer that its client has not read.
+    /// Returns a connection with an answer that its client has not read.
     async fn answered(connections: &Connections) -> (WatchedStream<TcpStream>, TcpStream) {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let socket = tokio::net::TcpSocket::new_v4().unwrap();

@@ -1,6 +1,6 @@
-//! Pages of other origins that may call this API from a browser. Source: docs/opsjob-rest.md 1.
+//! Answers CORS requests: pages of other origins may call this API from a browser. Source: docs/opsjob-rest.md 1.
 //!
-//! Only origins that the admin named are answered, never `*`, and never with credentials: a page sends its token itself.
+//! The server allows only the origins that the admin named. It never allows `*`, and never credentials: a page sends its token itself.
 
 use std::time::Duration;
 
@@ -12,18 +12,18 @@ use http::{HeaderName, HeaderValue, Method, Request, Response, Uri, header};
 use tower::{Layer as _, ServiceExt as _};
 use tower_http::cors::{AllowOrigin, CorsLayer};
 
-/// For how long a browser may keep the answer to its question.
+/// How long a browser may cache the answer to a preflight request.
 const KEPT: Duration = Duration::from_secs(600);
 
-/// The origin of a page, as browsers send it.
+/// The origin of a page, in the form that browsers send.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Origin(HeaderValue);
 
 impl Origin {
-    /// Reads an origin: a scheme, a host, and a port unless it is the usual one.
+    /// Reads an origin: a scheme, a host, and a port unless it is the default port.
     ///
     /// # Errors
-    /// Says what an origin has to be.
+    /// If the text is no origin. The error says what an origin looks like.
     pub fn read(text: &str) -> Result<Self, String> {
         let wrong =
             || format!("{text} is no origin such as https://console.example or http://localhost:3000, without a path");
@@ -39,14 +39,14 @@ impl Origin {
         if !is_web || has_path || has_user || host.is_empty() || !host.bytes().all(is_host) {
             return Err(wrong());
         }
-        // Browsers send it in lower case, and leave out the usual port.
+        // Browsers send the host in lower case, and omit the default port.
         let port = port.filter(|port| *port != usual).map(|port| format!(":{port}")).unwrap_or_default();
         let sent = format!("{scheme}://{}{port}", host.to_ascii_lowercase());
         HeaderValue::try_from(sent).map(Self).map_err(|_| wrong())
     }
 }
 
-/// The answers to pages of these origins; `None` where there are none.
+/// Returns the CORS layer for these origins, or `None` if there are none.
 pub(crate) fn layer(origins: &[Origin]) -> Option<CorsLayer> {
     let origins: Vec<HeaderValue> = origins.iter().map(|origin| origin.0.clone()).collect();
     let own = HeaderName::from_static;
@@ -79,7 +79,7 @@ pub(crate) fn layer(origins: &[Origin]) -> Option<CorsLayer> {
     })
 }
 
-/// Answers the question of a browser whether a page may ask, and says so of what a page has asked.
+/// Answers CORS preflight requests, and adds CORS headers to all other answers.
 pub(crate) async fn cross_origin(
     State(layer): State<Option<CorsLayer>>,
     request: Request<Body>,

@@ -1,26 +1,26 @@
-//! The counters of the API for metrics, and of the requests that are worth no line each. Source: docs/opsjob-rest.md 8.
+//! The counters of the API for metrics, and of the requests that get no log line each. Source: docs/opsjob-rest.md 8.
 
 use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use governor::{DefaultDirectRateLimiter, Quota, RateLimiter};
 
-/// Lines a second, and at once, of requests whose senders have no right on OpsJobs.
+/// The rate limit for log lines about requests of callers that have no right on OpsJobs.
 const LINES: Quota = Quota::per_second(NonZeroU32::MIN).allow_burst(NonZeroU32::new(10).expect("above 0"));
 
-/// Numbers since the process began.
+/// Counts since the process began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RestCounts {
-    /// Requests that would change something and were refused before their senders had shown any right on OpsJobs.
+    /// The write requests that were refused before their callers had shown any right on OpsJobs.
     pub unentitled: u64,
-    /// Connections that were closed, or not taken in, because there were too many.
+    /// The connections that were closed or refused because there were too many.
     pub closed_connections: u64,
 }
 
-/// Counts requests of whoever has no right on OpsJobs.
+/// Counts the requests of callers that have no right on OpsJobs.
 pub(crate) struct Unentitled {
     all: AtomicU64,
-    /// Those without a line since the last line.
+    /// The requests without a log line since the last log line.
     silent: AtomicU64,
     lines: DefaultDirectRateLimiter,
 }
@@ -32,7 +32,7 @@ impl Default for Unentitled {
 }
 
 impl Unentitled {
-    /// Counts one. Yields how many had no line before it, if it is to have one.
+    /// Counts a request. Returns the number of requests before it without a log line, or `None` if this request gets no line either.
     pub(crate) fn count(&self) -> Option<u64> {
         self.all.fetch_add(1, Ordering::Relaxed);
         if self.lines.check().is_ok() {
@@ -42,7 +42,7 @@ impl Unentitled {
         None
     }
 
-    /// Returns the number of these requests.
+    /// Returns the number of all these requests.
     pub(crate) fn all(&self) -> u64 {
         self.all.load(Ordering::Relaxed)
     }

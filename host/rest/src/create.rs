@@ -1,28 +1,29 @@
-//! Makes an OpsJob for somebody. Source: docs/opsjob-rest.md 4.
+//! Creates OpsJobs on behalf of callers. Source: docs/opsjob-rest.md 4.
 
 use std::collections::HashMap;
 
 use http::HeaderMap;
 use k8s_openapi::jiff::SignedDuration;
 use kube::api::{DynamicObject, PostParams};
-use oarlock_core::cluster::memory::text_len;
+use oarlock_core::object::memory::text_len;
+use oarlock_core::object::quota_key::{QUOTA_KEY, QuotaKey};
 use oarlock_core::ops_job::body::{Body, FieldValidation};
-use oarlock_core::ops_job::child::{API_VERSION, OPS_KIND};
+use oarlock_core::ops_job::create_decision::{
+    CallerBounds, CreateDecision, NewJob, RequestFacts, RequiredFact, decide_create,
+};
 use oarlock_core::ops_job::job_id::{bytes_of_key, job_id};
-use oarlock_core::ops_job::plan::{Found, HISTORY};
+use oarlock_core::ops_job::names::{API_VERSION, HISTORY, OPS_KIND};
+use oarlock_core::ops_job::plan::Found;
 use oarlock_core::ops_job::published::Unpublished;
 use oarlock_core::ops_job::quota::{EXEMPT, OF_OBJECT};
 use oarlock_core::ops_job::refusal::{Code, OpsRefusal};
 use oarlock_core::ops_job::summary::OpsSummary;
 use oarlock_core::ops_job::targets::Here;
-use oarlock_core::ops_job::verdict::{CallerBounds, Facts, NewJob, OpsVerdict, RequestNeed, verdict};
 use oarlock_core::ops_job::workload::WorkloadName;
-use oarlock_core::shared::quota_key::{QUOTA_KEY, QuotaKey};
 use oarlock_history::REQUEST;
 use ring::rand::{SecureRandom as _, SystemRandom};
 use serde_json::{Value, json};
 
-use crate::Parts;
 use crate::audit::FirstRow;
 use crate::caller::Caller;
 use crate::errors::{of_history, of_read, of_request};
@@ -30,16 +31,17 @@ use crate::query::given;
 use crate::quotas::RoomOfJob;
 use crate::reservations::Reservation;
 use crate::room::Sharer;
+use crate::state::RestState;
 use crate::workloads::candidates;
 
-/// How often an id is drawn.
+/// How many random ids are tried for one job.
 const DRAWS: usize = 5;
-/// For how long a job that is gone is the one of its key.
+/// How long after its creation a deleted job still answers for its idempotency key.
 const KEY_KEPT: SignedDuration = SignedDuration::from_hours(24);
-/// Longest key of a request.
+/// The most characters of an idempotency key.
 const KEY: usize = 64;
 
-/// How a job is to be made.
+/// The options of a create request.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct How {
     pub(crate) mode: FieldValidation,
@@ -47,17 +49,17 @@ pub(crate) struct How {
     key: Option<String>,
 }
 
-/// What was made.
+/// The result of a create request.
 pub(crate) enum Made {
-    /// A job of this id, now or before; and what was ignored.
+    /// The id of the job, made now or by an earlier request with this key, and the warnings about ignored fields.
     Job(String, Vec<String>),
-    /// Nothing, since nothing was to be made.
+    /// The job that would be made. The request was a dry run.
     Rehearsal(NewJob),
 }
 
 impl How {
     pub(crate) fn read(query: Option<&str>, headers: &HeaderMap) -> Result<Self, OpsRefusal> {
-        // One that is empty says nothing that could be meant.
+        // An empty value is refused here, because no meaning could be intended by it.
         let given = given(query, &["fieldValidation", "dryRun"])?;
         let mode = match given.get("fieldValidation") {
             None => FieldValidation::default(),
@@ -87,24 +89,25 @@ impl How {
     }
 }
 
-/// A request to make a job.
+/// A request to create a job.
 pub(crate) struct CreateRequest<'a> {
-    pub(crate) parts: &'a Parts,
+    pub(crate) parts: &'a RestState,
     pub(crate) caller: &'a Caller,
     pub(crate) sharer: &'a Sharer,
     pub(crate) body: &'a Body,
     pub(crate) how: &'a How,
-    /// The row that is there before the job.
+    /// The audit row to write before the job exists.
     pub(crate) row: Option<FirstRow>,
 }
 
 impl<'a> CreateRequest<'a> {
-    /// Makes the job, if all that is asked of it holds.
+    /// Creates the job if the request passes all checks.
     pub(crate) async fn make(&self) -> Result<Made, OpsRefusal> {
         let digest = format!("{}:{:?}:{}", self.body.digest, self.how.mode, self.how.is_rehearsal);
         let mut id = self.draw()?;
         if self.how.key.is_some() && !self.how.is_rehearsal {
-            // One of another name has the same end. The end of somebody else's job says nothing of this request.
+            // The id ends in a digest of the user and the key. So a job of the same user under the same key has the same end, even if its
+            // name differs. Jobs of other users are skipped: their ends are a coincidence.
             let known = self.parts.ops.cache().jobs();
             let end = id.rsplit_once('-').map_or("", |(_, end)| end);
             let own = known.iter().filter(|job| job.summary.is_of(self.caller.id(), &self.caller.name));
@@ -128,10 +131,10 @@ impl<'a> CreateRequest<'a> {
         let mut room = None;
         if is_bound {
             room = Some(self.parts.room_of(self.caller, bytes).await?);
-            // A request without room uses up nothing of the day.
+            // A request without room must not use up the daily quota.
             self.parts.take_row(self.caller)?;
         }
-        // A request that is refused waits for no row, and leaves a small one.
+        // Only an accepted request waits for its row here. A refused request gets a small row later.
         if let Some((audit, row)) = self.parts.audit.as_ref().zip(self.row.as_ref()) {
             audit.begin(row.send()).await?;
         }
@@ -143,7 +146,11 @@ impl<'a> CreateRequest<'a> {
                     return if self.was_made(&id, &digest).await? {
                         Ok(Made::Job(id, job.ignored))
                     } else {
-                        Err(OpsRefusal::new(Code::Unreachable, "the job that has this id is going; try again").after(1))
+                        Err(OpsRefusal::new(
+                            Code::Unreachable,
+                            "the earlier job with this id is being deleted; try again",
+                        )
+                        .after(1))
                     };
                 }
                 Err(kube::Error::Api(status)) if status.code == 409 => id = self.draw()?,
@@ -157,14 +164,14 @@ impl<'a> CreateRequest<'a> {
         let mut bytes = [0; 6];
         match &self.how.key {
             Some(key) => bytes = bytes_of_key(&format!("{}/{}", self.caller.name, self.caller.uid), key),
-            None => SystemRandom::new()
-                .fill(&mut bytes)
-                .map_err(|_| OpsRefusal::new(Code::Internal, "this machine gives no random numbers"))?,
+            None => SystemRandom::new().fill(&mut bytes).map_err(|_| {
+                OpsRefusal::new(Code::Internal, "failed to get random numbers from the operating system")
+            })?,
         }
         Ok(job_id(&self.body.name, bytes))
     }
 
-    /// True where the same request has made the job of this id before.
+    /// Returns true if the same request has made the job of this id before.
     async fn was_made(&self, id: &str, digest: &str) -> Result<bool, OpsRefusal> {
         let stored = self.parts.jobs().get_opt(id).await.map_err(|error| of_request(&error, "read the OpsJob"))?;
         let document = match (stored, &self.parts.history) {
@@ -182,69 +189,74 @@ impl<'a> CreateRequest<'a> {
         if is_same && OpsSummary::read(&document).is_of(self.caller.id(), &self.caller.name) {
             return Ok(true);
         }
-        Err(OpsRefusal::new(Code::Conflict, "Idempotency-Key: another request was made under it; choose another key"))
+        Err(OpsRefusal::new(
+            Code::Conflict,
+            "Idempotency-Key: you used this key for another request; choose another key",
+        ))
     }
 
-    /// Finds out all that the verdict needs, in its order.
+    /// Collects the facts that the decision needs, in the order in which it asks for them.
     async fn judge(&self, id: &str) -> Result<(NewJob, CallerBounds, Option<Reservation<'a>>), OpsRefusal> {
         let parts = self.parts;
-        let (mut facts, mut reservation) = (Facts::default(), None);
+        let (mut facts, mut reservation) = (RequestFacts::default(), None);
         let host = (parts.host)();
         let node = host.as_ref().ok().and_then(|host| host.node.as_deref());
         let here = Here { cluster: &parts.cluster, node };
         loop {
-            match verdict(self.body, &facts, here)? {
-                // Nothing stands before it is known what the caller is bound by.
-                OpsVerdict::Stands(job) => return Ok((job, facts.bounds.unwrap_or(CallerBounds::None), reservation)),
-                OpsVerdict::Needs(RequestNeed::Service) => {
-                    let unknown = |why: &Unpublished| OpsRefusal::new(Code::Unreachable, why.words()).after(1);
+            match decide_create(self.body, &facts, here)? {
+                // The decision asks for the bounds before it accepts a job.
+                CreateDecision::Accepted(job) => {
+                    return Ok((job, facts.bounds.unwrap_or(CallerBounds::None), reservation));
+                }
+                CreateDecision::NeedsFact(RequiredFact::Service) => {
+                    let unknown = |why: &Unpublished| OpsRefusal::new(Code::Unreachable, why.describe()).after(1);
                     facts.service = Some(host.as_ref().map_err(unknown)?.service(&self.body.asked));
                 }
-                OpsVerdict::Needs(RequestNeed::Taken(places)) => {
+                CreateDecision::NeedsFact(RequiredFact::Locked(locks)) => {
                     parts.check_listed()?;
-                    let taken = parts.reservations.take(id, places, parts.ops.cache());
-                    facts.taken = Some(match taken {
-                        Ok(taken) => {
-                            reservation = Some(taken).filter(|_| !self.how.is_rehearsal);
+                    let reserved = parts.reservations.take(id, locks, parts.ops.cache());
+                    facts.locked_target = Some(match reserved {
+                        Ok(reserved) => {
+                            reservation = Some(reserved).filter(|_| !self.how.is_rehearsal);
                             None
                         }
-                        Err(taken) => Some(taken),
+                        Err(locked) => Some(locked),
                     });
                 }
-                OpsVerdict::Needs(need) => self.find_out(need, &mut facts).await?,
+                CreateDecision::NeedsFact(need) => self.find_out(need, &mut facts).await?,
             }
         }
     }
 
-    async fn find_out(&self, need: RequestNeed, facts: &mut Facts) -> Result<(), OpsRefusal> {
+    async fn find_out(&self, need: RequiredFact, facts: &mut RequestFacts) -> Result<(), OpsRefusal> {
         let parts = self.parts;
         match need {
-            RequestNeed::Rights(all) => facts.rights.extend(parts.rights.of(self.caller, all).await?),
-            RequestNeed::NodeOperations(namespace) => {
+            RequiredFact::Rights(all) => facts.rights.extend(parts.rights.of(self.caller, all).await?),
+            RequiredFact::NodeOperations(namespace) => {
                 let is_so = parts.gives_node_operations(&namespace).await?;
                 facts.node_operations.insert(namespace, is_so);
             }
-            RequestNeed::Bounds => facts.bounds = Some(parts.bounds_of(self.caller).await?),
-            RequestNeed::Candidates(text) => {
+            RequiredFact::Bounds => facts.bounds = Some(parts.bounds_of(self.caller).await?),
+            RequiredFact::Candidates(text) => {
                 if WorkloadName::read(&text).is_none() {
                     parts.rates.take_search(self.caller).await?;
                 }
                 let found = candidates(&parts.ops, &text).await?;
                 facts.candidates.insert(text, found);
             }
-            RequestNeed::Found(workloads) => {
+            RequiredFact::Found(workloads) => {
                 let workloads: Vec<String> = workloads.iter().map(WorkloadName::text).collect();
                 let found = parts.ops.find(&self.body.asked, &workloads, parts.system);
                 let found = async { found.await.map_err(|failed| of_read(&failed)) };
                 let (gap, found) = futures::try_join!(parts.policy_gap(), found)?;
                 facts.found = Some(Found { gap, ..found });
             }
-            RequestNeed::Service | RequestNeed::Taken(_) => {}
+            RequiredFact::Service | RequiredFact::Locked(_) => {}
         }
         Ok(())
     }
 
-    /// The job that is made, and the key that it counts against.
+    /// Returns the job to create, with an annotation for the key that it counts against.
     fn document(&self, id: &str, job: &NewJob, digest: &str, key: Option<&QuotaKey>) -> Value {
         let mut spec = job.spec.clone();
         spec.insert("requester".to_owned(), json!({"id": self.caller.id(), "name": self.caller.name}));
@@ -254,7 +266,7 @@ impl<'a> CreateRequest<'a> {
         let request = self.how.key.as_ref().map(|_| (REQUEST.to_owned(), json!(digest)));
         let counts = (QUOTA_KEY.to_owned(), json!(key.map_or_else(|| EXEMPT.to_owned(), QuotaKey::text)));
         let annotations: HashMap<String, Value> = request.into_iter().chain([counts]).collect();
-        // From its first moment on, so that whoever has its id can read it for as long as jobs are kept.
+        // The job has the finalizer from the start. So its id stays readable for as long as the history keeps jobs.
         let finalizers: Vec<&str> = self.parts.history.iter().map(|_| HISTORY).collect();
         json!({"apiVersion": API_VERSION, "kind": OPS_KIND,
             "metadata": {"name": id, "annotations": annotations, "finalizers": finalizers}, "spec": spec})
@@ -267,7 +279,7 @@ impl<'a> CreateRequest<'a> {
             let version = made.metadata.resource_version.as_deref().and_then(|version| version.parse().ok());
             room.made(uid, version.unwrap_or(0));
         }
-        // The next request sees it at once.
+        // The cache takes the job at once, so that the next request finds it.
         self.parts.ops.take(&serde_json::to_value(&made).unwrap_or_default());
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! A refusal as an HTTP answer.
+//! Turns refusals into HTTP answers.
 
 use axum::body::Body;
 use http::{HeaderValue, Response, header};
@@ -8,18 +8,18 @@ use oarlock_kube::ReadFailed;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-/// The body of every answer that is a refusal.
+/// The body of every answer that reports an error.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ErrorBody {
-    /// Why, for programs.
+    /// The error code, for programs.
     #[schema(pattern = "^Primus\\.[0-9]{5}$", example = "Primus.00002")]
     error_code: &'static str,
-    /// Why, for people, with the field or object at fault.
+    /// The cause, for people. The message names the wrong field or object.
     error_message: String,
 }
 
-/// The answer that a refusal is.
+/// Returns a refusal as an HTTP answer.
 pub(crate) fn answer(refusal: &OpsRefusal) -> Response<Body> {
     let body = ErrorBody { error_code: refusal.code.word(), error_message: refusal.message.clone() };
     let text = serde_json::to_string(&body).unwrap_or_default();
@@ -37,7 +37,7 @@ pub(crate) fn answer(refusal: &OpsRefusal) -> Response<Body> {
     response
 }
 
-/// The same answer, with the body that every refusal has where whoever made it gave it none.
+/// Returns an answer with the error body of this API, if it is an error without such a body.
 pub(crate) fn with_body(response: Response<Body>) -> Response<Body> {
     let status = response.status();
     let has_form = response.headers().get(header::CONTENT_TYPE).is_some_and(|form| form == "application/json");
@@ -46,8 +46,8 @@ pub(crate) fn with_body(response: Response<Body>) -> Response<Body> {
     }
     let code = Code::ALL.into_iter().find(|code| code.status() == status.as_u16());
     let code = code.unwrap_or(if status.is_client_error() { Code::BadRequest } else { Code::Internal });
-    let words = status.canonical_reason().unwrap_or("refused").to_lowercase();
-    let mut answer = answer(&OpsRefusal::new(code, words));
+    let message = status.canonical_reason().unwrap_or("refused").to_lowercase();
+    let mut answer = answer(&OpsRefusal::new(code, message));
     *answer.status_mut() = status;
     answer.extensions_mut().insert(code);
     for (name, value) in response.headers() {
@@ -58,20 +58,20 @@ pub(crate) fn with_body(response: Response<Body>) -> Response<Body> {
     answer
 }
 
-/// What is said where something was not read.
+/// Returns the refusal for a read that failed.
 pub(crate) fn of_read(failed: &ReadFailed) -> OpsRefusal {
     let refusal = OpsRefusal::new(Code::Unreachable, failed.message.clone());
     refusal.after(failed.retry_after.map_or(1, u64::from))
 }
 
-/// What is said where the history has no answer.
+/// Returns the refusal for a request that the history did not answer.
 pub(crate) fn of_history(failed: &HistoryFailed) -> OpsRefusal {
-    // What a database says is for admins.
+    // The message of a database is for admins only.
     tracing::warn!(error = %failed, "the history has no answer");
     OpsRefusal::new(Code::Unreachable, "the history does not answer").after(1)
 }
 
-/// What is said where the API server refuses or does not answer a request of the host, which tried to do this.
+/// Returns the refusal for a request of the host to the API server that failed. `what` names the operation.
 pub(crate) fn of_request(error: &kube::Error, what: &str) -> OpsRefusal {
     let kube::Error::Api(status) = error else {
         tracing::warn!(error = %error, "failed to {what}");
@@ -84,7 +84,7 @@ pub(crate) fn of_request(error: &kube::Error, what: &str) -> OpsRefusal {
         413 => OpsRefusal::new(Code::TooLarge, message),
         429 => OpsRefusal::new(Code::TooMany, message).after(1),
         500 if status.message.contains("request is too large") => OpsRefusal::new(Code::TooLarge, message),
-        // It is the host that may not do it, so its admin can mend that, and not whoever asks.
+        // The host lacks the right here, not the caller. So the host's admin has to fix it.
         403 => OpsRefusal::new(
             Code::Unreachable,
             format!("{message}; a cluster admin has to apply `oarlock manifests --ops --rest`"),

@@ -1,7 +1,7 @@
-//! A file as an answer: whole, in parts, or only whether it has changed. Source: docs/opsjob-rest.md 7.
+//! Answers a request for a file: with the whole file, parts of it, or the fact that it has not changed. Source: docs/opsjob-rest.md 7.
 //!
-//! Takes a path and a request; yields what RFC 9110 has for it. Conditions and single ranges are tower-http's, which knows neither
-//! `If-Range` nor several ranges.
+//! Follows RFC 9110. The crate tower-http evaluates conditions and single ranges. It supports neither `If-Range` nor several ranges, so
+//! this module does.
 
 use std::io;
 use std::ops::RangeInclusive;
@@ -16,23 +16,23 @@ use tower_http::services::ServeFile;
 use crate::ranges::{Wanted, length, wanted};
 use crate::serve::random_id;
 
-/// Bytes of a file that are read at a time, for each connection.
+/// The bytes of a file that are read at a time, for each connection.
 pub(crate) const CHUNK: usize = 16 * 1024;
 
 /// Answers a GET or a HEAD of a file.
 ///
 /// # Errors
-/// Why the file cannot be read.
+/// If the file cannot be read.
 pub(crate) async fn file_answer(path: &Path, request: Request<Body>) -> io::Result<Response<Body>> {
     let (method, mut headers) = (request.method().clone(), request.headers().clone());
     let (range, if_range) = (headers.remove(header::RANGE), headers.remove(header::IF_RANGE));
-    // A `HEAD` asks for no part.
+    // A range applies to `GET` only.
     let Some(range) = range.filter(|_| method == Method::GET) else { return serve(path, method, headers).await };
     let head = serve(path, Method::HEAD, headers.clone()).await?;
     if head.status() != StatusCode::OK {
         return serve(path, method, headers).await;
     }
-    // A body is not held while others are waited for.
+    // This drops the body of the answer, so that its file is not open during the next calls.
     let head = head.into_parts().0.headers;
     let own = |name| head.get(name);
     let is_same = |given: &HeaderValue| [own(header::ETAG), own(header::LAST_MODIFIED)].contains(&Some(given));
@@ -51,13 +51,13 @@ pub(crate) async fn file_answer(path: &Path, request: Request<Body>) -> io::Resu
     serve(path, method, headers).await
 }
 
-/// The answer to a request with these headers.
+/// Returns the answer to a request with these headers.
 async fn serve(path: &Path, method: Method, headers: HeaderMap) -> io::Result<Response<Body>> {
     let mut request = Request::new(Body::empty());
     (*request.method_mut(), *request.headers_mut()) = (method, headers);
     let mut response = ServeFile::new(path).with_buf_chunk_size(CHUNK).try_call(request).await?.map(Body::new);
     let kind = response.headers().get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
-    // All that is kept here is UTF-8, and a browser takes text that does not say so for something else.
+    // All text files here are UTF-8. Without a charset, a browser guesses another one.
     if let Some(kind) = kind.filter(|kind| kind.starts_with("text/") && !kind.contains("charset")) {
         let kind = value(format!("{kind}; charset=utf-8"));
         response.headers_mut().insert(header::CONTENT_TYPE, kind);
@@ -65,7 +65,7 @@ async fn serve(path: &Path, method: Method, headers: HeaderMap) -> io::Result<Re
     Ok(response)
 }
 
-/// The answer that has several parts of a file, of which `head` are the headers.
+/// Returns the answer with several parts of a file. `head` holds the headers of the whole file.
 fn several(path: &Path, head: &HeaderMap, parts: &[RangeInclusive<u64>], size: u64) -> Response<Body> {
     let boundary = random_id();
     let kind = head.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
@@ -82,7 +82,7 @@ fn several(path: &Path, head: &HeaderMap, parts: &[RangeInclusive<u64>], size: u
         .iter()
         .map(|part| Piece { opening: opening(part), range: range_of(part), path: path.to_owned(), same: same.clone() })
         .collect();
-    // One after the other, so that one request has one open file.
+    // The parts are read one after the other, so that one request has one open file.
     let body = stream::iter(pieces).then(Piece::read).try_flatten();
     let mut response = Response::new(Body::from_stream(body.chain(stream::once(ready(Ok(Bytes::from(end)))))));
     *response.status_mut() = StatusCode::PARTIAL_CONTENT;
@@ -95,12 +95,12 @@ fn several(path: &Path, head: &HeaderMap, parts: &[RangeInclusive<u64>], size: u
     response
 }
 
-/// A part of a file among several.
+/// One of several parts of a file.
 struct Piece {
     opening: String,
     range: HeaderValue,
     path: PathBuf,
-    /// The tag that the file still has to have.
+    /// The tag that the file must still have.
     same: Option<HeaderValue>,
 }
 
@@ -121,7 +121,7 @@ fn range_of(part: &RangeInclusive<u64>) -> HeaderValue {
     value(format!("bytes={}-{}", part.start(), part.end()))
 }
 
-/// A header of visible ASCII.
+/// Returns a header value. The text has to be visible ASCII.
 fn value(text: String) -> HeaderValue {
     HeaderValue::try_from(text).unwrap_or_else(|_| HeaderValue::from_static(""))
 }

@@ -1,7 +1,7 @@
-//! The keys by which the API server signs tokens: what no such key has signed is worth no question. Source: docs/opsjob-rest.md 2.
+//! Checks token signatures by the keys of the API server. A token with a bad signature needs no review. Source: docs/opsjob-rest.md 2.
 //!
-//! Only the API server says whose token it is, and whether it is still good. A check of a signature costs this process microseconds, and
-//! tells invented tokens from those that the API server made.
+//! Only the API server knows whose token it is, and whether the token is still valid. But a signature check costs this process only
+//! microseconds, and it rejects invented tokens.
 
 use std::fmt;
 use std::sync::Arc;
@@ -25,51 +25,52 @@ use serde_json::{Number, Value};
 use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout};
 
-/// The paths at which the API server serves its keys and its name.
+/// The paths of the API server for its keys and for its name.
 const KEYS: &str = "/openid/v1/jwks";
 const ABOUT: &str = "/.well-known/openid-configuration";
-/// The time between two reads of the keys at least: a token names whatever key its sender likes.
+/// The shortest time between two reads of the keys. A sender can put any key id into a token, so an unknown id must not cause a read each
+/// time.
 const AGAIN: Duration = Duration::from_secs(10);
-/// The age of keys that are read again beside the next token.
+/// The age of the keys from which the next token starts another read in the background.
 const OLD: Duration = Duration::from_secs(300);
-/// Longest time of one read.
+/// The longest time of one read.
 const READ_WITHIN: Duration = Duration::from_secs(5);
-/// Most keys that are kept.
+/// The most keys that are kept.
 const MOST_KEYS: usize = 64;
-/// Audiences of a token that count.
+/// The most audiences of a token that are considered.
 const MOST_AUDIENCES: usize = 32;
-/// Seconds of difference that say nothing of a clock.
+/// The difference in seconds below which two clocks count as equal.
 const SAME_TIME: i64 = 2;
 
 /// The result of checking a token's signature.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Signed {
-    /// It has.
+    /// A key of the issuer has signed the token.
     Yes,
-    /// It has not, though the token says so.
+    /// No key of the issuer has signed the token, though the token names this issuer.
     No,
-    /// The token says it is of another issuer.
+    /// The token names another issuer.
     ByAnother,
-    /// Nobody knows: there are no keys, or the key is of a kind that is not known here.
+    /// The signature cannot be checked: there are no keys, or the type of the key is not supported.
     Unknown,
 }
 
-/// A token in its parts.
+/// A JSON Web Token, split into its parts.
 pub(crate) struct TokenParts<'a> {
-    /// All of it.
+    /// The whole token.
     pub(crate) whole: &'a str,
     /// The text that is signed.
     pub(crate) signed: &'a str,
-    /// Its header, which names its key and algorithm.
+    /// The header of the token, which names its key and algorithm.
     header: TokenHeader,
-    /// Its claims.
+    /// The claims of the token.
     pub(crate) claims: TokenClaims,
-    /// Its signature.
+    /// The signature of the token.
     pub(crate) signature: Vec<u8>,
 }
 
 impl<'a> TokenParts<'a> {
-    /// Takes a token apart; none where it is no JSON Web Token.
+    /// Splits a token. Returns `None` if it is no JSON Web Token.
     pub(crate) fn of(token: &'a str) -> Option<Self> {
         let (signed, signature) = token.rsplit_once('.')?;
         let (header, claims) = signed.split_once('.')?;
@@ -80,11 +81,11 @@ impl<'a> TokenParts<'a> {
 
 fn read_part<T: DeserializeOwned>(part: &str) -> Option<T> {
     let text = URL_SAFE_NO_PAD.decode(part).ok()?;
-    // A struct would be read from a list as well.
+    // Serde also reads a struct from a list, so the text has to be an object.
     serde_json::from_slice(&text).ok().filter(|_| text.trim_ascii_start().starts_with(b"{"))
 }
 
-/// The fields of the header of a token that count. All others are skipped: whoever sends one is not known yet.
+/// The header fields of a token that matter. All other fields are skipped, because the sender is not authenticated yet.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct TokenHeader {
@@ -92,26 +93,26 @@ struct TokenHeader {
     alg: String,
 }
 
-/// The same of its claims.
+/// The claims of a token that matter. All other claims are skipped.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct TokenClaims {
     iss: Option<String>,
-    /// The account.
+    /// The name of the account.
     pub(crate) sub: String,
-    /// The time at which it expires, in seconds.
+    /// The time at which the token expires, in Unix seconds.
     pub(crate) exp: Option<Number>,
     aud: Audiences,
 }
 
 impl TokenClaims {
-    /// Returns whether the token is for an audience.
+    /// Returns true if the token is for this audience.
     pub(crate) fn is_for(&self, audience: &str) -> bool {
         self.aud.0.iter().any(|one| one == audience)
     }
 }
 
-/// The audiences of a token, which names one or a list of them.
+/// The audiences of a token. The claim is one name or a list of names.
 #[derive(Default)]
 struct Audiences(Vec<String>);
 
@@ -148,13 +149,13 @@ impl<'de> Visitor<'de> for AudiencesVisitor {
 enum Material {
     Rsa(RsaPublicKeyComponents<Vec<u8>>),
     Curve(&'static EcdsaVerificationAlgorithm, Vec<u8>),
-    /// A key of a kind that is not known here.
+    /// A key of an unsupported type.
     Other,
 }
 
 struct Key {
     id: String,
-    /// The word for its algorithm in a token.
+    /// The name of the key's algorithm in token headers.
     algorithm: &'static str,
     material: Material,
 }
@@ -193,17 +194,17 @@ impl Key {
     }
 }
 
-/// The keys of the API server, with its name and its clock.
+/// The keys of the API server, with its issuer name and its clock difference.
 struct Keys {
     issuer: String,
     keys: Vec<Key>,
-    /// Seconds that the clock of the API server is ahead of the one here.
+    /// The seconds that the clock of the API server is ahead of the local clock.
     ahead: i64,
     read: Instant,
 }
 
 impl Keys {
-    /// Checks a token against these keys; `None` if the token names a key that is not here.
+    /// Checks a token against these keys. Returns `None` if the token names a key that is not here.
     fn signed(&self, token: &TokenParts<'_>) -> Option<Signed> {
         let id = &token.header.kid;
         let mut named = self.keys.iter().filter(|key| id.is_empty() || key.id == *id).peekable();
@@ -226,20 +227,20 @@ impl Keys {
 
 /// The issuer of the cluster's tokens.
 #[derive(Clone)]
-pub(crate) struct Issuer(Arc<Parts>);
+pub(crate) struct Issuer(Arc<IssuerState>);
 
-struct Parts {
+struct IssuerState {
     client: Client,
     keys: RwLock<Option<Arc<Keys>>>,
-    /// When the keys were last asked for. Held while they are.
+    /// The time of the last attempt to read the keys. The lock is held during a read.
     asked: Mutex<Option<Instant>>,
-    /// It was said that there are no keys.
+    /// True once a missing key was logged as a warning.
     is_told: AtomicBool,
 }
 
 impl Issuer {
     pub(crate) fn of(client: Client) -> Self {
-        Self(Arc::new(Parts {
+        Self(Arc::new(IssuerState {
             client,
             keys: RwLock::default(),
             asked: Mutex::default(),
@@ -247,12 +248,12 @@ impl Issuer {
         }))
     }
 
-    /// Seconds that the clock of the API server is ahead of the one here, as far as that is known.
+    /// Returns the seconds that the clock of the API server is ahead of the local clock, or 0 if that is unknown.
     pub(crate) async fn clock_is_ahead(&self) -> i64 {
         self.keys().await.map_or(0, |keys| keys.ahead)
     }
 
-    /// Checks that the issuer has signed a token. For an unknown key it reads the keys again, unless it just did.
+    /// Checks that the issuer has signed a token. For an unknown key, it reads the keys again, unless it has just done so.
     pub(crate) async fn has_signed(&self, token: &TokenParts<'_>) -> Signed {
         let Some(keys) = self.keys().await else { return Signed::Unknown };
         if let Some(signed) = keys.signed(token) {
@@ -263,7 +264,7 @@ impl Issuer {
         keys.signed(token).unwrap_or_else(|| keys.of_no_key(token))
     }
 
-    /// The keys that are known, read where there are none yet. Those that are old are read again meanwhile.
+    /// Returns the known keys. Reads them if there are none yet, and refreshes old keys in the background.
     async fn keys(&self) -> Option<Arc<Keys>> {
         let known = self.0.keys.read().clone();
         match known {
@@ -281,7 +282,7 @@ impl Issuer {
         }
     }
 
-    /// Reads the keys, unless that was done just now. Those that were known stay until there are others.
+    /// Reads the keys, unless the last attempt was just now. If the read fails, the known keys stay.
     async fn read_again(&self) {
         let mut asked = self.0.asked.lock().await;
         if asked.is_some_and(|at| at.elapsed() < AGAIN) {
@@ -314,7 +315,7 @@ impl Issuer {
         Ok(Keys { issuer, keys, ahead, read: Instant::now() })
     }
 
-    /// A document, and by how many seconds the clock of its server is ahead.
+    /// Returns a document, and the seconds that the clock of its server is ahead.
     async fn document(&self, path: &str) -> Result<(Value, i64), String> {
         let request = Request::get(path).body(Body::empty()).map_err(|error| error.to_string())?;
         let answer = self.0.client.send(request).await.map_err(|error| error.to_string())?;
@@ -347,7 +348,7 @@ pub(crate) mod tests {
 
     pub(crate) const NAME: &str = "https://kubernetes.default.svc";
 
-    /// A key of an issuer.
+    /// A signing key of an issuer.
     pub(crate) struct Pen {
         id: &'static str,
         pair: EcdsaKeyPair,
@@ -374,7 +375,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// An API server that has keys, and says of each token that it is good.
+    /// An API server that serves keys and accepts every token in reviews.
     #[derive(Clone, Default)]
     pub(crate) struct Server(Arc<State>);
 
@@ -383,7 +384,7 @@ pub(crate) mod tests {
         keys: parking_lot::Mutex<Option<Vec<Value>>>,
         reads: AtomicUsize,
         reviews: AtomicUsize,
-        /// Seconds that its clock is ahead.
+        /// The seconds that the clock of the server is ahead.
         ahead: AtomicI64,
     }
 
@@ -394,7 +395,7 @@ pub(crate) mod tests {
             server
         }
 
-        /// Has these keys from now on; none where it does not say.
+        /// Sets the keys that the server has from now on. With `None`, it does not serve its keys.
         pub(crate) fn turn(&self, pens: Option<&[&Pen]>) {
             *self.0.keys.lock() = pens.map(|pens| pens.iter().map(|pen| pen.document()).collect());
         }
@@ -526,7 +527,7 @@ pub(crate) mod tests {
             );
         }
         assert_eq!(server.0.reads.load(Ordering::SeqCst), 2);
-        // The API server says nothing for a while.
+        // The API server serves no keys for a while.
         server.turn(None);
         tokio::time::advance(AGAIN).await;
         assert_eq!(has_signed(&issuer, &Pen::of("another").token(&claims)).await, Signed::No);

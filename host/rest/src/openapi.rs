@@ -1,4 +1,4 @@
-//! The description of the API in OpenAPI, from the types that it is served by. Source: docs/opsjob-rest.md 1.
+//! Generates the OpenAPI document of the API from the types that serve it. Source: docs/opsjob-rest.md 1.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use crate::answers::{Created, Rehearsed};
 use crate::errors::ErrorBody;
 use crate::handlers;
 
-/// The description.
+/// Returns the OpenAPI document.
 pub fn document() -> utoipa::openapi::OpenApi {
     Description::openapi()
 }
@@ -21,8 +21,8 @@ pub fn document() -> utoipa::openapi::OpenApi {
 #[openapi(
     info(
         title = "OpsJob API",
-        description = "Administrative tasks on the nodes and workloads of a cluster: they are made, followed, stopped and deleted here. \
-            A token is made by `kubectl create token NAME --audience oarlock`.",
+        description = "Creates, lists, stops and deletes administrative jobs on the nodes and workloads of a cluster. \
+            Get a token with `kubectl create token NAME --audience oarlock`.",
         license(name = "Apache-2.0", identifier = "Apache-2.0"),
     ),
     paths(
@@ -40,39 +40,40 @@ impl Modify for Login {
     fn modify(&self, document: &mut utoipa::openapi::OpenApi) {
         let bearer = HttpBuilder::new().scheme(HttpAuthScheme::Bearer).bearer_format("JWT");
         let scheme = SecurityScheme::Http(
-            bearer.description(Some("A token of the API server for the audience oarlock")).build(),
+            bearer.description(Some("A JSON Web Token from the API server for the audience `oarlock`.")).build(),
         );
         document.components.get_or_insert_default().add_security_scheme("token", scheme);
     }
 }
 
-/// Alive: the process answers.
+/// Reports that the server is alive.
 #[utoipa::path(
     get, path = "/healthz", operation_id = "healthz", tag = "health", security(()),
-    responses((status = 200, description = "It answers.", content_type = "text/plain", body = String)),
+    responses((status = 200, description = "The server is alive.", content_type = "text/plain", body = String)),
 )]
 pub(crate) async fn healthz() -> &'static str {
     "ok\n"
 }
 
-/// Ready: what it needs has been read.
+/// Reports whether the server is ready. The server is ready once it has listed the OpsJobs.
 #[utoipa::path(
     get, path = "/readyz", operation_id = "readyz", tag = "health", security(()),
     responses(
-        (status = 200, description = "It is ready.", content_type = "text/plain", body = String),
-        (status = 503, description = "It waits for something, which is named.", content_type = "text/plain", body = String),
+        (status = 200, description = "The server is ready.", content_type = "text/plain", body = String),
+        (status = 503, description = "The server is not ready. The body names the missing part.", content_type = "text/plain", body = String),
     ),
 )]
 #[expect(dead_code, reason = "it describes the path that the host's own health answers")]
 pub(crate) async fn readyz() {}
 
-/// A key by which a request that is repeated is known.
+/// A key that marks repetitions of one request. It has 1 to 64 letters, digits, `_` and `-`.
 #[derive(ToSchema)]
 #[schema(value_type = String, pattern = "^[A-Za-z0-9_-]{1,64}$")]
 #[expect(dead_code, reason = "it describes a text")]
 pub(crate) struct RequestKey(String);
 
-/// What is done with fields that no job has.
+/// The way in which the server treats unknown fields. `Strict` refuses the request. `Warn` names the fields in `Warning` headers.
+/// `Ignore` ignores the fields.
 #[derive(ToSchema)]
 #[expect(dead_code, reason = "it describes a text")]
 pub(crate) enum FieldValidationWord {
@@ -81,14 +82,14 @@ pub(crate) enum FieldValidationWord {
     Ignore,
 }
 
-/// All is checked and nothing made.
+/// `All` checks the request and creates no job.
 #[derive(ToSchema)]
 #[expect(dead_code, reason = "it describes a text")]
 pub(crate) enum DryRunWord {
     All,
 }
 
-/// What a job does.
+/// The type of a job, which says what the job does.
 #[derive(ToSchema)]
 #[schema(rename_all = "lowercase")]
 #[expect(dead_code, reason = "it describes a text")]
@@ -100,7 +101,7 @@ pub(crate) enum JobType {
     Exportimage,
 }
 
-/// In which order.
+/// The order of a list: ascending or descending.
 #[derive(ToSchema)]
 #[schema(rename_all = "lowercase")]
 #[expect(dead_code, reason = "it describes a text")]
@@ -109,7 +110,7 @@ pub(crate) enum OrderWord {
     Desc,
 }
 
-/// How far a job is.
+/// The phase of a job.
 #[derive(ToSchema)]
 #[expect(dead_code, reason = "it describes a text")]
 pub(crate) enum PhaseWord {
@@ -119,92 +120,100 @@ pub(crate) enum PhaseWord {
     Failed,
 }
 
-/// A request to make a job. `null`, and what is empty or zero of another type, is as absent. Numbers have no exponent, and whole ones no point.
+/// A request to create a job. A `null` counts as an absent field. A zero or empty value counts as absent in a field of another job type.
+/// Numbers have no exponent, and whole numbers have no decimal point.
 #[derive(ToSchema)]
 #[schema(rename_all = "camelCase")]
 #[expect(dead_code, reason = "it describes what the core reads")]
 pub(crate) struct CreateOpsJob {
-    /// What the id begins with, at most 256 bytes. One letter, digit or other sign that shows at least, of any script.
+    /// The name of the job: 1 to 256 bytes in any script, with at least one letter, digit or other visible character.
+    /// The server makes the id of the job from this name.
     #[schema(min_length = 1, max_length = 256, example = "reboot-node")]
     name: String,
-    /// What it does.
+    /// The type of the job.
     r#type: JobType,
-    /// On what, and how. One of node, node.host, workload, workspace and cluster at least.
+    /// The selectors and options of the job. At least one input is node, node.host, workload, workspace or cluster.
     #[schema(min_items = 1, max_items = 5000)]
     inputs: Vec<JobInput>,
-    /// Seconds from its creation to its end by force; none at most 0.
+    /// Seconds from the creation of the job until the host ends the job by force. No limit if absent, 0 or less.
     timeout_second: Option<i32>,
-    /// Seconds that it stays after its end; for ever below 0; 3600 when absent.
+    /// Seconds that the job stays after its end. 3600 if absent. 0 deletes the job at once. A negative value keeps the job forever.
     ttl_seconds_after_finished: Option<i32>,
-    /// Names and hosts of nodes that are left out.
+    /// Names and hosts of nodes that the job must leave out.
     #[schema(max_items = 5000)]
     excluded_nodes: Option<Vec<String>>,
-    /// Cordoned and tainted nodes are taken.
+    /// True if cordoned and tainted nodes are targets too. False if absent.
     is_tolerate_all: Option<bool>,
-    /// addon, reboot, preflight: most nodes at once; 1 when 0 or absent, of a preflight all.
+    /// addon, reboot, preflight: the most nodes that the job works on at once.
+    /// If 0 or absent: 1 for an addon or a reboot, all nodes for a preflight.
     #[schema(minimum = 0)]
     batch_count: Option<i32>,
-    /// addon, reboot, preflight: the share of nodes that has to succeed, with 9 decimals at most; 1 when 0 or absent.
+    /// addon, reboot, preflight: the share of nodes that must succeed, with at most 9 decimals. 1 if 0 or absent.
     #[schema(minimum = 0.0, maximum = 1.0)]
     available_ratio: Option<f64>,
-    /// addon: waits until a node has no pods of workloads. preflight: leaves such nodes out.
+    /// addon: the job waits for each node until no pod of a workload is on it.
+    /// preflight: the job leaves out nodes with such pods. False if absent.
     security_upgrade: Option<bool>,
-    /// The same as securityUpgrade.
+    /// Another name of `securityUpgrade`. If a request has both, their values must be equal.
     security_operation: Option<bool>,
-    /// preflight: what the check requests.
+    /// preflight: the resources that the check requests.
     resource: Option<JobResource>,
-    /// preflight: the same as the input workspace, beside the other inputs.
+    /// preflight: the input `workspace`, in addition to the other inputs. Empty counts as absent.
     workspace_id: Option<String>,
-    /// preflight: so many nodes of a workspace or cluster; all when 0.
+    /// preflight: the number of nodes to check, among the nodes of a workspace or cluster. All nodes if 0 or absent.
     #[schema(minimum = 0)]
     replica: Option<i32>,
-    /// preflight: the image of the check. Required.
+    /// preflight: the container image of the check. Required for a preflight.
     image: Option<String>,
-    /// preflight: the script of the check in Base64, of 1 byte to 96 KiB. Required.
+    /// preflight: the script of the check in Base64, 1 byte to 96 KiB. Required for a preflight.
     entry_point: Option<String>,
-    /// preflight: variables of the check. No secrets.
+    /// preflight: at most 64 environment variables of the check. Every reader of the job can read the values, so put no secrets here.
     env: Option<BTreeMap<String, String>>,
-    /// preflight: directories of the node that the check sees.
+    /// preflight: at most 16 absolute paths of node directories that the check mounts. The grant of the plugin must list each path.
     #[schema(max_items = 16)]
     hostpath: Option<Vec<String>>,
 }
 
-/// On what a job works, or how.
+/// A selector or an option of a job.
 #[derive(ToSchema)]
 #[expect(dead_code, reason = "it describes what the core reads")]
 pub(crate) struct JobInput {
-    /// node, node.host, workload, workspace, cluster or label; of an addon addon.template, node.template or script; of a reboot drain; of
-    /// an exportimage mode or container.
+    /// The name of the input: node, node.host, workload, workspace, cluster or label. An addon also takes addon.template, node.template or
+    /// script, a reboot takes drain, and an exportimage takes mode or container.
     #[schema(example = "node")]
     name: String,
-    /// A name; of drain, true or false.
+    /// The value of the input, such as the name of a node. The input `drain` takes true or false.
     #[schema(min_length = 1, max_length = 524_288, example = "node-0")]
     value: String,
 }
 
-/// What a check requests and may use.
+/// The resources that a check requests, as Kubernetes quantities. The same values are the limits of the check.
 #[derive(ToSchema)]
 #[schema(rename_all = "camelCase")]
 #[expect(dead_code, reason = "it describes what the core reads")]
 pub(crate) struct JobResource {
+    /// CPU, in cores or millicores.
     #[schema(example = "500m")]
     cpu: Option<String>,
-    /// How many.
+    /// The number of GPUs.
     gpu: Option<String>,
-    /// Their resource, such as nvidia.com/gpu.
+    /// The resource name of the GPUs, such as nvidia.com/gpu.
     gpu_name: Option<String>,
+    /// Memory, in bytes or with a suffix.
     #[schema(example = "1Gi")]
     memory: Option<String>,
     /// The size of /dev/shm.
     shared_memory: Option<String>,
+    /// Ephemeral storage, in bytes or with a suffix.
     ephemeral_storage: Option<String>,
+    /// Not supported: the server refuses a request with this field.
     rdma_resource: Option<String>,
-    /// The same as replica.
+    /// Another name of the field `replica` of the request. If a request has both, their values must be equal.
     #[schema(minimum = 0)]
     replica: Option<i32>,
 }
 
-/// The job that was made, or that would be.
+/// The job that the request created, or the result of a dry run.
 #[derive(Serialize, ToSchema)]
 #[serde(untagged)]
 pub(crate) enum CreatedOrRehearsed {
@@ -212,44 +221,47 @@ pub(crate) enum CreatedOrRehearsed {
     Rehearsed(Rehearsed),
 }
 
-/// Which jobs a list has, in which order.
+/// The query parameters of a list.
 #[derive(IntoParams)]
 #[into_params(parameter_in = Query, rename_all = "camelCase")]
 #[expect(dead_code, reason = "it describes what the query is read as")]
 pub(crate) struct ListParameters {
-    /// So many jobs are left out first.
+    /// The number of matching jobs to skip before the page. 0 if absent.
     #[param(minimum = 0)]
     offset: Option<i64>,
-    /// Most jobs of the answer; 100 when 0 or absent.
+    /// The most jobs of the page. 100 if 0 or absent.
     #[param(minimum = 0, maximum = 10000)]
     limit: Option<i64>,
     /// The field to sort by, in any case: jobId, jobName, clusterId, workspaceId, userId, userName, type, phase, creationTime,
-    /// startTime, endTime, deletionTime or timeoutSecond. creationTime when absent or another word.
+    /// startTime, endTime, deletionTime or timeoutSecond. Any other word, or none, sorts by creationTime.
     sort_by: Option<String>,
-    /// desc when absent.
+    /// The order of the list. `desc` if absent.
     order: Option<OrderWord>,
-    /// The earliest creation, in RFC 3339; 720 hours before `until` when absent.
+    /// The earliest creation time, inclusive, in RFC 3339. 720 hours before `until` if absent.
     #[param(example = "2026-01-31T08:00:00Z")]
     since: Option<String>,
-    /// The latest creation; now when absent.
+    /// The latest creation time, inclusive, in RFC 3339. Now if absent.
     #[param(example = "2026-01-31T08:00:00Z")]
     until: Option<String>,
+    /// The exact cluster id of the jobs.
     cluster_id: Option<String>,
+    /// The exact workspace id of the jobs.
     workspace_id: Option<String>,
-    /// A part of the name of the user.
+    /// A part of the name of the owner, in any case of ASCII.
     #[param(max_length = 512)]
     user_name: Option<String>,
-    /// A part of the name or of the id of the job.
+    /// A part of the name or of the id of the job, in any case of ASCII.
     #[param(max_length = 512)]
     job_name: Option<String>,
+    /// The exact phase of the jobs.
     phase: Option<PhaseWord>,
-    /// addon, preflight, dumplog, reboot or exportimage. The list is empty for another word.
+    /// The type of the jobs: addon, preflight, dumplog, reboot or exportimage. Any other word gives an empty list.
     r#type: Option<String>,
-    /// true: jobs that somebody deleted are in the list, too.
+    /// If true, the list also has deleted jobs. False if absent.
     deleted: Option<bool>,
 }
 
-/// The refusals of these codes, one for each status.
+/// Returns the responses for these refusal codes, one for each HTTP status.
 fn refusals(codes: &[Code]) -> BTreeMap<String, RefOr<Response>> {
     let mut of_status: BTreeMap<u16, Vec<&str>> = BTreeMap::new();
     for code in codes {
@@ -264,7 +276,7 @@ fn refusals(codes: &[Code]) -> BTreeMap<String, RefOr<Response>> {
         if matches!(status, 429) {
             let seconds = HeaderBuilder::new()
                 .schema(Some(Object::with_type(Type::Integer)))
-                .description(Some("Seconds to wait"));
+                .description(Some("Seconds to wait before the next request."));
             response = response.header("Retry-After", seconds.build());
         }
         (status.to_string(), RefOr::T(response.build()))
@@ -272,7 +284,7 @@ fn refusals(codes: &[Code]) -> BTreeMap<String, RefOr<Response>> {
     of_status.into_iter().map(response).collect()
 }
 
-/// Of every request of somebody.
+/// The refusal codes of every authenticated request.
 const OF_ALL: [Code; 5] = [Code::BadRequest, Code::Unauthenticated, Code::TooMany, Code::Internal, Code::Unreachable];
 
 /// The refusals of a request about one job.
@@ -336,7 +348,7 @@ mod tests {
         assert_eq!(fields(&document, "JobResource"), read);
     }
 
-    /// All texts at `$ref`.
+    /// Collects all texts at `$ref`.
     fn references(value: &Value, found: &mut Vec<String>) {
         match value {
             Value::Object(fields) => {

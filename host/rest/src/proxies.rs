@@ -1,30 +1,30 @@
-//! The client's address and scheme of a request that comes through proxies that an admin trusts. Source: docs/opsjob-rest.md 1.
+//! Finds the client's address and scheme of a request that came through trusted proxies. Source: docs/opsjob-rest.md 1.
 //!
-//! Anybody can write headers. So only headers from the address of a trusted proxy count. The client is the last address of a list that is
-//! no trusted proxy: anybody may have written the addresses before it.
+//! Any client can write headers, so only headers from the address of a trusted proxy count. The client is the last address of a list that
+//! is not a trusted proxy. An attacker may have written the addresses before it.
 
 use std::net::{IpAddr, SocketAddr};
 
 use http::HeaderMap;
 use ipnet::IpNet;
 
-/// Most elements of a list that are looked at.
+/// The most elements of a list that are read.
 const MOST: usize = 64;
 
 /// The addresses of trusted proxies.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Proxies(Vec<IpNet>);
 
-/// The client's address and scheme, as the first of the proxies saw them.
+/// The client's address and scheme, as the outermost proxy saw them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Reached {
-    /// The address of the client, as far as that is known.
+    /// The address of the client. It is the address of the peer if no header names another one.
     pub(crate) client: String,
-    /// It was by TLS.
+    /// True if the client used TLS.
     pub(crate) is_secure: bool,
 }
 
-/// The client and scheme that headers of one kind name.
+/// The client and scheme that the headers of one kind name.
 #[derive(PartialEq, Eq)]
 struct Told {
     client: Option<String>,
@@ -36,37 +36,37 @@ impl Proxies {
         Self(ranges)
     }
 
-    /// True where no proxy is trusted.
+    /// Returns true if no proxy is trusted.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// True of an address of a trusted proxy.
+    /// Returns true if an address belongs to a trusted proxy.
     pub(crate) fn has(&self, address: IpAddr) -> bool {
         let address = address.to_canonical();
         self.0.iter().any(|range| range.contains(&address))
     }
 
-    /// Returns how a request of this peer reached the proxies.
+    /// Returns the client and scheme of a request from this peer.
     pub(crate) fn reached(&self, peer: SocketAddr, headers: &HeaderMap) -> Reached {
         let direct = Told { client: None, is_secure: false };
         let told = match [self.by_forwarded(headers), self.by_x_forwarded(headers)] {
             _ if !self.has(peer.ip()) => direct,
             [Some(told), None] | [None, Some(told)] => told,
-            // A proxy writes one of them, and may pass on the other as its client made it up.
+            // A proxy writes one kind of header, and may pass on the other kind as an attacker wrote it.
             [Some(one), Some(other)] if one == other => one,
             _ => direct,
         };
         Reached { client: told.client.unwrap_or_else(|| peer.to_string()), is_secure: told.is_secure }
     }
 
-    /// By `X-Forwarded-For` and `X-Forwarded-Proto`.
+    /// Reads `X-Forwarded-For` and `X-Forwarded-Proto`.
     fn by_x_forwarded(&self, headers: &HeaderMap) -> Option<Told> {
         let (addresses, schemes) = (elements(headers, "x-forwarded-for"), elements(headers, "x-forwarded-proto"));
         (!addresses.is_empty() || !schemes.is_empty()).then(|| self.told(&addresses, &schemes))
     }
 
-    /// By `Forwarded`.
+    /// Reads `Forwarded`.
     fn by_forwarded(&self, headers: &HeaderMap) -> Option<Told> {
         let elements = elements(headers, "forwarded");
         let of = |name: &str| elements.iter().filter_map(|element| pair(element, name)).collect::<Vec<String>>();
@@ -78,7 +78,7 @@ impl Proxies {
         Told { client: self.client(addresses), is_secure }
     }
 
-    /// The last of these addresses that is none of a proxy; the first where all are.
+    /// Returns the last address that is not a proxy, or the first address if all are proxies.
     fn client(&self, addresses: &[String]) -> Option<String> {
         let mut known = None;
         for address in addresses.iter().rev() {
@@ -92,7 +92,7 @@ impl Proxies {
     }
 }
 
-/// The elements of all headers of this name, in their order. A comma in quotes ends none.
+/// Returns the elements of all headers of this name, in order. A comma in quotes does not end an element.
 fn elements(headers: &HeaderMap, name: &str) -> Vec<String> {
     let mut all = Vec::new();
     for value in headers.get_all(name).iter().filter_map(|value| value.to_str().ok()) {
@@ -103,11 +103,11 @@ fn elements(headers: &HeaderMap, name: &str) -> Vec<String> {
         });
         all.extend(parts.map(str::trim).filter(|part| !part.is_empty()).map(str::to_owned));
     }
-    // The last ones are those that proxies near to this process wrote.
+    // The last elements come from the nearest proxies.
     all.split_off(all.len().saturating_sub(MOST))
 }
 
-/// The value of a pair of an element of `Forwarded`, without its quotes.
+/// Returns the value of a pair in an element of `Forwarded`, without quotes.
 fn pair(element: &str, name: &str) -> Option<String> {
     element.split(';').find_map(|pair| {
         let (key, value) = pair.split_once('=')?;
@@ -117,7 +117,7 @@ fn pair(element: &str, name: &str) -> Option<String> {
     })
 }
 
-/// The address that a node of a list has: with brackets, with a port, or alone.
+/// Returns the address of a node in a list: in brackets, with a port, or alone.
 fn address_of(node: &str) -> Option<IpAddr> {
     let node = node.trim();
     if let Some(rest) = node.strip_prefix('[') {

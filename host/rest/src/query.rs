@@ -1,4 +1,4 @@
-//! The parameters of a list. Source: docs/opsjob-rest.md 5.
+//! Reads and applies the query parameters of a list. Source: docs/opsjob-rest.md 5.
 
 use std::cmp::Ordering;
 use std::collections::HashMap;
@@ -13,14 +13,14 @@ use oarlock_history::{JobFilter, SortKey, Viewer, Window};
 
 use crate::answers::Item;
 
-/// What a list has unless it is asked for.
+/// The default page size and the largest page size.
 const LIMIT: usize = 100;
 const MOST: usize = 10_000;
-/// Most characters of a part of a name.
+/// The most characters of a search text.
 const PART: usize = 512;
-/// How far back a list looks unless it is told.
+/// The default time range of a list.
 const BACK: SignedDuration = SignedDuration::from_hours(720);
-/// What a list may be sorted by.
+/// The sort keys by their words in queries.
 const SORTS: [(&str, SortKey); 16] = [
     ("jobId", SortKey::JobId),
     ("jobName", SortKey::JobName),
@@ -40,7 +40,7 @@ const SORTS: [(&str, SortKey); 16] = [
     ("timeout", SortKey::Timeout),
 ];
 
-/// What is asked for.
+/// The parsed query of a list request.
 #[derive(Clone, Debug)]
 pub(crate) struct ListQuery {
     offset: usize,
@@ -50,19 +50,19 @@ pub(crate) struct ListQuery {
     since: Timestamp,
     until: Timestamp,
     cluster: Option<String>,
-    /// The workspace whose jobs are asked for.
+    /// The requested workspace.
     pub(crate) workspace: Option<String>,
     user_name: Option<String>,
     job_name: Option<String>,
     phase: Option<Phase>,
     kind: Option<OpsType>,
-    /// A type is asked for that no job here has.
+    /// True if the query names a type that no job here has.
     is_of_no_type: bool,
-    /// Jobs that somebody deleted are asked for, too.
+    /// True if deleted jobs are requested too.
     with_deleted: bool,
 }
 
-/// A part of a name that is searched for, in lower case.
+/// Returns a search text in lower case.
 fn part(name: &str, text: &str) -> Result<String, OpsRefusal> {
     match text.chars().count() <= PART {
         true => Ok(text.to_ascii_lowercase()),
@@ -70,14 +70,14 @@ fn part(name: &str, text: &str) -> Result<String, OpsRefusal> {
     }
 }
 
-/// The values of a query by name. What is empty is absent.
+/// Returns the parameters of a query by name. An empty value counts as absent.
 pub(crate) fn parameters(query: Option<&str>, known: &[&str]) -> Result<HashMap<String, String>, OpsRefusal> {
     let mut read = given(query, known)?;
     read.retain(|_, value: &mut String| !value.is_empty());
     Ok(read)
 }
 
-/// All values of a query by name.
+/// Returns all parameters of a query by name.
 pub(crate) fn given(query: Option<&str>, known: &[&str]) -> Result<HashMap<String, String>, OpsRefusal> {
     let mut read = HashMap::new();
     for (name, value) in form_urlencoded::parse(query.unwrap_or_default().as_bytes()) {
@@ -92,7 +92,7 @@ pub(crate) fn given(query: Option<&str>, known: &[&str]) -> Result<HashMap<Strin
 }
 
 impl ListQuery {
-    /// Reads the query of a request, at this time.
+    /// Reads the query of a request at this time.
     pub(crate) fn read(query: Option<&str>, now: Timestamp) -> Result<Self, OpsRefusal> {
         const KNOWN: [&str; 13] = [
             "deleted",
@@ -115,7 +115,7 @@ impl ListQuery {
         let earliest = until.checked_sub(BACK).unwrap_or(Timestamp::MIN);
         let since = take("since").map(|text| time("since", &text)).transpose()?.unwrap_or(earliest);
         if since > until {
-            return Err(OpsRefusal::bad("since: it is later than until"));
+            return Err(OpsRefusal::bad("since: must not be later than until"));
         }
         let sort_by = take("sortBy").and_then(|sort_by| {
             let of_sort = SORTS.iter().find(|(word, _)| word.eq_ignore_ascii_case(&sort_by));
@@ -127,7 +127,7 @@ impl ListQuery {
         Ok(Self {
             offset: take("offset").map(|text| count("offset", &text, i64::MAX as usize)).transpose()?.unwrap_or(0),
             limit: if limit == 0 { LIMIT } else { limit },
-            // Clients of that API send words of their own store, and get the newest first.
+            // Clients of the original API send column names of its store, and expect the newest jobs first.
             sort_by: sort_by.unwrap_or(SortKey::Created),
             is_ascending: match take("order").as_deref() {
                 Some("asc") => true,
@@ -152,21 +152,21 @@ impl ListQuery {
         self.limit
     }
 
-    /// Those of these jobs that are asked for.
+    /// Returns the items that match the query.
     pub(crate) fn taken(&self, items: impl Iterator<Item = Item>) -> Vec<Item> {
         items.filter(|item| self.takes(item)).collect()
     }
 
-    /// Which rows of the history belong to a page beside so many jobs that live; `None` where none does.
+    /// Returns the window of history rows for a page beside this many live jobs, or `None` if the page has no rows.
     pub(crate) fn rows(&self, cluster: &str, live: usize) -> Option<Window> {
         let is_here = self.cluster.as_ref().is_none_or(|own| own == cluster) && !self.is_of_no_type;
-        // Before a row of the page, there are at most all jobs that live.
+        // At most all live jobs come before a row of the page.
         let offset = self.offset.saturating_sub(live);
         let limit = self.offset.saturating_add(self.limit).saturating_sub(offset);
         is_here.then_some(Window { sort: self.sort_by, is_ascending: self.is_ascending, offset, limit })
     }
 
-    /// The rows that are asked for, of those that somebody may see.
+    /// Returns the filter for the matching rows among those that the viewer may see.
     pub(crate) fn filter(&self, seen: Viewer) -> JobFilter {
         JobFilter {
             since: self.since,
@@ -181,7 +181,7 @@ impl ListQuery {
         }
     }
 
-    /// A page of the jobs that live and of the rows of those that are gone, which begin with this one of all rows.
+    /// Returns a page of the live jobs and the history rows. `first` is the position of the first row among all rows.
     pub(crate) fn page(&self, live: Vec<Item>, rows: Vec<Item>, first: usize) -> Vec<Item> {
         let mut items = live;
         items.extend(rows);
@@ -189,12 +189,12 @@ impl ListQuery {
             let order = self.order(one, other);
             if self.is_ascending { order } else { order.reverse() }
         });
-        // A job before the first of these rows is before the page: with all rows and all that live before it, it has too low a number.
+        // A job before the first of these rows is before the page. Together with all live jobs and rows before it, its position is too low.
         items.into_iter().skip(self.offset.saturating_sub(first)).take(self.limit).collect()
     }
 
     fn takes(&self, item: &Item) -> bool {
-        // `since` and `until` count whole seconds.
+        // `since` and `until` have a precision of seconds.
         let second = item.created.as_second();
         let has = |text: &str, part: &str| text.to_ascii_lowercase().contains(part);
         second >= self.since.as_second()
@@ -211,7 +211,7 @@ impl ListQuery {
 
     fn order(&self, one: &Item, other: &Item) -> Ordering {
         let text = |of: fn(&Item) -> &String| of(one).cmp(of(other));
-        // A time that is not there yet is the latest.
+        // An absent time sorts as the latest time.
         let time = |of: fn(&Item) -> &String| {
             let key = |item: &Item| (of(item).is_empty(), of(item).clone());
             key(one).cmp(&key(other))
@@ -238,9 +238,9 @@ impl ListQuery {
 fn count(name: &str, text: &str, most: usize) -> Result<usize, OpsRefusal> {
     let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let number = text.parse().ok().filter(|number| is_number && *number <= most);
-    let words =
+    let message =
         if most > MOST { "a whole number from 0".to_owned() } else { format!("a whole number from 0 to {most}") };
-    number.ok_or_else(|| OpsRefusal::bad(format!("{name}: {words}")))
+    number.ok_or_else(|| OpsRefusal::bad(format!("{name}: {message}")))
 }
 
 fn phase(word: &str) -> Result<Phase, OpsRefusal> {
@@ -257,15 +257,15 @@ fn flag(name: &str, word: &str) -> Result<bool, OpsRefusal> {
     }
 }
 
-/// A time with or without a zone; without, it is UTC.
+/// Reads a time. Without a zone, it is UTC.
 fn time(name: &str, text: &str) -> Result<Timestamp, OpsRefusal> {
     let wrong = || OpsRefusal::bad(format!("{name}: a time such as 2026-01-31T08:00:00Z"));
-    // In a query, the sign of an offset that is not escaped is a space.
+    // In a query, an unescaped plus sign of a zone offset becomes a space.
     let text = text.replace(' ', "+");
     if let Ok(time) = text.parse::<Timestamp>() {
         return Ok(time);
     }
-    // The last day that can be written stands for ever.
+    // The last day that can be written means forever.
     let day = text.strip_prefix("9999-12-31").is_some_and(|rest| rest.starts_with(['T', 't']));
     if day && text.trim_end_matches(['Z', 'z']).parse::<DateTime>().is_ok() {
         return Ok(Timestamp::MAX);
@@ -305,7 +305,7 @@ mod tests {
             ("phase=foo", "phase: one of Pending"),
             ("since=yesterday", "since: a time"),
             ("since=2026-01-01", "since: a time"),
-            ("since=2026-01-02T00:00:00Z&until=2026-01-01T00:00:00Z", "since: it is later"),
+            ("since=2026-01-02T00:00:00Z&until=2026-01-01T00:00:00Z", "since: must not be later"),
             ("type=reboot&type=addon", "type: given twice"),
         ] {
             assert!(refused(query).starts_with(words), "{query}: {}", refused(query));
@@ -387,8 +387,7 @@ mod tests {
     }
 
     proptest! {
-        /// Pages of jobs of which some live and some are gone are those of one list of all, by any key and in both directions: nothing is
-        /// lost, and nothing is there twice.
+        /// The pages of live and gone jobs together are one sorted list, for any sort key and both directions. No job is lost or repeated.
         #[test]
         fn pages_of_what_lives_and_what_is_gone_are_those_of_one_list(
             jobs in proptest::collection::vec((0_i64..6, 0_u8..3, any::<bool>(), any::<bool>()), 0..40),

@@ -1,48 +1,48 @@
-//! Room for the jobs of callers who have no rights in the whole cluster. Source: docs/opsjob-rest.md 12.
+//! Reserves storage for the jobs of callers without rights in the whole cluster. Source: docs/opsjob-rest.md 12.
 //!
-//! Takes what the cache shows; lets a request in, has jobs that have ended make room for it, or refuses it. Requests that are under way
-//! count, so that many at once take no more than one after the other.
+//! Decides from the cache whether a request may make a job, deletes ended jobs to make room for it, or refuses it. Requests in progress
+//! count too, so concurrent requests get no more than sequential ones.
 
 use std::collections::HashMap;
 use std::time::Duration;
 
 use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
+use oarlock_core::object::quota_key::QuotaKey;
+use oarlock_core::ops_job::create_decision::CallerBounds;
 use oarlock_core::ops_job::gone::{GONE_BY, GoneBy};
 use oarlock_core::ops_job::quota::{EndedJob, OverQuota, QuotaBounds, StoredAmount, Usage, check_room};
 use oarlock_core::ops_job::refusal::{Code, OpsRefusal};
 use oarlock_core::ops_job::row_meter::{JOBS, RowMeter};
-use oarlock_core::ops_job::verdict::CallerBounds;
 use oarlock_core::ops_job::write_meter::MeteredJob;
-use oarlock_core::shared::quota_key::QuotaKey;
 use oarlock_kube::ops::OpsCache;
 use parking_lot::Mutex;
 use serde_json::json;
 use tokio::time::{Instant, sleep};
 
-use crate::Parts;
 use crate::caller::Caller;
 use crate::errors::{of_history, of_request};
+use crate::state::RestState;
 
-/// The longest wait of a request until jobs that have ended are gone, and the time between two looks.
+/// The longest wait of a request until ended jobs are deleted, and the time between two checks.
 const GO_WITHIN: Duration = Duration::from_secs(5);
 const LOOKS_EACH: Duration = Duration::from_millis(50);
-/// Seconds after which a request may be sent again for which others still go.
+/// The `Retry-After` seconds of a request that still waits for deletions.
 const AGAIN: u64 = 2;
 
-/// The jobs that are let in and not in the cache yet, with the bounds that count for them.
+/// The jobs that were admitted but are not in the cache yet, and the limits for them.
 pub(crate) struct Quotas {
     bounds: QuotaBounds,
     max_ttl: i64,
-    /// By the name of the user.
+    /// The amounts by user name.
     pending: Mutex<HashMap<String, StoredAmount>>,
-    /// The bodies in rows of the table `audit`.
+    /// The meter for bodies in rows of the table `audit`.
     rows: Mutex<RowMeter>,
-    /// The jobs, each of which has a row.
+    /// The meter for jobs: the history keeps a row of each job.
     jobs: Mutex<RowMeter>,
     began: Instant,
 }
 
-/// The room of a job that is being made. Dropped before it was made, it gives back what was paid.
+/// The reservation for a job that is being made. If it is dropped before the job is made, it refunds its write cost.
 pub(crate) struct RoomOfJob<'a> {
     quotas: &'a Quotas,
     cache: &'a OpsCache,
@@ -57,7 +57,7 @@ impl RoomOfJob<'_> {
         MeteredJob { key: &self.key, user_name: &self.user_name, bytes: self.bytes }
     }
 
-    /// Notes that the job was made. To be called before the cache takes it.
+    /// Records that the job was made. Call it before the cache takes the job.
     pub(crate) fn made(&mut self, uid: &str, version: u64) {
         self.is_made = true;
         self.cache.meter(|meter, _| meter.made(uid, version, &self.metered()));
@@ -80,7 +80,7 @@ impl Drop for RoomOfJob<'_> {
     }
 }
 
-/// A job that may go.
+/// An ended job that may be deleted.
 struct Leaves {
     name: String,
     uid: String,
@@ -93,7 +93,7 @@ impl Quotas {
         Self { bounds, max_ttl, pending: Mutex::default(), rows, jobs, began: Instant::now() }
     }
 
-    /// Returns the amounts in use, with the jobs that are under way.
+    /// Returns the amounts in use, including the requests in progress.
     fn usage(&self, cache: &OpsCache, user_name: &str, pending: &HashMap<String, StoredAmount>) -> Usage {
         let own = QuotaKey::of(user_name);
         let mut usage = Usage::default();
@@ -121,7 +121,7 @@ impl Quotas {
         usage
     }
 
-    /// Takes room where there is some, for as long as what this yields lives.
+    /// Reserves room if there is some. The reservation lasts until it is dropped.
     fn take<'a>(
         &'a self,
         cache: &'a OpsCache,
@@ -133,11 +133,11 @@ impl Quotas {
         check_room(user_name, bytes, &self.usage(cache, user_name, &pending), &self.bounds)?;
         let metered = MeteredJob { key: &key, user_name, bytes };
         if let Err(wait) = cache.meter(|meter, now| meter.pay(&metered, now)) {
-            let words = format!(
-                "{key} has OpsJobs written faster than etcd is to take them, and this one has {} KiB: try again in {wait} s",
+            let message = format!(
+                "{key} creates OpsJobs too fast for etcd, and this OpsJob has {} KiB: try again in {wait} s",
                 bytes.div_ceil(1024)
             );
-            return Ok(Err(OpsRefusal::new(Code::TooMany, words).after(wait)));
+            return Ok(Err(OpsRefusal::new(Code::TooMany, message).after(wait)));
         }
         let amount = pending.entry(user_name.to_owned()).or_default();
         *amount = amount.and(StoredAmount::one(bytes));
@@ -145,8 +145,8 @@ impl Quotas {
     }
 }
 
-impl Parts {
-    /// Returns the bounds of a caller.
+impl RestState {
+    /// Returns the limits of a caller.
     pub(crate) async fn bounds_of(&self, caller: &Caller) -> Result<CallerBounds, OpsRefusal> {
         Ok(match self.rights.is_cluster_wide(caller).await? {
             true => CallerBounds::None,
@@ -154,17 +154,17 @@ impl Parts {
         })
     }
 
-    /// Returns true if the row of a request has room for so many bytes of its body. Otherwise the row has a digest.
+    /// Returns true if the audit row of a request may store this many bytes of its body. Otherwise the row stores a digest.
     pub(crate) async fn keeps_body(&self, caller: &Caller, bytes: usize) -> Result<bool, OpsRefusal> {
         let Quotas { rows, began, .. } = &self.quotas;
         let is_counted = self.history.is_some() && !self.rights.is_cluster_wide(caller).await?;
         Ok(!is_counted || rows.lock().takes(&QuotaKey::of(&caller.name), bytes as u64, began.elapsed()))
     }
 
-    /// Counts a job of which the history is to keep a row.
+    /// Counts a job for which the history will keep a row.
     ///
     /// # Errors
-    /// The key of the caller has made all the jobs of its day.
+    /// If the caller's key has used up its daily jobs.
     pub(crate) fn take_row(&self, caller: &Caller) -> Result<(), OpsRefusal> {
         let (Quotas { jobs, began, .. }, key) = (&self.quotas, QuotaKey::of(&caller.name));
         let mut jobs = jobs.lock();
@@ -172,13 +172,13 @@ impl Parts {
             return Ok(());
         }
         let wait = jobs.one_more().as_secs().saturating_add(1);
-        let words = format!(
-            "{key} has made {JOBS} OpsJobs in a day, and the history keeps a row of each: try again in {wait} s"
+        let message = format!(
+            "{key} has created {JOBS} OpsJobs in a day, which is the limit because the history keeps each job: try again in {wait} s"
         );
-        Err(OpsRefusal::new(Code::TooMany, words).after(wait))
+        Err(OpsRefusal::new(Code::TooMany, message).after(wait))
     }
 
-    /// Takes room for a job of this size. If there is none, the oldest jobs of the same key go that have ended and whose rows are stored.
+    /// Reserves room for a job of this size. If there is no room, it deletes the oldest ended jobs of the same key whose rows are stored.
     pub(crate) async fn room_of(&self, caller: &Caller, bytes: u64) -> Result<RoomOfJob<'_>, OpsRefusal> {
         let take = || self.quotas.take(self.ops.cache(), &caller.name, bytes);
         let over = match take() {
@@ -193,15 +193,15 @@ impl Parts {
             match take() {
                 Ok(room) => return room,
                 Err(over) if Instant::now() >= until => {
-                    let words = format!("{}; some are being deleted: try again in {AGAIN} s", over.refusal.message);
-                    return Err(OpsRefusal::new(Code::TooMany, words).after(AGAIN));
+                    let message = format!("{}; some are being deleted: try again in {AGAIN} s", over.refusal.message);
+                    return Err(OpsRefusal::new(Code::TooMany, message).after(AGAIN));
                 }
                 Err(_) => sleep(LOOKS_EACH).await,
             }
         }
     }
 
-    /// True where a rehearsal finds room, or would make some.
+    /// Checks whether a dry run finds room, or could make room by deletions.
     pub(crate) fn has_room(&self, caller: &Caller, bytes: u64) -> Result<(), OpsRefusal> {
         let pending = self.quotas.pending.lock().clone();
         let usage = self.quotas.usage(self.ops.cache(), &caller.name, &pending);
@@ -211,12 +211,12 @@ impl Parts {
         }
     }
 
-    /// The jobs of a key that have ended and may go: the history is to keep them.
+    /// Returns the ended jobs of a key that may be deleted because the history keeps them.
     fn ended(&self, user_name: &str) -> Vec<EndedJob<Leaves>> {
         let own = QuotaKey::of(user_name);
         let jobs = self.ops.cache().jobs().into_iter();
         let jobs = jobs.filter(|job| self.history.is_some() && job.counts_for.as_ref() == Some(&own));
-        jobs.filter(|job| !job.is_live() && !job.view.deleting && job.view.is_recorded)
+        jobs.filter(|job| !job.is_live() && !job.view.deleting && job.view.has_history_finalizer)
             .filter_map(|job| {
                 let view = &job.view;
                 Some(EndedJob {
@@ -229,7 +229,7 @@ impl Parts {
             .collect()
     }
 
-    /// Deletes jobs that have ended. True where that makes room, or others go already.
+    /// Deletes ended jobs. Returns true if that makes room, or if other jobs of the key are already being deleted.
     async fn make_room(&self, user_name: &str, over: &OverQuota) -> Result<bool, OpsRefusal> {
         let Some(history) = &self.history else { return Ok(false) };
         let own = QuotaKey::of(user_name);
@@ -246,13 +246,13 @@ impl Parts {
             if row.is_none_or(|row| row.row.uid != uid || row.row.ended.is_none()) {
                 continue;
             }
-            // Nobody deleted it, so lists have its row as that of one whose time was over.
+            // No user deleted the job, so its row has to look like the row of an expired job.
             let said = json!({"metadata": {"uid": uid, "resourceVersion": version,
                 "annotations": {GONE_BY: GoneBy::Expiry.word()}}});
             let said = self.jobs().patch(&name, &PatchParams::default(), &Patch::Merge(said)).await;
             let resource_version = match said {
                 Ok(said) => said.metadata.resource_version,
-                // It has changed, or goes already.
+                // The job has changed, or is already being deleted.
                 Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {
                     goes = true;
                     continue;

@@ -1,25 +1,24 @@
-//! The bytes of a file that a request asks for, by its header `Range`. Source: docs/opsjob-rest.md 7.
+//! Reads the header `Range` of a request for a file. Source: docs/opsjob-rest.md 7.
 //!
-//! Takes the header and the size of the file; yields ranges, as RFC 9110 14 reads them. May not refuse a header: what is no set of
-//! ranges of bytes counts as absent.
+//! Follows RFC 9110 section 14. It refuses no header: an invalid set of byte ranges counts as absent.
 
 use std::ops::RangeInclusive;
 
-/// Most ranges of one answer. A client that asks for more gets the whole file.
+/// The most ranges of one answer. A client that asks for more ranges gets the whole file.
 const MOST: usize = 16;
 
 /// The bytes that a request asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Wanted {
-    /// All of them.
+    /// The whole file.
     Whole,
-    /// Only such as the file does not have.
+    /// Only bytes beyond the end of the file.
     Nothing,
-    /// These.
+    /// The ranges of the file.
     Parts(Vec<RangeInclusive<u64>>),
 }
 
-/// Reads the bytes that this header asks for, of a file of this size.
+/// Reads the bytes that a header asks for, of a file of this size.
 pub(crate) fn wanted(header: &str, size: u64) -> Wanted {
     let Some((unit, set)) = header.split_once('=') else { return Wanted::Whole };
     if !unit.trim().eq_ignore_ascii_case("bytes") {
@@ -36,7 +35,7 @@ pub(crate) fn wanted(header: &str, size: u64) -> Wanted {
     let bytes = parts.iter().map(length).fold(0, u64::saturating_add);
     match parts.len() {
         0 => Wanted::Nothing,
-        // Ranges that overlap would make more of a file than it is.
+        // Overlapping ranges would make the answer larger than the file.
         2.. if bytes > size => Wanted::Whole,
         _ => Wanted::Parts(parts),
     }
@@ -47,11 +46,11 @@ pub(crate) fn length(range: &RangeInclusive<u64>) -> u64 {
     range.end().saturating_sub(*range.start()).saturating_add(1)
 }
 
-/// A range as it is written.
+/// A range as the header writes it.
 enum Given {
-    /// From this byte, to this one or to the end.
+    /// The bytes from the first position to the second one, or to the end.
     From(u64, Option<u64>),
-    /// So many at the end.
+    /// This many bytes at the end.
     Last(u64),
 }
 
@@ -60,7 +59,7 @@ impl Given {
         let (first, last) = text.split_once('-')?;
         let number = |text: &str| {
             let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-            // No file has that many.
+            // A number that does not fit is larger than any file.
             is_number.then(|| text.parse().unwrap_or(u64::MAX))
         };
         match (first.trim_end(), last.trim_start()) {

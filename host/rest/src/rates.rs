@@ -1,7 +1,8 @@
-//! How often somebody may ask. Source: docs/opsjob-rest.md 2.
+//! Limits the request rates of callers. Source: docs/opsjob-rest.md 2.
 //!
-//! Users cost nothing: who may edit a namespace makes as many accounts as he likes. So a request counts by the name of its user, by his
-//! namespace, and in all. Half of what all may do is for who asks seldom, so that nobody who asks often keeps him waiting.
+//! Accounts cost nothing: a user who may edit a namespace can make as many accounts as they like. So a request counts against the limits of
+//! its user, of its namespace, and of all callers. Half of the shared limit is for callers that ask seldom, so that frequent callers do not
+//! delay them.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -11,23 +12,23 @@ use governor::clock::{Clock as _, DefaultClock};
 use governor::{DefaultDirectRateLimiter, Quota, RateLimiter};
 use http::Method;
 use moka::future::Cache;
+use oarlock_core::object::quota_key::QuotaKey;
 use oarlock_core::ops_job::refusal::{Code, OpsRefusal};
-use oarlock_core::shared::quota_key::QuotaKey;
 
 use crate::caller::Caller;
 
-/// Names, and namespaces, of whom is remembered how often they asked.
+/// The most user names, and the most namespaces, whose rates are remembered.
 const REMEMBERED: u64 = 10_000;
-/// The multiples of one user's rate that a namespace has, and all callers together.
+/// The limits of a namespace and of all callers, as multiples of the limit of one user.
 const OF_NAMESPACE: u32 = 2;
 const OF_ALL: u32 = 16;
-/// The rate, and the burst, up to which a namespace counts as one that asks seldom.
+/// The rate and the burst up to which a namespace counts as one that asks seldom.
 const SELDOM: Quota = Quota::per_second(NonZeroU32::MIN).allow_burst(NonZeroU32::new(10).expect("above 0"));
-/// Requests of a caller that are refused, or change nothing, and have a row each; then one a minute has.
+/// The burst of requests without effect (refused, or changing nothing) that get an audit row. After that, one request a minute gets a row.
 const IDLE: NonZeroU32 = NonZeroU32::new(100).expect("above 0");
 
-/// One limit for each key. Beyond [`REMEMBERED`] keys, the least used ones are forgotten and begin anew: memory is bounded, and then the
-/// limit of all bounds them.
+/// One rate limit for each key. Beyond [`REMEMBERED`] keys, the least used keys are forgotten and begin anew. That bounds the memory, and
+/// the shared limit still bounds those keys.
 pub(crate) struct KeyedLimits {
     quota: Quota,
     of_keys: Cache<String, Arc<DefaultDirectRateLimiter>>,
@@ -35,7 +36,7 @@ pub(crate) struct KeyedLimits {
 
 impl KeyedLimits {
     pub(crate) fn of(quota: Quota) -> Self {
-        // One that was idle for so long may ask as if it had never asked.
+        // After this idle time, a limiter equals a new one.
         let idle = quota.burst_size_replenished_in().max(Duration::from_secs(1));
         Self { quota, of_keys: Cache::builder().max_capacity(REMEMBERED).time_to_idle(idle).build() }
     }
@@ -54,12 +55,12 @@ fn check(limit: &DefaultDirectRateLimiter) -> Result<(), Duration> {
 pub(crate) struct RateQuotas {
     pub(crate) of_name: Quota,
     pub(crate) of_key: Quota,
-    /// A second, of all.
+    /// The shared limit a second.
     pub(crate) of_all: Quota,
 }
 
 impl RateQuotas {
-    /// So many a second of one user, and a burst of so many times that.
+    /// Returns quotas for this many requests a second of one user, with a burst of `bursts` times as many.
     fn a_second(of_name: NonZeroU32, bursts: u32) -> Self {
         let burst = |of: NonZeroU32| of.saturating_mul(NonZeroU32::new(bursts).unwrap_or(NonZeroU32::MIN));
         let of_many = |times: u32| of_name.saturating_mul(NonZeroU32::new(times).unwrap_or(NonZeroU32::MIN));
@@ -72,7 +73,7 @@ impl RateQuotas {
     }
 }
 
-/// The limit that a request exceeds, and the time to wait.
+/// The exceeded limit, with the time to wait.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum TooOften {
     Name(Duration),
@@ -80,7 +81,7 @@ pub(crate) enum TooOften {
     All(Duration),
 }
 
-/// A rate by name, by key, and in all.
+/// A rate limit by name, by key, and for all callers.
 pub(crate) struct Rate {
     of_names: KeyedLimits,
     of_keys: KeyedLimits,
@@ -90,7 +91,7 @@ pub(crate) struct Rate {
 }
 
 impl Rate {
-    /// Makes a rate of these quotas; `of_all` counts twice, once for those who ask seldom.
+    /// Makes a rate limit with these quotas. `of_all` applies twice: once for callers that ask seldom, and once for all others.
     pub(crate) fn of(quotas: &RateQuotas) -> Self {
         Self {
             of_names: KeyedLimits::of(quotas.of_name),
@@ -101,7 +102,7 @@ impl Rate {
         }
     }
 
-    /// Counts one request. A request that one limit refuses counts in no limit after it.
+    /// Counts one request. A request that one limit refuses does not count against the next limits.
     pub(crate) async fn take(&self, name: &str, key: &QuotaKey) -> Result<(), TooOften> {
         self.of_names.check(name).await.map_err(TooOften::Name)?;
         let text = key.text();
@@ -113,18 +114,18 @@ impl Rate {
     }
 }
 
-/// The rates of requests.
+/// The rate limits of the API.
 pub(crate) struct Rates {
     reads: Rate,
     writes: Rate,
-    /// Looking for workloads by name costs six lists.
+    /// The limit for searches of workloads by name. Each search costs six lists.
     searches: Rate,
-    /// Rows of requests that were refused, or changed nothing.
+    /// The limit for audit rows of requests that were refused or changed nothing.
     idle: Rate,
 }
 
 impl Rates {
-    /// With so many requests a second, and a burst of twice as many reads and four times as many writes.
+    /// Makes limits of this many requests a second. The burst is twice that for reads and four times that for writes.
     pub(crate) fn new(reads: NonZeroU32, writes: NonZeroU32) -> Self {
         let rows = Quota::per_minute(NonZeroU32::MIN).allow_burst(IDLE);
         let idle =
@@ -137,13 +138,13 @@ impl Rates {
         }
     }
 
-    /// Counts a request.
+    /// Counts a request against its limit.
     pub(crate) async fn take(&self, caller: &Caller, method: &Method) -> Result<(), OpsRefusal> {
         let is_read = matches!(*method, Method::GET | Method::HEAD);
         counted(if is_read { &self.reads } else { &self.writes }, caller).await
     }
 
-    /// Counts a request that was refused, or changed nothing. Returns false if its row is one too many.
+    /// Counts a request that was refused or changed nothing. Returns false if the request gets no row.
     pub(crate) async fn take_idle(&self, caller: &Caller) -> bool {
         counted(&self.idle, caller).await.is_ok()
     }
@@ -167,7 +168,7 @@ async fn counted(rate: &Rate, caller: &Caller) -> Result<(), OpsRefusal> {
     })
 }
 
-/// Seconds to wait for, one at least.
+/// Returns the seconds to wait, at least 1.
 pub(crate) fn whole_seconds(wait: Duration) -> u64 {
     wait.saturating_add(Duration::from_millis(999)).as_secs().max(1)
 }
@@ -176,7 +177,7 @@ pub(crate) fn whole_seconds(wait: Duration) -> u64 {
 mod tests {
     use super::*;
 
-    /// Returns a quota that gives nothing back while a test runs.
+    /// Returns a quota that regains nothing while a test runs.
     fn an_hour(many: u32) -> Quota {
         Quota::per_hour(NonZeroU32::MIN).allow_burst(NonZeroU32::new(many).unwrap())
     }
@@ -190,7 +191,7 @@ mod tests {
         format!("system:serviceaccount:{namespace}:a{name}")
     }
 
-    /// Returns how many of these requests, of one account each, are answered.
+    /// Returns the number of accepted requests, one of each account.
     async fn answered(rate: &Rate, namespace: &str, accounts: std::ops::Range<usize>) -> usize {
         let mut answered = 0;
         for name in accounts {

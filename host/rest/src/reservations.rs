@@ -1,55 +1,55 @@
-//! The targets of jobs that are being made, and of those that live. Source: docs/opsjob-rest.md 4.
+//! Reserves the targets of jobs that are being made. Source: docs/opsjob-rest.md 4.
 //!
-//! The controller alone decides who has a target. This answers the loser at once, where it can be known here.
+//! Only the controller decides which job has a target. This module refuses the loser at once, if this process knows of the conflict.
 
 use std::collections::{HashMap, HashSet};
 
-use oarlock_core::ops_job::holders::{HeldPlace, PlaceTaken};
+use oarlock_core::ops_job::target_locks::{TargetLock, TargetLocked};
 use oarlock_kube::ops::OpsCache;
 use parking_lot::Mutex;
 
-/// The places of jobs that this process is making, each with the name of the job.
+/// The locks of jobs that this process is making, by the names of the jobs.
 #[derive(Default)]
-pub(crate) struct Reservations(Mutex<HashMap<HeldPlace, String>>);
+pub(crate) struct Reservations(Mutex<HashMap<TargetLock, String>>);
 
-/// Keeps places until it is dropped: by then the job is in the cache, or was not made.
+/// Reserved locks. They are released on drop. By then, the job is in the cache or was not made.
 pub(crate) struct Reservation<'a> {
     reservations: &'a Reservations,
-    places: Vec<HeldPlace>,
+    locks: Vec<TargetLock>,
 }
 
 impl Drop for Reservation<'_> {
     fn drop(&mut self) {
         let mut held = self.reservations.0.lock();
-        self.places.iter().for_each(|place| drop(held.remove(place)));
+        self.locks.iter().for_each(|lock| drop(held.remove(lock)));
     }
 }
 
 impl Reservations {
-    /// Takes these places for a job of this name, or yields the first one that another job has.
+    /// Reserves these locks for a job of this name. Fails with the first lock that another job holds.
     pub(crate) fn take(
         &self,
         job: &str,
-        places: Vec<HeldPlace>,
+        locks: Vec<TargetLock>,
         cache: &OpsCache,
-    ) -> Result<Reservation<'_>, PlaceTaken> {
+    ) -> Result<Reservation<'_>, TargetLocked> {
         let mut held = self.0.lock();
-        // One that is sent twice under one key is one job.
-        let other = |place: &HeldPlace| held.get(place).filter(|holder| *holder != job).cloned();
-        let claimed = places.iter().find_map(|place| Some((place.clone(), other(place)?)));
-        if let Some((place, holder)) = claimed.or_else(|| holder(job, &places, cache)) {
-            return Err(PlaceTaken { place, holder });
+        // The same job id can arrive twice, because a client may repeat its idempotency key.
+        let other = |lock: &TargetLock| held.get(lock).filter(|holder| *holder != job).cloned();
+        let claimed = locks.iter().find_map(|lock| Some((lock.clone(), other(lock)?)));
+        if let Some((lock, holder)) = claimed.or_else(|| holder(job, &locks, cache)) {
+            return Err(TargetLocked { target: lock, holder });
         }
-        held.extend(places.iter().map(|place| (place.clone(), job.to_owned())));
-        Ok(Reservation { reservations: self, places })
+        held.extend(locks.iter().map(|lock| (lock.clone(), job.to_owned())));
+        Ok(Reservation { reservations: self, locks })
     }
 }
 
-/// The first of these places that another job has which lives, and that job.
-fn holder(own: &str, places: &[HeldPlace], cache: &OpsCache) -> Option<(HeldPlace, String)> {
-    let wanted: HashSet<&HeldPlace> = places.iter().collect();
+/// Returns the first of these locks that another live job holds, with the name of that job.
+fn holder(own: &str, locks: &[TargetLock], cache: &OpsCache) -> Option<(TargetLock, String)> {
+    let wanted: HashSet<&TargetLock> = locks.iter().collect();
     cache.jobs().into_iter().filter(|job| job.is_live() && job.view.name != own).find_map(|job| {
-        let place = job.view.places().into_iter().find(|place| wanted.contains(place))?;
-        Some((place, job.view.name.clone()))
+        let lock = job.view.locks().into_iter().find(|lock| wanted.contains(lock))?;
+        Some((lock, job.view.name.clone()))
     })
 }

@@ -1,4 +1,4 @@
-//! What somebody may do: the API server says it. Source: docs/opsjob-rest.md 2.
+//! Checks the rights of callers with access reviews of the API server. Source: docs/opsjob-rest.md 2.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -11,26 +11,26 @@ use kube::Client;
 use kube::api::{Api, PostParams};
 use kube::core::ObjectMeta;
 use moka::future::Cache;
+use oarlock_core::object::quota_key::QuotaKey;
 use oarlock_core::ops_job::access::Access;
 use oarlock_core::ops_job::outline::Outline;
 use oarlock_core::ops_job::refusal::{Code, OpsRefusal};
 use oarlock_core::ops_job::spec::OpsType;
-use oarlock_core::shared::quota_key::QuotaKey;
 use sha2::{Digest as _, Sha256};
 
 use crate::caller::Caller;
 use crate::errors::of_request;
 use crate::rates::{KeyedLimits, whole_seconds};
 
-/// For how long an answer counts.
+/// How long an answer is cached.
 const KEPT: Duration = Duration::from_secs(10);
-/// Most answers that are kept.
+/// The most cached answers.
 const ANSWERS: u64 = 100_000;
-/// Questions about the accounts of one namespace, or about one user who is in none: a second, and at once.
+/// The rate limit, and the burst, for reviews of the accounts of one namespace, or of one user without a namespace.
 const OF_ONE: Quota =
     Quota::per_second(NonZeroU32::new(60).expect("above 0")).allow_burst(NonZeroU32::new(300).expect("above 0"));
 
-/// Asks what callers may do.
+/// Asks the API server for the rights of callers.
 pub(crate) struct Rights {
     client: Client,
     answers: Cache<([u8; 32], Access), bool>,
@@ -43,14 +43,14 @@ impl Rights {
         Self { client, answers, questions: KeyedLimits::of(OF_ONE) }
     }
 
-    /// Whether a caller may do this.
+    /// Returns true if a caller has this right.
     pub(crate) async fn has(&self, caller: &Caller, access: &Access) -> Result<bool, OpsRefusal> {
         let key = (digest(caller), access.clone());
         let asked = self.answers.try_get_with(key, self.ask(caller, access)).await;
         asked.map_err(|refusal: Arc<OpsRefusal>| OpsRefusal::clone(&refusal))
     }
 
-    /// Whether a caller may do any of these.
+    /// Returns true if a caller has any of these rights.
     pub(crate) async fn has_any(&self, caller: &Caller, all: &[Access]) -> Result<bool, OpsRefusal> {
         for access in all {
             if self.has(caller, access).await? {
@@ -66,7 +66,7 @@ impl Rights {
             && self.has_any(caller, &of_types("create")).await?)
     }
 
-    /// Which of these a caller may do.
+    /// Returns these rights, each with whether the caller has it.
     pub(crate) async fn of(&self, caller: &Caller, all: Vec<Access>) -> Result<Vec<(Access, bool)>, OpsRefusal> {
         let asked = all.into_iter().map(|access| async move {
             let has = self.has(caller, &access).await?;
@@ -75,12 +75,12 @@ impl Rights {
         try_join_all(asked).await
     }
 
-    /// Returns true if a caller may do this to jobs of some type in the whole cluster.
+    /// Returns true if a caller may do this to jobs of at least one type in the whole cluster.
     pub(crate) async fn has_some(&self, caller: &Caller, verb: &'static str) -> Result<bool, OpsRefusal> {
         Ok(self.has(caller, &Access::to_ops_jobs(verb, "")).await? || self.has_any(caller, &of_types(verb)).await?)
     }
 
-    /// Refuses a caller who may make no such job as this body outlines: nowhere in the cluster, and not in the namespace that it names.
+    /// Refuses a caller who may not make the outlined job: neither in the whole cluster nor in the namespace that the outline names.
     pub(crate) async fn check_outline(&self, caller: &Caller, outline: &Outline) -> Result<(), OpsRefusal> {
         let base = Access::to_ops_jobs("create", "");
         if let Some(place) = outline.place() {
@@ -98,8 +98,8 @@ impl Rights {
         let key = QuotaKey::of(&caller.name);
         self.questions.check(&key.text()).await.map_err(|wait| {
             let seconds = whole_seconds(wait);
-            let words = format!("too many questions about what accounts of {key} may do: try again in {seconds} s");
-            OpsRefusal::new(Code::TooMany, words).after(seconds)
+            let message = format!("too many permission checks for accounts of {key}: try again in {seconds} s");
+            OpsRefusal::new(Code::TooMany, message).after(seconds)
         })?;
         let given = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
         let attributes = ResourceAttributes {
@@ -131,7 +131,7 @@ fn of_types(verb: &'static str) -> Vec<Access> {
     OpsType::ALL.map(|kind| Access::to_ops_jobs(verb, kind.word())).to_vec()
 }
 
-/// All that decides what somebody may do.
+/// Returns a digest of all facts that decide the rights of a caller.
 fn digest(caller: &Caller) -> [u8; 32] {
     let Caller { name, uid, groups, extra } = caller;
     let all = serde_json::json!([name, uid, groups, extra]);

@@ -1,28 +1,28 @@
-//! Bytes that all requests share, so that no namespace takes them all. Source: docs/opsjob-rest.md 8.
+//! Budgets of bytes that all requests share, so that one namespace cannot use up the memory. Source: docs/opsjob-rest.md 8.
 //!
-//! One key has at most a quarter of a room. A quarter of it is for callers with rights in the whole cluster alone.
+//! One key gets at most a quarter of a budget. Another quarter is only for callers with rights in the whole cluster.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use oarlock_core::object::quota_key::QuotaKey;
 use oarlock_core::ops_job::refusal::{Code, OpsRefusal};
-use oarlock_core::shared::quota_key::QuotaKey;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
 use crate::keyed::KeyedSemaphores;
 
-/// Longest time that bytes usually wait for their place.
+/// The default wait for a reservation of bytes.
 pub(crate) const WAITS: Duration = Duration::from_secs(2);
 
-/// A room of bytes.
+/// A budget of bytes.
 pub(crate) struct ByteRoom {
     all: Arc<Semaphore>,
     of_others: Arc<Semaphore>,
     of_keys: KeyedSemaphores,
 }
 
-/// The caller whose bytes take place.
+/// The caller whose bytes count against a budget.
 #[derive(Clone)]
 pub(crate) struct Sharer {
     pub(crate) key: QuotaKey,
@@ -30,9 +30,9 @@ pub(crate) struct Sharer {
     pub(crate) is_wide: bool,
 }
 
-/// The parts of a room in which the bytes of one request count.
+/// The parts of a budget against which the bytes of one request count.
 pub(crate) struct ByteShares {
-    /// The part of the caller's key comes first: bytes without a place there take none elsewhere.
+    /// The semaphores, beginning with the caller's key. So bytes that exceed the share of their key reserve nothing in the other parts.
     parts: Vec<Arc<Semaphore>>,
     key: QuotaKey,
     /// The noun for the bytes in refusals.
@@ -40,23 +40,23 @@ pub(crate) struct ByteShares {
     waits: Duration,
 }
 
-/// The places of the bytes of one request. Dropping them gives them back.
+/// The reserved bytes of one request. Dropping them releases the reservation.
 #[derive(Default)]
 pub(crate) struct BytePlaces(Vec<OwnedSemaphorePermit>);
 
 impl ByteRoom {
-    /// Makes a room of so many bytes.
+    /// Makes a budget of this many bytes.
     pub(crate) fn of(bytes: usize) -> Self {
         let of_others = Arc::new(Semaphore::new(bytes / 4 * 3));
         Self { all: Arc::new(Semaphore::new(bytes)), of_others, of_keys: KeyedSemaphores::of(bytes / 4) }
     }
 
-    /// Returns the most bytes that one key may have.
+    /// Returns the most bytes that one key may reserve.
     pub(crate) fn of_one(&self) -> usize {
         self.of_keys.permits()
     }
 
-    /// Returns the parts in which the bytes of a caller count. `what` names these bytes in refusals.
+    /// Returns the parts of the budget for a caller. `what` names the bytes in refusals.
     pub(crate) fn shares(&self, sharer: &Sharer, what: &'static str) -> ByteShares {
         let own = self.of_keys.of_key(&sharer.key);
         let of_others = (!sharer.is_wide).then(|| self.of_others.clone());
@@ -76,15 +76,15 @@ impl ByteRoom {
 }
 
 impl ByteShares {
-    /// Returns the same, where bytes wait so long for their place.
+    /// Returns these parts with another wait for reservations.
     pub(crate) fn waiting(self, waits: Duration) -> Self {
         Self { waits, ..self }
     }
 
-    /// Takes places for more bytes, and waits a moment for them.
+    /// Reserves more bytes, and waits a moment for them.
     ///
     /// # Errors
-    /// The part of the key, or of all, has no place.
+    /// If the share of the key, or the whole budget, has too few bytes left.
     pub(crate) async fn take(&self, bytes: usize, places: &mut BytePlaces) -> Result<(), OpsRefusal> {
         let many = u32::try_from(bytes).unwrap_or(u32::MAX);
         for (index, part) in self.parts.iter().enumerate() {
@@ -104,7 +104,7 @@ impl ByteShares {
             0 => (Code::TooMany, format!("of {}", self.key)),
             _ => (Code::Unreachable, "of others".to_owned()),
         };
-        let words = format!("{} {whose} have all the room there is: try again", self.what);
-        OpsRefusal::new(code, words).after(1)
+        let message = format!("{} {whose} take all the memory for them: try again", self.what);
+        OpsRefusal::new(code, message).after(1)
     }
 }

@@ -1,4 +1,4 @@
-//! The listener: connections, TLS, and what all requests have in common. Source: docs/opsjob-rest.md 1 and 8.
+//! Runs the listener: connections, TLS, and the middleware of all requests. Source: docs/opsjob-rest.md 1 and 8.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -28,41 +28,42 @@ use crate::audit::{Asked, Noted};
 use crate::caller::Caller;
 use crate::connections::{BoundedAcceptor, Paced, keep_little};
 use crate::handlers::{self, Base};
-use crate::{Parts, Rest, cors, errors, openapi};
+use crate::state::{Rest, RestState};
+use crate::{cors, errors, openapi};
 
-/// Time that a client has for the head of a request.
+/// How long a client may take to send the head of a request.
 const HEAD_TIME: Duration = Duration::from_secs(10);
-/// Most bytes of a head, and most headers.
+/// The most bytes of a head, and the most headers.
 pub(crate) const HEAD: usize = 32 * 1024;
 const HEADERS: usize = 64;
-/// Longest time of a request.
+/// The longest time of a request.
 const ANSWER_TIME: Duration = Duration::from_secs(30);
-/// Longest time for the requests under way at the end.
+/// The longest time for requests in progress after a stop.
 const LAST_ANSWERS: Duration = Duration::from_secs(30);
-/// Connections that the system keeps until they are taken: without a place there, a client tries again after a second.
+/// The most connections that the kernel queues until they are accepted. A client without a place in the queue retries after a second.
 const BACKLOG: i32 = 4_096;
-/// How often the files of TLS are looked at.
+/// The time between two checks of the TLS files.
 const LOOK_AGAIN: Duration = Duration::from_secs(10);
-/// The content security policies of the page of the documentation, and of everything else. The page writes styles into its own elements.
+/// The content security policies of the documentation page and of all other answers. The page sets styles on its own elements.
 const OF_PAGE: &str = "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; \
     font-src 'self' data:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 const OF_REST: &str = "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; sandbox";
 /// The header of the id of a request.
 const REQUEST_ID: &str = "x-request-id";
 
-/// Where the certificate and its key are.
+/// The paths of the certificate and its key.
 #[derive(Clone, Debug)]
 pub struct Tls {
     /// The certificate with its chain, in PEM.
     pub certificate: PathBuf,
-    /// Its key, in PEM.
+    /// The key of the certificate, in PEM.
     pub key: PathBuf,
 }
 
-/// Why the API cannot be served.
+/// The reason why the API cannot be served.
 #[derive(Debug, thiserror::Error)]
 pub enum RestError {
-    /// The address is in use or not one of this machine.
+    /// The address is in use, or does not belong to this machine.
     #[error("cannot listen on {address}: choose another ADDRESS:PORT (port 0 takes a free one)")]
     Listen {
         /// The address.
@@ -71,7 +72,7 @@ pub enum RestError {
         #[source]
         cause: std::io::Error,
     },
-    /// Tokens would go over the network in the clear.
+    /// Clients would send tokens over the network unencrypted.
     #[error(
         "{0} can be reached from elsewhere, and tokens would be sent there in the clear: give --cert and --key, or listen on 127.0.0.1"
     )]
@@ -79,29 +80,29 @@ pub enum RestError {
     /// The certificate or its key cannot be used.
     #[error("cannot use the certificate {} with the key {}", .tls.certificate.display(), .tls.key.display())]
     Tls {
-        /// The files.
+        /// The paths of the files.
         tls: Tls,
-        /// Why.
+        /// The error of the TLS library or the file system.
         #[source]
         cause: std::io::Error,
     },
 }
 
-/// A listener that takes connections once it is served.
+/// A listener that is bound but does not serve yet.
 pub struct Listening {
     listener: std::net::TcpListener,
     address: SocketAddr,
     tls: Option<(Tls, RustlsConfig)>,
 }
 
-/// Says whether the process is ready, and what it waits for.
+/// Returns whether the process is ready, and what it waits for.
 pub type Readiness = Arc<dyn Fn() -> (StatusCode, String) + Send + Sync>;
 
 impl Listening {
-    /// Takes an address.
+    /// Binds an address.
     ///
     /// # Errors
-    /// Why it cannot be served.
+    /// If the address cannot be bound, the files of the certificate cannot be used, or tokens would be sent unencrypted.
     pub async fn on(address: SocketAddr, tls: Option<Tls>) -> Result<Self, RestError> {
         if tls.is_none() && !address.ip().is_loopback() {
             return Err(RestError::Bare(address));
@@ -130,21 +131,21 @@ impl Listening {
         Ok(Self { listener, address, tls })
     }
 
-    /// Where it listens.
+    /// Returns the address of the listener.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Its address as clients write it.
+    /// Returns the URL of the listener.
     pub fn url(&self) -> String {
         let scheme = if self.tls.is_some() { "https" } else { "http" };
         format!("{scheme}://{}", self.address)
     }
 
-    /// Serves the API until `stop`, and then the requests under way.
+    /// Serves the API until `stop` is cancelled, and then finishes the requests in progress.
     ///
     /// # Errors
-    /// The error of the system.
+    /// If the listener fails.
     pub async fn serve(self, rest: Rest, ready: Readiness, stop: CancellationToken) -> std::io::Result<()> {
         let scheme = if self.tls.is_some() { "https" } else { "http" };
         let connections = rest.parts().connections.clone();
@@ -159,7 +160,7 @@ impl Listening {
                 handle.graceful_shutdown(Some(LAST_ANSWERS));
             }
         });
-        // To tell HTTP/2 apart, a connection would be waited for without end.
+        // Without this, the server would wait for the first bytes of a connection without a timeout to detect HTTP/2.
         let mut server = axum_server::from_tcp(self.listener)?.handle(handle).http1_only();
         let http = server.http_builder();
         http.http1().header_read_timeout(HEAD_TIME).max_buf_size(HEAD).max_headers(HEADERS);
@@ -178,14 +179,14 @@ impl Listening {
     }
 }
 
-/// Has clients told that there is no HTTP/2.
+/// Offers only HTTP/1.1 to clients.
 fn speak_http1(config: &RustlsConfig) {
     let mut own = ServerConfig::clone(&config.get_inner());
     own.alpn_protocols = vec![b"http/1.1".to_vec()];
     config.reload_from_config(Arc::new(own));
 }
 
-/// Takes a new certificate when its files change. One that cannot be used leaves the old one in its place.
+/// Loads the certificate again when its files change. If the new certificate is unusable, the old one stays.
 async fn reload(files: Tls, config: RustlsConfig, stop: CancellationToken) {
     let mut before = contents(&files).await;
     while stop.run_until_cancelled(sleep(LOOK_AGAIN)).await.is_some() {
@@ -225,18 +226,18 @@ fn router(rest: Rest, ready: Readiness, scheme: &'static str) -> Router {
     let file = || get(handlers::artifact).fallback(no_method);
     let files = Router::new()
         .route("/api/v1/artifacts/{job}/{file}", file())
-        // Addresses that an earlier version handed out.
+        // An earlier version handed out these URLs.
         .route("/artifacts/{job}/{file}", file())
         .with_state(rest.clone());
     let whole = Whole { rest: rest.clone(), scheme };
     let readyz = move |headers: HeaderMap| {
-        let (ready, rest) = (ready(), rest.clone());
-        async move { readiness(ready, &rest, &headers).await }
+        let ((code, parts), rest) = (ready(), rest.clone());
+        async move { (code, readiness(code, parts, &rest, &headers).await) }
     };
-    // The page asks nobody but this server.
+    // The page must not contact any other server.
     let config = Config::new(["/openapi.json"]).validator_url("none");
     let docs = SwaggerUi::new("/docs").config(config);
-    // One text for all answers, however many clients do not read them.
+    // All answers share one text, even if many clients do not read it.
     let document = Bytes::from(serde_json::to_vec(&openapi::document()).unwrap_or_default());
     let document = move || std::future::ready(([(header::CONTENT_TYPE, "application/json")], document.clone()));
     Router::new()
@@ -251,25 +252,25 @@ fn router(rest: Rest, ready: Readiness, scheme: &'static str) -> Router {
         .layer(cross_origin)
 }
 
-/// Answers whether the process is ready. A stranger gets the code alone, because the words may say which rights a part lacks.
-async fn readiness(ready: (StatusCode, String), rest: &Rest, headers: &HeaderMap) -> (StatusCode, String) {
-    let (code, parts) = ready;
+/// Returns the text of an answer to a readiness probe. An unauthenticated client gets only a fixed word. The full text may name missing
+/// rights.
+async fn readiness(code: StatusCode, parts: String, rest: &Rest, headers: &HeaderMap) -> String {
     let is_stranger = match headers.contains_key(header::AUTHORIZATION) {
         false => true,
         true => rest.parts().callers.of(headers, rest.parts().now().as_second()).await.is_err(),
     };
-    let words = if code.is_success() { "ok\n" } else { "not ready\n" };
-    (code, if is_stranger { words.to_owned() } else { parts })
+    let message = if code.is_success() { "ok\n" } else { "not ready\n" };
+    if is_stranger { message.to_owned() } else { parts }
 }
 
-/// The state that all requests need.
+/// The state of the outermost middleware.
 #[derive(Clone)]
 struct Whole {
     rest: Rest,
     scheme: &'static str,
 }
 
-/// What every request has: an id, a time in which it is answered, and a line where it would change something.
+/// Gives every request an id, a deadline and security headers. It also finds the address of the client.
 async fn all(State(whole): State<Whole>, mut request: Request<Body>, next: Next) -> Response<Body> {
     let id = request_id(&request);
     request.extensions_mut().insert(RequestId(id.clone()));
@@ -292,7 +293,7 @@ async fn all(State(whole): State<Whole>, mut request: Request<Body>, next: Next)
     response
 }
 
-/// Tells browsers what an answer may do: people put tokens into the page, and nothing else here is a page.
+/// Restricts what a browser may do with an answer. Users paste tokens into the documentation page, and no other answer is a page.
 fn guard(headers: &mut HeaderMap, is_page: bool) {
     let policy = if is_page { OF_PAGE } else { OF_REST };
     for (name, value) in [
@@ -305,7 +306,7 @@ fn guard(headers: &mut HeaderMap, is_page: bool) {
     }
 }
 
-/// The scheme and the address by which a client has reached this API.
+/// Returns the scheme and the address by which a client reached this API.
 fn base(headers: &HeaderMap, scheme: &str) -> Base {
     let told = |name: &str| headers.get(name).and_then(|own| own.to_str().ok());
     let host = told(header::HOST.as_str()).unwrap_or_default();
@@ -314,13 +315,13 @@ fn base(headers: &HeaderMap, scheme: &str) -> Base {
     Base(if is_host { format!("{scheme}://{host}") } else { String::new() })
 }
 
-/// The answer, or that it took too long.
+/// Returns the answer, or a refusal if the answer takes too long.
 async fn in_time(answer: impl Future<Output = Response<Body>>) -> Response<Body> {
     match timeout(ANSWER_TIME, answer).await {
         Ok(response) => response,
         Err(_) => {
-            let words = format!("the answer was not there within {} s", ANSWER_TIME.as_secs());
-            errors::answer(&OpsRefusal::new(Code::Unreachable, words).after(1))
+            let message = format!("the server had no answer within {} s", ANSWER_TIME.as_secs());
+            errors::answer(&OpsRefusal::new(Code::Unreachable, message).after(1))
         }
     }
 }
@@ -328,11 +329,11 @@ async fn in_time(answer: impl Future<Output = Response<Body>>) -> Response<Body>
 #[derive(Clone)]
 struct RequestId(String);
 
-/// The address of whoever sent a request.
+/// The address of the client that sent a request.
 #[derive(Clone)]
 struct Client(String);
 
-/// The id that a client gives its request, or one of chance.
+/// Returns the id that the client gave its request, or a random id.
 fn request_id(request: &Request<Body>) -> String {
     let given = request.headers().get(REQUEST_ID).and_then(|id| id.to_str().ok());
     let is_id = |id: &&str| {
@@ -342,15 +343,15 @@ fn request_id(request: &Request<Body>) -> String {
     given.filter(is_id).map_or_else(random_id, str::to_owned)
 }
 
-/// A text of 16 letters, digits, `_` and `-` that nobody guesses.
+/// Returns 16 random characters: letters, digits, `_` and `-`.
 pub(crate) fn random_id() -> String {
     let mut bytes = [0; 12];
-    // Without chance it is the same as another's, which costs a line that is not found.
+    // If this fails, two requests get the same id. Then only their log lines are hard to tell apart.
     let _ = SystemRandom::new().fill(&mut bytes);
     URL_SAFE_NO_PAD.encode(bytes)
 }
 
-/// Lets nobody through whom the API server does not know, or who asks too often.
+/// Authenticates the caller of a request, applies the rate limits, and records writes.
 async fn known(State(rest): State<Rest>, mut request: Request<Body>, next: Next) -> Response<Body> {
     let parts = rest.parts();
     let caller = match parts.callers.of(request.headers(), parts.now().as_second()).await {
@@ -387,8 +388,8 @@ async fn known(State(rest): State<Rest>, mut request: Request<Body>, next: Next)
         let (noted, code) = line.write(parts, &caller, &response);
         let status = response.status();
         if let Some((audit, asked)) = noting {
-            // A database is no place for floods: requests that are refused or change nothing have few rows, and those of callers without
-            // any right have none. All are in the log.
+            // The database must not fill up. Only few refused or ineffective requests get rows, and callers without any right get none. The
+            // log has all of them.
             let has_place = asked.has_row()
                 || noted.has_changed && status.is_success()
                 || noted.is_entitled && parts.rates.take_idle(&caller).await;
@@ -400,22 +401,22 @@ async fn known(State(rest): State<Rest>, mut request: Request<Body>, next: Next)
     response.into_response()
 }
 
-/// The parts of a request's line that its answer does not know.
+/// The facts for a request's log line that its answer does not contain.
 struct Line {
     id: String,
     address: String,
     method: Method,
     path: String,
     began: Instant,
-    /// Its row was sent before it had an answer.
+    /// True if the audit row was sent before the request had an answer.
     is_begun: bool,
 }
 
 impl Line {
-    /// Writes it, if the request is worth one. Yields what is known of the request, and the code of its answer.
-    fn write(self, parts: &Parts, caller: &Caller, response: &Response<Body>) -> (Noted, &'static str) {
+    /// Writes the log line, if the request deserves one. Returns the noted facts and the code of the answer.
+    fn write(self, parts: &RestState, caller: &Caller, response: &Response<Body>) -> (Noted, &'static str) {
         let status = response.status();
-        // A request that took too long has no answer of its handler. If its row was sent, its caller has rights.
+        // A request that timed out has no answer of its handler. If its row was sent, its caller has rights.
         let unknown = || Noted { is_entitled: self.is_begun, ..Noted::default() };
         let mut noted = response.extensions().get::<Noted>().cloned().unwrap_or_else(unknown);
         noted.is_entitled |= status.is_success();
@@ -444,11 +445,11 @@ impl Line {
     }
 }
 
-/// The answer to a request that changes something: that is done and noted though its client does not wait for it.
+/// Runs a write in its own task. So the write is finished and recorded even if the client disconnects.
 async fn carried_out(request: Request<Body>, next: Next) -> Response<Body> {
     tokio::spawn(in_time(next.run(request))).await.unwrap_or_else(|error| {
         tracing::error!(error = %error, "a request ended by a fault of this process");
-        errors::answer(&OpsRefusal::new(Code::Internal, "a fault of the host; its log says more"))
+        errors::answer(&OpsRefusal::new(Code::Internal, "an internal error of the server; see its log"))
     })
 }
 
@@ -458,7 +459,7 @@ mod tests {
 
     use super::*;
 
-    /// The configuration that is served after the files had this content for a while.
+    /// Returns the configuration that is served some time after the files got this content.
     async fn after(files: &Tls, content: [&str; 2], config: &RustlsConfig) -> Arc<rustls::ServerConfig> {
         tokio::fs::write(&files.certificate, content[0]).await.expect("a file");
         tokio::fs::write(&files.key, content[1]).await.expect("a file");

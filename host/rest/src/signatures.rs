@@ -1,4 +1,4 @@
-//! Addresses of files that are good for a while, for whoever has them. Source: docs/opsjob-rest.md 7.
+//! Signs the URLs of files. A URL is valid for a while, for every client that has it. Source: docs/opsjob-rest.md 7.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -18,33 +18,45 @@ use tokio::time::Instant;
 
 use crate::errors::of_request;
 
-/// The Secret of the keys, and the names of the one that signs and of the one before it in there.
+/// The Secret of the signing keys, and the names of the current and the previous key in it.
 pub(crate) const SECRET: &str = "oarlock-rest";
 const KEYS: [&str; 2] = ["key", "previous"];
-/// Bytes of a key.
+/// The bytes of a key.
 const KEY: usize = 32;
-/// For how long keys are believed to be the ones.
+/// How long the keys are cached.
 const KEPT: Duration = Duration::from_secs(30);
-/// The time between two reads that fail.
+/// The wait after a read that failed.
 const AGAIN: Duration = Duration::from_secs(2);
 
-/// Signs addresses, and looks at signatures.
+/// A file as a signed URL names it. Any client may have written the URL.
+pub(crate) struct SignedFile<'a> {
+    /// The name of the job.
+    pub(crate) job: &'a str,
+    /// The name of the file.
+    pub(crate) file: &'a str,
+    /// The time at which the URL expires, in seconds since 1970.
+    pub(crate) expires: &'a str,
+    /// The signature of all that.
+    pub(crate) signature: &'a str,
+}
+
+/// Signs URLs and checks their signatures.
 pub(crate) struct Signatures {
     client: Client,
     namespace: String,
     ttl: Duration,
     keys: Mutex<Option<(Instant, Vec<Vec<u8>>)>>,
-    /// When reading them last failed. Held while they are read: whoever asks has shown no token.
+    /// The time of the last failed read. The lock is held during a read, because the clients of file URLs are not authenticated.
     failed: tokio::sync::Mutex<Option<Instant>>,
 }
 
 impl Signatures {
-    /// With the keys of the Secret in this namespace.
+    /// Makes signatures with the keys of the Secret in this namespace.
     pub(crate) fn new(client: Client, namespace: String, ttl: Duration) -> Self {
         Self { client, namespace, ttl, keys: Mutex::default(), failed: tokio::sync::Mutex::default() }
     }
 
-    /// The path of a file of a job, with all that lets it be read until it expires.
+    /// Returns the signed path of a file of a job.
     pub(crate) async fn path(&self, job: &str, file: &str, now: i64) -> Result<String, OpsRefusal> {
         let keys = self.keys().await?;
         let expires = now.saturating_add(i64::try_from(self.ttl.as_secs()).unwrap_or(i64::MAX));
@@ -54,16 +66,11 @@ impl Signatures {
         Ok(format!("/api/v1/artifacts/{job}/{file}?expires={expires}&sig={signature}"))
     }
 
-    /// Whether this signature lets a file be read.
-    pub(crate) async fn check(
-        &self,
-        (job, file): (&str, &str),
-        expires: &str,
-        signature: &str,
-        now: i64,
-    ) -> Result<(), OpsRefusal> {
+    /// Checks that a signature allows to read a file.
+    pub(crate) async fn check(&self, of: &SignedFile<'_>, now: i64) -> Result<(), OpsRefusal> {
+        let SignedFile { job, file, expires, signature } = *of;
         let refused = |why: &str| {
-            Err(OpsRefusal::new(Code::Forbidden, format!("{why}: read the job anew, which has a new address")))
+            Err(OpsRefusal::new(Code::Forbidden, format!("{why}: read the job again to get a new address")))
         };
         let Some(expires) = expires.parse::<i64>().ok().filter(|_| expires.bytes().all(|byte| byte.is_ascii_digit()))
         else {
@@ -91,7 +98,7 @@ impl Signatures {
         if failed.is_some_and(|at| at.elapsed() < AGAIN) {
             return Err(no_key());
         }
-        // Until it has succeeded: the request may be dropped meanwhile.
+        // This stays set if the request is dropped during the read.
         *failed = Some(Instant::now());
         let api: Api<Secret> = Api::namespaced(self.client.clone(), &self.namespace);
         let what = format!("read the Secret {SECRET}, which `oarlock manifests --ops --rest` has");
@@ -105,22 +112,22 @@ impl Signatures {
         Ok(keys)
     }
 
-    /// The keys that are still believed to be the ones.
+    /// Returns the keys that are still cached.
     fn kept(&self) -> Option<Vec<Vec<u8>>> {
         let kept = self.keys.lock().clone();
         kept.filter(|(since, _)| since.elapsed() < KEPT).map(|(_, keys)| keys)
     }
 }
 
-/// Makes the first key of addresses, where the Secret of this namespace has none. The host that leads does so, for the servers only read
-/// keys. Does nothing where there is no such Secret, as without REST.
+/// Makes the first signing key if the Secret of this namespace has none. The leading host calls this, because the servers may only read the
+/// keys. Does nothing if the Secret does not exist, as without REST.
 ///
 /// # Errors
-/// Why there is no key.
+/// If the Secret cannot be read or written, or there are no random numbers.
 pub async fn make_first_key(client: &Client, namespace: &str) -> Result<(), OpsRefusal> {
     let api: Api<Secret> = Api::namespaced(client.clone(), namespace);
     let stored = api.get_opt(SECRET).await.map_err(|error| of_request(&error, "read the key of addresses"))?;
-    // A key that an admin wrote is not replaced.
+    // A key that an admin wrote stays.
     let Some(stored) = stored.filter(|stored| stored.data.as_ref().is_none_or(BTreeMap::is_empty)) else {
         return Ok(());
     };
@@ -130,7 +137,7 @@ pub async fn make_first_key(client: &Client, namespace: &str) -> Result<(), OpsR
     let patch = json!({"metadata": {"resourceVersion": stored.metadata.resource_version}, "data": data});
     match api.patch(SECRET, &PatchParams::default(), &Patch::Merge(patch)).await {
         Ok(_) => Ok(()),
-        // Somebody else has made one.
+        // Another host has written a key meanwhile.
         Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
         Err(error) => Err(of_request(&error, "store the key of addresses")),
     }
@@ -147,6 +154,6 @@ fn text(job: &str, file: &str, expires: i64) -> Vec<u8> {
 }
 
 fn no_key() -> OpsRefusal {
-    let words = format!("the Secret {SECRET} has no key of {KEY} bytes: the host makes the first one once it leads");
-    OpsRefusal::new(Code::Unreachable, words).after(1)
+    let message = format!("the Secret {SECRET} has no key of {KEY} bytes: the host makes the first one once it leads");
+    OpsRefusal::new(Code::Unreachable, message).after(1)
 }

@@ -1,54 +1,57 @@
-//! Limits how much of one kind is done at once for one namespace, or for a user without one. Source: docs/opsjob-rest.md 2.
+//! Limits how many requests of one kind run at once, for each namespace, or for each user without a namespace. Source: docs/opsjob-rest.md
+//! 2.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use oarlock_core::object::quota_key::QuotaKey;
 use oarlock_core::ops_job::refusal::{Code, OpsRefusal};
-use oarlock_core::shared::quota_key::QuotaKey;
 use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
 use crate::keyed::KeyedSemaphores;
 use crate::room::Sharer;
 
-/// Requests of one key that wait for a turn: each of them keeps a connection.
+/// The most requests of one key that wait for a turn. Each of them keeps a connection.
 const QUEUE: usize = 8;
-/// Lists of one key at a time. The history reads three at a time.
+/// The most concurrent lists of one key. The history reads three lists at a time.
 const LISTS: usize = 2;
-/// Single jobs that are read at a time: of one key, and of all.
+/// The most single jobs that are read at once, of one key and of all keys.
 const JOBS_OF_KEY: usize = 4;
 pub(crate) const JOBS: usize = 8;
-/// Thousands of jobs in all lists that are being made, without the long ones: the jobs of a list are in memory twice before they are sent.
+/// The size of all lists in progress in thousands of jobs, without the long lists. The jobs of a list are in memory twice before they are
+/// sent.
 const THOUSANDS: usize = 8;
-/// A longer list is a long one. One is made at a time.
+/// The size of a list in thousands of jobs above which it is a long list. One long list runs at a time.
 const SHORT: usize = 4;
-/// Thousands of jobs of the longest list: the 10,000 that a client may ask for, and the jobs that live beside them.
+/// The size of the longest list in thousands of jobs: 10,000 that a client may ask for, and the live jobs beside them.
 const LONGEST: usize = 14;
-/// The most jobs in lists that are being made at one moment, of a long list and of all others.
+/// The most jobs in lists at one moment, of the long list and all others.
 pub(crate) const MOST_JOBS: usize = 1_000 * (THOUSANDS + LONGEST);
-/// Requests for which objects are looked up at a time: of one key, and of all. One is for callers with rights in the whole cluster.
-/// A key has only one, so that nobody waits for two look-ups of the same key.
+/// The most concurrent lookup requests of one key and of all keys. One of them is for callers with rights in the whole cluster. A key has
+/// only one, so that no request waits for two lookups of the same key.
 const LOOKUPS_OF_KEY: usize = 1;
 pub(crate) const LOOKUPS: usize = 7;
-/// Longest time of one look-up. A request waits longer than that for its turn, so a slow look-up of a few others refuses nobody.
+/// The longest time of one lookup, and the longest wait for a turn. The wait is longer, so slow lookups of a few other keys cause no
+/// refusal.
 const LOOKUP_TIME: Duration = Duration::from_secs(15);
 const LOOKUP_WAITS: Duration = Duration::from_secs(16);
-/// Longest time that a list waits for others, and that a read waits for others of its key.
+/// The longest wait of a list for other lists, and of a read for other reads of its key.
 const WAITS: Duration = Duration::from_secs(10);
 const READ_WAITS: Duration = Duration::from_secs(2);
 
-/// The turns of all keys.
-pub(crate) struct Turns {
+/// The turns of all keys for one kind of request.
+pub(crate) struct KeyedTurns {
     waits: Duration,
     /// The noun for the requests in refusals.
     what: &'static str,
     turns: KeyedSemaphores,
-    /// The places of those who wait for a turn.
+    /// The queue slots of the requests that wait for a turn.
     queue: KeyedSemaphores,
 }
 
-impl Turns {
-    /// Makes turns of which each key has so many at a time.
+impl KeyedTurns {
+    /// Makes turns of which each key gets this many at a time.
     pub(crate) fn of(most: usize, waits: Duration, what: &'static str) -> Self {
         Self { waits, what, turns: KeyedSemaphores::of(most), queue: KeyedSemaphores::of(QUEUE) }
     }
@@ -56,22 +59,22 @@ impl Turns {
     /// Waits for a turn, which lasts until it is dropped.
     ///
     /// # Errors
-    /// Others of the key did not end in time, or too many of them wait already.
+    /// If other requests of the key do not end in time, or too many of them already wait.
     pub(crate) async fn take(&self, key: &QuotaKey) -> Result<OwnedSemaphorePermit, OpsRefusal> {
         let turns = self.turns.of_key(key);
         if let Ok(turn) = turns.clone().try_acquire_owned() {
             return Ok(turn);
         }
         let busy = || {
-            let words = format!("{} that {key} sent or asked for before are still being read: try again", self.what);
-            OpsRefusal::new(Code::TooMany, words).after(1)
+            let message = format!("earlier {} of {key} are still in progress: try again", self.what);
+            OpsRefusal::new(Code::TooMany, message).after(1)
         };
         let _place = self.queue.of_key(key).try_acquire_owned().map_err(|_| busy())?;
         within(self.waits, turns.acquire_owned()).await.ok_or_else(busy)
     }
 }
 
-/// Waits so long for a permit; none if others have all of them.
+/// Waits this long for a permit. Returns `None` if others hold all permits.
 async fn within(
     waits: Duration,
     permit: impl Future<Output = Result<OwnedSemaphorePermit, AcquireError>>,
@@ -79,18 +82,18 @@ async fn within(
     timeout(waits, permit).await.ok()?.ok()
 }
 
-/// A turn of one key, and one of all.
+/// The turn of a request among its key, and its turn among all keys.
 pub(crate) type JobTurn = (OwnedSemaphorePermit, OwnedSemaphorePermit);
 
-/// The turns of requests that read one job. Its text is in memory several times until it is answered.
+/// The turns of requests that read one job. The text of a job is in memory several times until the request is answered.
 pub(crate) struct JobTurns {
-    turns: Turns,
+    turns: KeyedTurns,
     all: Arc<Semaphore>,
 }
 
 impl Default for JobTurns {
     fn default() -> Self {
-        Self { turns: Turns::of(JOBS_OF_KEY, READ_WAITS, "jobs"), all: Arc::new(Semaphore::new(JOBS)) }
+        Self { turns: KeyedTurns::of(JOBS_OF_KEY, READ_WAITS, "jobs"), all: Arc::new(Semaphore::new(JOBS)) }
     }
 }
 
@@ -98,26 +101,27 @@ impl JobTurns {
     /// Waits for a turn, which lasts until it is dropped.
     ///
     /// # Errors
-    /// Other requests did not end in time.
+    /// If other requests do not end in time.
     pub(crate) async fn take(&self, key: &QuotaKey) -> Result<JobTurn, OpsRefusal> {
         let own = self.turns.take(key).await?;
-        let busy = || OpsRefusal::new(Code::Unreachable, "jobs of others are still being read: try again").after(1);
+        let busy =
+            || OpsRefusal::new(Code::Unreachable, "the server is busy with jobs of other callers: try again").after(1);
         Ok((own, within(READ_WAITS, self.all.clone().acquire_owned()).await.ok_or_else(busy)?))
     }
 }
 
-/// The turns of requests for which objects of the cluster are looked up. Writers choose how large these objects are.
+/// The turns of requests that look up objects of the cluster. The creators of these objects decide how large they are.
 pub(crate) struct Lookups {
-    turns: Turns,
+    turns: KeyedTurns,
     others: Arc<Semaphore>,
-    /// The place of callers with rights in the whole cluster.
+    /// The slot that only callers with rights in the whole cluster use.
     wide: Arc<Semaphore>,
 }
 
 impl Default for Lookups {
     fn default() -> Self {
         let [others, wide] = [LOOKUPS - 1, 1].map(|permits| Arc::new(Semaphore::new(permits)));
-        Self { turns: Turns::of(LOOKUPS_OF_KEY, LOOKUP_WAITS, "requests"), others, wide }
+        Self { turns: KeyedTurns::of(LOOKUPS_OF_KEY, LOOKUP_WAITS, "requests"), others, wide }
     }
 }
 
@@ -125,11 +129,12 @@ impl Lookups {
     /// Waits for a turn, which lasts until it is dropped.
     ///
     /// # Errors
-    /// Other requests did not end in time.
+    /// If other requests do not end in time.
     async fn take(&self, sharer: &Sharer) -> Result<(OwnedSemaphorePermit, OwnedSemaphorePermit), OpsRefusal> {
         let own = self.turns.take(&sharer.key).await?;
-        let busy =
-            || OpsRefusal::new(Code::Unreachable, "requests of others are still being looked at: try again").after(1);
+        let busy = || {
+            OpsRefusal::new(Code::Unreachable, "the server is busy with requests of other callers: try again").after(1)
+        };
         let others = self.others.clone().acquire_owned();
         let turn = async {
             if !sharer.is_wide {
@@ -143,10 +148,10 @@ impl Lookups {
         Ok((own, within(LOOKUP_WAITS, turn).await.ok_or_else(busy)?))
     }
 
-    /// Does a look-up, in a turn.
+    /// Runs a lookup in a turn.
     ///
     /// # Errors
-    /// It fails, no turn came in time, or the API server did not answer in time.
+    /// If the lookup fails, no turn is free in time, or the API server does not answer in time.
     pub(crate) async fn look_up<T>(
         &self,
         sharer: &Sharer,
@@ -154,40 +159,41 @@ impl Lookups {
     ) -> Result<T, OpsRefusal> {
         let _turn = self.take(sharer).await?;
         let late = || {
-            let words = format!("the API server did not tell all that this asks for in {} s", LOOKUP_TIME.as_secs());
-            OpsRefusal::new(Code::Unreachable, words).after(1)
+            let message =
+                format!("the API server did not answer all reads of this request within {} s", LOOKUP_TIME.as_secs());
+            OpsRefusal::new(Code::Unreachable, message).after(1)
         };
         timeout(LOOKUP_TIME, looking).await.map_err(|_| late())?
     }
 }
 
-/// The turns of lists. A list that looks for a part of a name may look at every row, and nobody has all connections of the history.
+/// The turns of lists. A search by a part of a name may read every row, so one caller must not use all connections of the history.
 pub(crate) struct Lists {
-    turns: Turns,
+    turns: KeyedTurns,
     short: Arc<Semaphore>,
     long: Arc<Semaphore>,
 }
 
 /// The turn of one list.
 pub(crate) struct ListTurn {
-    /// The turn of its key, which lasts until its answer has a place.
+    /// The turn of its key. It lasts until the answer has its reservation.
     pub(crate) own: OwnedSemaphorePermit,
-    /// The turn of its length, which lasts until it is made.
+    /// The turn of its length. It lasts until the list is made.
     pub(crate) length: OwnedSemaphorePermit,
 }
 
 impl Default for Lists {
     fn default() -> Self {
         let [short, long] = [THOUSANDS, 1].map(|permits| Arc::new(Semaphore::new(permits)));
-        Self { turns: Turns::of(LISTS, WAITS, "lists"), short, long }
+        Self { turns: KeyedTurns::of(LISTS, WAITS, "lists"), short, long }
     }
 }
 
 impl Lists {
-    /// Waits for the turn of a list for which at most so many jobs are looked at or shown.
+    /// Waits for the turn of a list that reads or shows at most this many jobs.
     ///
     /// # Errors
-    /// Other lists did not end in time.
+    /// If other lists do not end in time.
     pub(crate) async fn take(&self, key: &QuotaKey, jobs: usize) -> Result<ListTurn, OpsRefusal> {
         let own = self.turns.take(key).await?;
         let (lengths, permits) = match jobs.div_ceil(1_000) {
@@ -196,8 +202,8 @@ impl Lists {
         };
         let length = within(WAITS, lengths.clone().acquire_many_owned(permits)).await;
         let busy = || {
-            let words = "lists of others are still being made: try again, or ask for fewer jobs with limit";
-            OpsRefusal::new(Code::Unreachable, words).after(1)
+            let message = "the server is busy with lists of other callers: try again, or ask for fewer jobs with limit";
+            OpsRefusal::new(Code::Unreachable, message).after(1)
         };
         Ok(ListTurn { own, length: length.ok_or_else(busy)? })
     }
@@ -253,7 +259,7 @@ mod tests {
         let never = || std::future::pending::<Result<(), OpsRefusal>>();
         let slow = async {
             let names = ["alice", "bob", "carol", "erin", "frank", "grace"].map(|name| sharer(name, false));
-            // Each of them sends a second one, which waits behind `dave`.
+            // Each of them also sends a second request, which waits behind the request of `dave`.
             let all =
                 names.iter().flat_map(|sharer| [lookups.look_up(sharer, never()), lookups.look_up(sharer, never())]);
             futures::future::join_all(all).await
@@ -280,7 +286,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn eight_requests_of_a_key_wait_and_one_more_is_refused_at_once() {
-        let (turns, key) = (Turns::of(2, READ_WAITS, "jobs"), QuotaKey::of("alice"));
+        let (turns, key) = (KeyedTurns::of(2, READ_WAITS, "jobs"), QuotaKey::of("alice"));
         let mut held = vec![turns.take(&key).await.unwrap(), turns.take(&key).await.unwrap()];
         let mut waiting: Vec<_> = (0..QUEUE).map(|_| Box::pin(turns.take(&key))).collect();
         for wait in &mut waiting {

@@ -1,45 +1,45 @@
-//! The job that a path names, as far as somebody may see it. Source: docs/opsjob-rest.md 2.
+//! Finds the job that a path names, if the caller may see it. Source: docs/opsjob-rest.md 2.
 
 use kube::api::DynamicObject;
+use oarlock_core::object::quota_key::QuotaKey;
 use oarlock_core::ops_job::access::Access;
 use oarlock_core::ops_job::refusal::{Code, OpsRefusal};
 use oarlock_core::ops_job::spec::OpsType;
 use oarlock_core::ops_job::stored::StoredOps;
-use oarlock_core::shared::quota_key::QuotaKey;
 use serde_json::Value;
 
-use crate::Parts;
 use crate::audit::Noted;
 use crate::caller::Caller;
 use crate::errors::{of_history, of_request};
+use crate::state::RestState;
 use crate::turns::JobTurn;
 
-/// A job that somebody may see.
+/// A job that the caller may see.
 pub(crate) struct Visible {
     pub(crate) job: StoredOps,
     pub(crate) document: Value,
-    /// It is not in the cluster any more: this is what the history has of it.
+    /// True if the job exists only in the history, no longer in the cluster.
     pub(crate) is_gone: bool,
-    /// He asked for it himself.
+    /// True if the caller requested the job.
     is_own: bool,
 }
 
-/// The questions whether somebody may do this to jobs of a type.
+/// Returns the rights that each allow a verb on jobs of a type.
 pub(crate) fn on_type(verb: &'static str, kind: &str) -> Vec<Access> {
     let of_type = OpsType::read(kind).map(|kind| Access::to_ops_jobs(verb, kind.word()));
     std::iter::once(Access::to_ops_jobs(verb, "")).chain(of_type).collect()
 }
 
-/// What is said of a job that is not there, and of one that is nobody's business.
+/// Returns the refusal for a job that does not exist, or that the caller may not see.
 pub(crate) fn not_found(id: &str) -> OpsRefusal {
     let shown: String = id.chars().filter(|c| !c.is_control()).take(64).collect();
     OpsRefusal::new(Code::NotFound, format!("there is no OpsJob {shown}"))
 }
 
-impl Parts {
-    /// The job of this id, if the caller may see it.
+impl RestState {
+    /// Returns the job of this id, if the caller may see it.
     pub(crate) async fn visible(&self, caller: &Caller, id: &str) -> Result<Visible, OpsRefusal> {
-        if !oarlock_core::job::spec::is_object_name(id) {
+        if !oarlock_core::object::key::is_object_name(id) {
             return Err(not_found(id));
         }
         let stored = self.jobs().get_opt(id).await.map_err(|error| of_request(&error, "read the OpsJob"))?;
@@ -58,7 +58,7 @@ impl Parts {
         Ok(Visible { job, document, is_gone, is_own })
     }
 
-    /// The same, if the caller may do this to it.
+    /// Returns the job of this id, if the caller may do this to it.
     pub(crate) async fn changeable(
         &self,
         caller: &Caller,
@@ -69,11 +69,11 @@ impl Parts {
         if visible.is_own || self.rights.has_any(caller, &on_type(verb, &visible.job.summary.kind)).await? {
             return Ok(visible);
         }
-        let words = format!("you may not {verb} opsjobs of oarlock.dev, nor opsjobs/{}", visible.job.summary.kind);
-        Err(OpsRefusal::new(Code::Forbidden, words))
+        let message = format!("you may not {verb} opsjobs of oarlock.dev, nor opsjobs/{}", visible.job.summary.kind);
+        Err(OpsRefusal::new(Code::Forbidden, message))
     }
-    /// The same, with the turn of the change, which lasts as long as the job is in memory. Notes whether the caller has some right on
-    /// OpsJobs.
+    /// Returns the job of this id for a change, with the turn of the change. The turn lasts as long as the job is in memory. Records in
+    /// `noted` whether the caller has some right on OpsJobs.
     pub(crate) async fn changed(
         &self,
         caller: &Caller,
@@ -83,7 +83,7 @@ impl Parts {
         let turn = self.changes.take(&QuotaKey::of(&caller.name)).await?;
         let visible = self.changeable(caller, &noted.job, verb).await;
         noted.is_entitled = match &visible {
-            // A caller who is told that he may not do it may see it.
+            // A caller who is refused as forbidden may still see the job.
             Ok(_) | Err(OpsRefusal { code: Code::Forbidden, .. }) => true,
             Err(OpsRefusal { code: Code::NotFound, .. }) => self.rights.has_some(caller, "get").await.unwrap_or(false),
             Err(_) => false,

@@ -1,16 +1,16 @@
-//! Which workloads a text may mean. Source: docs/opsjob-rest.md 4.
+//! Finds the workloads that a text may mean. Source: docs/opsjob-rest.md 4.
 
-use oarlock_core::job::spec::is_object_name;
+use oarlock_core::object::key::is_object_name;
 use oarlock_core::ops_job::refusal::OpsRefusal;
 use oarlock_core::ops_job::workload::WorkloadName;
 use oarlock_kube::ops::Ops;
 
 use crate::errors::of_read;
 
-/// Most of one kind that are looked at: one more than may be meant.
+/// The most workloads of one kind that are read: one more than a text may mean.
 const OF_A_KIND: usize = 11;
 
-/// The workloads that `namespace/kind/name`, `namespace/name` or `name` may mean. Of the first form it is not known whether it is there.
+/// Returns the workloads that `namespace/kind/name`, `namespace/name` or `name` may mean. It does not check that the first form exists.
 pub(crate) async fn candidates(ops: &Ops, text: &str) -> Result<Vec<WorkloadName>, OpsRefusal> {
     if let Some(whole) = WorkloadName::read(text) {
         return Ok(vec![whole]);

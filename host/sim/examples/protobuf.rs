@@ -1,5 +1,5 @@
-//! Writes `schemas/protobuf.json`: field numbers, names and types of the messages whose schemas are in
-//! `schemas/builtin.json`, one message a line. FOLDER is `k8s.io` in Go's module cache, the version that of the schemas.
+//! Writes `schemas/protobuf.json`: the field numbers, names and types of the messages in `schemas/builtin.json`.
+//! The output has one message per line. FOLDER is `k8s.io` in Go's module cache. The version is the version of the schemas.
 //!
 //! `cargo run -p oarlock-sim --example protobuf -- FOLDER v0.36.3 > host/sim/schemas/protobuf.json`
 
@@ -7,7 +7,7 @@ use std::{collections::BTreeMap, path::Path};
 
 use serde_json::{Map, Value, json};
 
-/// The files that define the messages, by module.
+/// The `generated.proto` files that define the messages, as pairs of module and package path.
 const FILES: [(&str, &str); 17] = [
     ("api", "core/v1"),
     ("api", "apps/v1"),
@@ -43,7 +43,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Reads the messages of one file.
+/// Adds the messages of one `generated.proto` file to `messages`.
 fn read(text: &str, messages: &mut BTreeMap<String, Map<String, Value>>) {
     let mut package = String::new();
     let mut message: Option<(String, Map<String, Value>)> = None;
@@ -63,7 +63,7 @@ fn read(text: &str, messages: &mut BTreeMap<String, Map<String, Value>>) {
     }
 }
 
-/// `string`, `[]string`, `map string`, or a definition's name in place of `string`.
+/// Returns the type of a field: `string`, `[]string` or `map string`. For a message, the name of its definition replaces `string`.
 fn field_type(declared: &str, package: &str) -> String {
     if let Some(list) = declared.strip_prefix("repeated ") {
         return format!("[]{}", plain_type(list, package));
@@ -84,7 +84,7 @@ fn plain_type(name: &str, package: &str) -> String {
     }
 }
 
-/// `k8s.io.api.core.v1` as OpenAPI writes it: the domain backwards.
+/// Returns a package or message name in OpenAPI's form, such as `io.k8s.api.core.v1` for `k8s.io.api.core.v1`.
 fn openapi_name(name: &str) -> String {
     name.strip_prefix("k8s.io.").map_or_else(|| name.to_owned(), |rest| format!("io.k8s.{rest}"))
 }

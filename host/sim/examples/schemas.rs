@@ -1,5 +1,5 @@
-//! Writes `schemas/builtin.json`: the schemas of the built-in kinds and of everything they refer to, unchanged, one a line.
-//! FOLDER has the OpenAPI v3 documents of a Kubernetes release: `api/openapi-spec/v3` of the module `k8s.io/kubernetes`.
+//! Writes `schemas/builtin.json`: the unchanged schemas of the built-in kinds and of every schema they refer to, one per line.
+//! FOLDER contains the OpenAPI v3 documents of a Kubernetes release: `api/openapi-spec/v3` of the module `k8s.io/kubernetes`.
 //!
 //! `cargo run -p oarlock-sim --example schemas -- FOLDER > host/sim/schemas/builtin.json`
 
@@ -7,7 +7,7 @@ use std::{collections::BTreeMap, path::Path};
 
 use serde_json::Value;
 
-/// The documents that hold the kinds which the in-memory API serves.
+/// The documents that define the kinds which the in-memory API serves.
 const DOCUMENTS: [&str; 12] = [
     "api__v1",
     "apis__apps__v1",
@@ -23,7 +23,7 @@ const DOCUMENTS: [&str; 12] = [
     "apis__admissionregistration.k8s.io__v1",
 ];
 
-/// The kinds themselves.
+/// The definitions of the kinds which the in-memory API serves.
 const KINDS: [&str; 38] = [
     "io.k8s.api.core.v1.Pod",
     "io.k8s.api.core.v1.Node",

@@ -1,5 +1,5 @@
-//! Serves an in-memory cluster with the objects of some files on a free loopback port, until it is interrupted. For trying
-//! kubectl by hand: `cargo run -p oarlock-sim --example serve -- crd.yaml`, then
+//! Serves an in-memory cluster with the objects of the given files on a free loopback port, until you interrupt it.
+//! To try kubectl by hand, run `cargo run -p oarlock-sim --example serve -- crd.yaml`, then
 //! `kubectl --server http://127.0.0.1:PORT get pods`.
 
 use std::sync::Arc;

@@ -1,15 +1,15 @@
-//! The clocks of the in-memory API. Under tokio's paused time the default clock is a function of the schedule alone;
-//! only `RealClock` reads the machine's clock.
+//! The clocks of the in-memory API. Under tokio's paused time the default clock depends only on the schedule of the tasks.
+//! Only `RealClock` reads the machine's clock.
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp, fmt::strtime};
 
 /// Source of the API server's time.
 pub trait Clock: Send + Sync + std::fmt::Debug {
-    /// The present moment.
+    /// Returns the current time.
     fn now(&self) -> Timestamp;
 }
 
-/// 2026-01-01T00:00:00Z, where virtual time begins unless a test says otherwise.
+/// The start of virtual time, 2026-01-01T00:00:00Z, unless a test sets another one.
 const VIRTUAL_START: i64 = 1_767_225_600;
 
 /// A clock that advances with tokio's time, paused or not, from a fixed start.
@@ -20,7 +20,7 @@ pub struct VirtualClock {
 }
 
 impl VirtualClock {
-    /// A clock that shows `start` now.
+    /// Returns a clock that shows `start` now.
     pub fn starting_at(start: Timestamp) -> Self {
         Self { start, origin: tokio::time::Instant::now() }
     }
@@ -39,7 +39,7 @@ impl Clock for VirtualClock {
     }
 }
 
-/// The machine's clock, for a cluster that people watch.
+/// The machine's clock, for a cluster that a person watches.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct RealClock;
 
@@ -49,12 +49,12 @@ impl Clock for RealClock {
     }
 }
 
-/// A timestamp as Kubernetes' `metav1.Time` writes it: whole seconds, UTC.
+/// Formats a timestamp as Kubernetes' `metav1.Time` does: whole seconds, UTC.
 pub(crate) fn seconds(at: Timestamp) -> String {
     strtime::format("%Y-%m-%dT%H:%M:%SZ", at).unwrap_or_default()
 }
 
-/// A timestamp as the HTTP `Date` header writes it.
+/// Formats a timestamp as the HTTP `Date` header does.
 pub(crate) fn http_date(at: Timestamp) -> String {
     strtime::format("%a, %d %b %Y %H:%M:%S GMT", at).unwrap_or_default()
 }

@@ -1,7 +1,8 @@
-//! A registry of images in memory, for a cluster in memory: it takes what is pushed, and makes up what is pulled.
+//! An in-memory image registry for an in-memory cluster. It stores pushed images and makes up the others on each pull.
 //!
-//! Serves the distribution protocol of OCI over plain HTTP. An image of any name is there until somebody pushes one of that name: it is
-//! made of its name alone, and the same at each pull. May not take more than it has room for.
+//! Serves the OCI distribution protocol over plain HTTP. A name below `custom/` is only for pushed images. An image with any other
+//! name exists even if nobody pushed it: the registry builds it from the name alone, so each pull returns the same bytes. A push
+//! must fit into the registry's size limit.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -20,33 +21,33 @@ use tokio::net::TcpListener;
 use crate::server::listen::serve;
 use crate::server::reply::ApiBody;
 
-/// Most bytes of all images.
+/// The largest total size of all images in bytes.
 const ROOM: usize = 256 * 1024 * 1024;
 /// The media types of manifests and blobs.
 const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 const CONFIG: &str = "application/vnd.oci.image.config.v1+json";
 const LAYER: &str = "application/vnd.oci.image.layer.v1.tar";
 const BLOB: &str = "application/octet-stream";
-/// The names that are for images which are pushed: none is made up.
+/// Prefix of the names of pushed images. The registry makes up no image with this prefix.
 const PUSHED: &str = "custom/";
 
-/// A registry. Clones share its images.
+/// An in-memory image registry. Clones share its images.
 #[derive(Clone, Default)]
 pub struct ImageRegistry(Arc<Mutex<Stored>>);
 
 #[derive(Default)]
 struct Stored {
-    /// By digest.
+    /// Blobs by digest.
     blobs: HashMap<String, Bytes>,
-    /// By name of an image and tag or digest: the digest, and the media type.
+    /// Digest and media type of each manifest, by image name and by tag or digest.
     manifests: HashMap<(String, String), (String, String)>,
-    /// Uploads by number.
+    /// Unfinished uploads by upload number.
     uploads: HashMap<String, Vec<u8>>,
     begun: u64,
     bytes: usize,
 }
 
-/// An answer that refuses.
+/// A refusal: HTTP status, error code and message.
 struct Refused(StatusCode, &'static str, String);
 
 type Answer = Result<Response<ApiBody>, Refused>;
@@ -61,11 +62,11 @@ fn refused<T>(status: StatusCode, code: &'static str, message: impl Into<String>
 }
 
 impl ImageRegistry {
-    /// Serves until the listener fails or the future is dropped.
+    /// Serves until the listener fails or the caller drops the future.
     ///
     /// # Errors
     ///
-    /// Fails when no further connection can be accepted.
+    /// If the listener can accept no further connection.
     pub async fn serve(self, listener: TcpListener) -> io::Result<()> {
         let service = tower::service_fn(move |request: Request<Incoming>| {
             let registry = self.clone();
@@ -74,7 +75,7 @@ impl ImageRegistry {
         serve(listener, service).await
     }
 
-    /// The digest of the image of this name and tag, where one was pushed.
+    /// Returns the digest of the pushed image with this name and tag.
     pub fn pushed(&self, name: &str, tag: &str) -> Option<String> {
         let stored = self.0.lock();
         stored.manifests.get(&(name.to_owned(), tag.to_owned())).map(|(digest, _)| digest.clone())
@@ -203,12 +204,12 @@ impl ImageRegistry {
     }
 }
 
-/// The parts of an image that is made of its name: an empty layer, a config, and the manifest.
+/// Returns the parts of a made-up image: its manifest, its config and an empty layer. Returns no parts for a pushed image's name.
 fn made_up(name: &str) -> Vec<(&'static str, Bytes)> {
     if name.starts_with(PUSHED) {
         return Vec::new();
     }
-    // The end of an archive of tar, which is one without files.
+    // An empty tar archive consists only of its end marker.
     let layer = Bytes::from(vec![0; 1_024]);
     let config = json!({"architecture": "amd64", "os": "linux", "config": {"Labels": {"made-up": name}},
         "rootfs": {"type": "layers", "diff_ids": [sha256(&layer)]}});
@@ -237,7 +238,7 @@ fn refusal(Refused(status, code, message): Refused) -> Response<ApiBody> {
     answer(status, Bytes::from(body))
 }
 
-/// A manifest or blob; of one that is only asked about, what its header says.
+/// Returns the response with a manifest or blob. The response to a HEAD request has only the headers.
 fn content((media, digest): (&str, &str), bytes: Bytes, is_head: bool) -> Response<ApiBody> {
     let size = bytes.len();
     let mut response = answer(StatusCode::OK, if is_head { Bytes::new() } else { bytes });

@@ -1,6 +1,6 @@
-//! An in-memory Kubernetes API: a tower service that the ordinary client is constructed on, with the real server's
-//! status codes, conflicts, watches and deletions. It uses no sockets, no wall clock and no randomness of its own
-//! unless a caller asks for them, but for the key by which it signs tokens.
+//! An in-memory Kubernetes API: a tower service that an ordinary client can use. Its status codes, conflicts, watches and
+//! deletions match the real server's. It uses no socket and no wall clock unless the caller asks for them. Its only source of
+//! randomness outside the seed is the key that signs tokens.
 //!
 //! ```no_run
 //! # async fn example() {
@@ -10,7 +10,7 @@
 //! # }
 //! ```
 
-/// Reads requests, and answers or refuses them as the real server does.
+/// Decodes requests, and answers or refuses them as the real server does.
 mod server {
     pub(crate) mod callers;
     pub(crate) mod cluster;
@@ -28,7 +28,7 @@ mod server {
     pub(crate) mod status;
     pub(crate) mod watch;
 }
-/// One file for each request that writes.
+/// The writing requests and the log request, one file each.
 mod verbs {
     pub(crate) mod apply;
     pub(crate) mod binding;
@@ -42,7 +42,7 @@ mod verbs {
     pub(crate) mod token_request;
     pub(crate) mod update;
 }
-/// Who may do what: users, roles, and the reviews that ask about them.
+/// Users, roles, tokens, and the reviews that ask about them.
 mod access {
     pub(crate) mod default_roles;
     pub(crate) mod gate;
@@ -52,7 +52,7 @@ mod access {
     pub(crate) mod token_review;
     pub(crate) mod user;
 }
-/// The kinds that are served, built in or defined by a CustomResourceDefinition, and the ways of some of them.
+/// The built-in kinds, the kinds of CustomResourceDefinitions, and the rules of single kinds.
 mod kinds {
     pub(crate) mod crd_kinds;
     pub(crate) mod events;
@@ -67,7 +67,7 @@ mod kinds {
     pub(crate) mod schema;
     pub(crate) mod workloads;
 }
-/// The way of an object from a decoded body to the store: pruned, defaulted, prepared, validated.
+/// The steps from a decoded body to the stored object: prune, default, prepare, validate.
 mod lifecycle {
     pub(crate) mod built_in_defaults;
     pub(crate) mod cel_rules;
@@ -78,21 +78,21 @@ mod lifecycle {
     pub(crate) mod schema_defaults;
     pub(crate) mod validate;
 }
-/// Patches and server-side apply as functions of objects, and the owners of fields.
+/// Patches and server-side apply as functions of objects, and the managed fields.
 mod merge {
     pub(crate) mod apply_merge;
     pub(crate) mod field_set;
     pub(crate) mod managed_fields;
     pub(crate) mod strategic_merge;
 }
-/// ValidatingAdmissionPolicies, and the CEL that they and the schemas are written in.
+/// ValidatingAdmissionPolicies, and the CEL of policies and schemas.
 mod admission {
     pub(crate) mod cel_authorizer;
     pub(crate) mod cel_eval;
     pub(crate) mod cel_macros;
     pub(crate) mod policies;
 }
-/// The controllers that a cluster has of its own. They run inside the request that gives them work.
+/// The cluster's built-in controllers. They run inside the request whose write concerns them.
 mod controllers {
     pub(crate) mod budgets;
     pub(crate) mod crds;
@@ -102,7 +102,7 @@ mod controllers {
     pub(crate) mod roles;
     pub(crate) mod run;
 }
-/// Tables for `kubectl get`.
+/// The tables for `kubectl get`.
 mod printing {
     pub(crate) mod cell;
     pub(crate) mod duration;
@@ -111,7 +111,7 @@ mod printing {
     pub(crate) mod table;
     pub(crate) mod workload_rows;
 }
-/// Documents about the server: versions, groups, resources, OpenAPI.
+/// The discovery documents: versions, groups, resources and OpenAPI.
 mod discovery {
     pub(crate) mod documents;
     pub(crate) mod openapi;

@@ -1,51 +1,51 @@
-//! Reads and sets the few fields that every Kubernetes object has. Missing fields read as absent; no shape of JSON
-//! makes it panic.
+//! Reads and sets the common fields of Kubernetes objects. Missing fields read as absent, and no shape of JSON causes a
+//! panic.
 
 use serde_json::{Map, Value, json};
 
-/// `metadata.<field>`.
+/// Returns `metadata.<field>` unless it is absent or null.
 pub(crate) fn meta<'a>(object: &'a Value, field: &str) -> Option<&'a Value> {
     object.get("metadata")?.get(field).filter(|value| !value.is_null())
 }
 
-/// `metadata.<field>` as text, empty when absent.
+/// Returns `metadata.<field>` as text, empty when absent.
 pub(crate) fn meta_str<'a>(object: &'a Value, field: &str) -> &'a str {
     meta(object, field).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// `metadata.name`.
+/// Returns `metadata.name`, empty when absent.
 pub(crate) fn name(object: &Value) -> &str {
     meta_str(object, "name")
 }
 
-/// `metadata.namespace`, empty when absent.
+/// Returns `metadata.namespace`, empty when absent.
 pub(crate) fn namespace(object: &Value) -> &str {
     meta_str(object, "namespace")
 }
 
-/// `metadata.uid`, empty when absent.
+/// Returns `metadata.uid`, empty when absent.
 pub(crate) fn uid(object: &Value) -> &str {
     meta_str(object, "uid")
 }
 
-/// `metadata` for writing, made if it is missing.
+/// Returns `metadata` for writing, and creates it if it is missing.
 pub(crate) fn metadata_mut(object: &mut Value) -> &mut Map<String, Value> {
     map_at(object, "metadata")
 }
 
-/// The object under `field` of `object` for writing, made if it is missing or something else.
+/// Returns the map under `field` of `object` for writing. A missing field or another value becomes an empty map.
 pub(crate) fn map_at<'a>(object: &'a mut Value, field: &str) -> &'a mut Map<String, Value> {
     let slot = as_map(object).entry(field).or_insert_with(|| json!({}));
     as_map(slot)
 }
 
-/// `metadata.<field>` as a map for writing, made if it is missing.
+/// Returns `metadata.<field>` as a map for writing. A missing field or another value becomes an empty map.
 pub(crate) fn map_at_metadata<'a>(object: &'a mut Value, field: &str) -> &'a mut Map<String, Value> {
     let slot = metadata_mut(object).entry(field).or_insert_with(|| json!({}));
     as_map(slot)
 }
 
-/// A value as a map, which it becomes if it is not.
+/// Returns a value as a map for writing. Any other value becomes an empty map.
 pub(crate) fn as_map(value: &mut Value) -> &mut Map<String, Value> {
     if !value.is_object() {
         *value = json!({});
@@ -56,7 +56,7 @@ pub(crate) fn as_map(value: &mut Value) -> &mut Map<String, Value> {
     }
 }
 
-/// Sets `metadata.<field>`; null removes it.
+/// Sets `metadata.<field>`. A null value removes the field.
 pub(crate) fn set_meta(object: &mut Value, field: &str, value: Value) {
     let metadata = metadata_mut(object);
     if value.is_null() {
@@ -66,12 +66,12 @@ pub(crate) fn set_meta(object: &mut Value, field: &str, value: Value) {
     }
 }
 
-/// Copies `metadata.<field>` from one object to another, or removes it if the first has none.
+/// Copies `metadata.<field>` from one object to another, or removes the field if the first object lacks it.
 pub(crate) fn copy_meta(from: &Value, to: &mut Value, field: &str) {
     set_meta(to, field, meta(from, field).cloned().unwrap_or(Value::Null));
 }
 
-/// Copies a top-level field, or removes it where it is absent.
+/// Copies a top-level field from one object to another, or removes the field if the first object lacks it.
 pub(crate) fn copy_field(from: &Value, to: &mut Value, field: &str) {
     let map = as_map(to);
     match from.get(field) {
@@ -80,32 +80,32 @@ pub(crate) fn copy_field(from: &Value, to: &mut Value, field: &str) {
     }
 }
 
-/// `metadata.finalizers`.
+/// Returns the entries of `metadata.finalizers`.
 pub(crate) fn finalizers(object: &Value) -> impl Iterator<Item = &str> {
     meta(object, "finalizers").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str)
 }
 
-/// True once deletion has begun.
+/// Returns true if the object has a deletion timestamp.
 pub(crate) fn is_deleting(object: &Value) -> bool {
     meta(object, "deletionTimestamp").is_some()
 }
 
-/// `metadata.generation`, 0 when absent.
+/// Returns `metadata.generation`, 0 when absent.
 pub(crate) fn generation(object: &Value) -> i64 {
     meta(object, "generation").and_then(Value::as_i64).unwrap_or_default()
 }
 
-/// The owner references.
+/// Returns the entries of `metadata.ownerReferences`.
 pub(crate) fn owners(object: &Value) -> impl Iterator<Item = &Value> {
     meta(object, "ownerReferences").and_then(Value::as_array).into_iter().flatten()
 }
 
-/// A value deep inside, by field names.
+/// Returns the value at a path of field names, unless it is absent or null.
 pub(crate) fn at<'a>(value: &'a Value, path: &[&str]) -> Option<&'a Value> {
     path.iter().try_fold(value, |value, field| value.get(field)).filter(|value| !value.is_null())
 }
 
-/// Text deep inside, empty when absent.
+/// Returns the text at a path of field names, empty when absent.
 pub(crate) fn str_at<'a>(value: &'a Value, path: &[&str]) -> &'a str {
     at(value, path).and_then(Value::as_str).unwrap_or_default()
 }

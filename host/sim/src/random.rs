@@ -1,14 +1,14 @@
-//! UIDs and name suffixes of a cluster, from a seed: the same seed and the same requests give the same objects.
+//! Draws UIDs and name suffixes from a seed. The same seed and the same requests give the same objects.
 
-/// SplitMix64: small, and good enough for names.
+/// A SplitMix64 generator: small, and good enough for names.
 #[derive(Debug, Clone)]
 pub struct Random(u64);
 
-/// The letters of generated names, as in Kubernetes: no vowels, no digits that look like letters.
+/// The letters of generated names, as in Kubernetes: no vowels, and no digits that resemble letters.
 const LETTERS: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
 
 impl Random {
-    /// The same seed draws the same numbers.
+    /// Returns a generator. The same seed draws the same numbers.
     #[must_use]
     pub fn seeded(seed: u64) -> Self {
         Self(seed)
@@ -22,13 +22,13 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// A number from zero to `most`.
+    /// Draws a number from zero to `most`.
     pub fn up_to(&mut self, most: u64) -> u64 {
         let drawn = self.next();
         most.checked_add(1).and_then(|count| drawn.checked_rem(count)).unwrap_or(drawn)
     }
 
-    /// A version 4 UUID.
+    /// Draws a version 4 UUID.
     pub(crate) fn uid(&mut self) -> String {
         let (a, b) = (self.next(), self.next());
         let (time_low, time_mid, version) = (a >> 32, (a >> 16) & 0xFFFF, (a & 0x0FFF) | 0x4000);
@@ -36,7 +36,7 @@ impl Random {
         format!("{time_low:08x}-{time_mid:04x}-{version:04x}-{variant:04x}-{node:012x}")
     }
 
-    /// The five letters after a generateName.
+    /// Draws the five letters that follow a `generateName`.
     pub(crate) fn suffix(&mut self) -> String {
         let letter = |value: u64| LETTERS.get((value % 27) as usize).copied().unwrap_or(b'x');
         (0..5).map(|_| char::from(letter(self.next() >> 8))).collect()

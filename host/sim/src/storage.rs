@@ -1,6 +1,6 @@
-//! The store of a cluster: one table per kind, one resourceVersion for all, one log of writes. Every write is exactly
-//! one log entry, and its resourceVersion is the entry's number, so any past state can be found by walking the log
-//! backwards.
+//! The store of a cluster: one table per kind, one resourceVersion counter for all tables, and one log of writes. Every write
+//! appends exactly one log entry, whose number is the write's resourceVersion. Walking the log backwards therefore restores
+//! any past state.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -12,28 +12,28 @@ use serde_json::{Value, json};
 
 use crate::{kinds::registry::TableId, object};
 
-/// Namespace (empty for cluster-scoped kinds) and name.
+/// Namespace (empty for cluster-scoped kinds) and name of an object.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key {
-    /// Namespace, empty for cluster-scoped kinds.
+    /// Namespace of the object, empty for cluster-scoped kinds.
     pub namespace: String,
-    /// Name.
+    /// Name of the object.
     pub name: String,
 }
 
 impl Key {
-    /// The key of `name` in `namespace`.
+    /// Returns the key of `name` in `namespace`.
     pub fn new(namespace: impl Into<String>, name: impl Into<String>) -> Self {
         Self { namespace: namespace.into(), name: name.into() }
     }
 }
 
-/// One stored version of one object, never changed.
+/// One immutable stored version of one object.
 #[derive(Debug)]
 pub struct ObjectVersion {
-    /// Its resourceVersion.
+    /// resourceVersion of this version.
     pub rv: u64,
-    /// The object, as stored.
+    /// The object as stored.
     pub value: Value,
     json: OnceLock<Bytes>,
 }
@@ -43,22 +43,22 @@ impl ObjectVersion {
         Self { rv, value, json: OnceLock::new() }
     }
 
-    /// The object as JSON, serialised once however many lists and watches send it.
+    /// Returns the object as JSON. All lists and watches share one serialization.
     pub(crate) fn json(&self) -> Bytes {
         self.json.get_or_init(|| Bytes::from(serde_json::to_vec(&self.value).unwrap_or_default())).clone()
     }
 }
 
-/// The largest request that etcd takes, in bytes, unless it is told otherwise.
+/// etcd's default limit for the size of a request, in bytes.
 const LARGEST: usize = 1_536 << 10;
 
-/// False where etcd would not take an object: it is too large.
+/// Returns false if the object is too large for etcd.
 pub(crate) fn fits(value: &Value) -> bool {
     let mut room = Room(LARGEST);
     serde_json::to_writer(&mut room, value).is_ok()
 }
 
-/// Takes as many bytes as there is room for.
+/// A writer that fails once the remaining bytes are used up.
 struct Room(usize);
 
 impl std::io::Write for Room {
@@ -75,11 +75,11 @@ impl std::io::Write for Room {
 /// Kind of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Change {
-    /// It came into being.
+    /// The write created the object.
     Added,
-    /// It changed.
+    /// The write changed the object.
     Modified,
-    /// It is gone; the entry holds its last state.
+    /// The write removed the object. The log entry holds its last state.
     Deleted,
 }
 
@@ -94,15 +94,15 @@ pub struct LogEntry {
     pub table: TableId,
     /// Key of the object.
     pub key: Key,
-    /// The object after the write (its last state for a deletion, with the deletion's resourceVersion).
+    /// The object after the write. For a deletion, its last state with the deletion's resourceVersion.
     pub object: Arc<ObjectVersion>,
-    /// The object before the write.
+    /// The object before the write, none for a creation.
     pub previous: Option<Arc<ObjectVersion>>,
 }
 
 type Table = BTreeMap<Key, Arc<ObjectVersion>>;
 
-/// All objects of a cluster and the recent past.
+/// All objects of a cluster and its recent writes.
 #[derive(Debug)]
 pub(crate) struct Store {
     rv: u64,
@@ -114,7 +114,7 @@ pub(crate) struct Store {
 }
 
 impl Store {
-    /// An empty store that remembers at least the last `window` writes, and all of them if `history` is asked for.
+    /// Returns an empty store. It keeps at least the last `window` writes, and all of them if `history` is true.
     pub(crate) fn new(window: usize, history: bool) -> Self {
         Self {
             rv: 1,
@@ -126,22 +126,22 @@ impl Store {
         }
     }
 
-    /// The resourceVersion of the last write.
+    /// Returns the resourceVersion of the last write.
     pub(crate) fn rv(&self) -> u64 {
         self.rv
     }
 
-    /// A signal that moves with each write.
+    /// Returns a receiver of the resourceVersion of each new write.
     pub(crate) fn subscribe(&self) -> tokio::sync::watch::Receiver<u64> {
         self.changed.subscribe()
     }
 
-    /// The last write that is no longer in the log.
+    /// Returns the resourceVersion of the last write that is no longer in the log.
     pub(crate) fn compacted(&self) -> u64 {
         self.log.front().map_or(self.rv, |entry| entry.rv - 1)
     }
 
-    /// Forgets the writes up to and including `rv`.
+    /// Drops the writes up to and including `rv` from the log.
     pub(crate) fn compact(&mut self, rv: u64) {
         while self.log.front().is_some_and(|entry| entry.rv <= rv) {
             self.log.pop_front();
@@ -152,7 +152,7 @@ impl Store {
         self.tables.get(table.0)?.get(key)
     }
 
-    /// The objects of a kind in key order, of one namespace or of all.
+    /// Returns the objects of a kind in key order, in one namespace or in all.
     pub(crate) fn scan<'a>(
         &'a self,
         table: TableId,
@@ -164,7 +164,7 @@ impl Store {
         objects.take_while(move |(key, _)| own.as_ref().is_none_or(|own| *own == key.namespace))
     }
 
-    /// The objects of a kind as they were at `rv`, or none if the log does not reach back to it.
+    /// Returns the objects of a kind as they were at `rv`, or none if the log does not reach back that far.
     pub(crate) fn at(&self, table: TableId, rv: u64) -> Option<BTreeMap<Key, Arc<ObjectVersion>>> {
         if rv < self.compacted() {
             return None;
@@ -179,7 +179,7 @@ impl Store {
         Some(objects)
     }
 
-    /// The writes after `rv`, oldest first; none if the log lacks some of them.
+    /// Returns the writes after `rv`, oldest first, or none if the log lacks some of them.
     pub(crate) fn since(&self, rv: u64) -> Option<impl Iterator<Item = &Arc<LogEntry>>> {
         if rv < self.compacted() {
             return None;
@@ -188,7 +188,7 @@ impl Store {
         Some(self.log.iter().skip(skip))
     }
 
-    /// Stores an object, new or changed, under the next resourceVersion.
+    /// Stores a new or changed object under the next resourceVersion.
     pub(crate) fn put(&mut self, table: TableId, key: Key, mut value: Value) -> Arc<ObjectVersion> {
         let rv = self.rv + 1;
         object::set_meta(&mut value, "resourceVersion", json!(rv.to_string()));
@@ -202,7 +202,7 @@ impl Store {
         version
     }
 
-    /// Removes an object. Watches show its last stored state, under the deletion's resourceVersion.
+    /// Removes an object. Watches show its last stored state with the deletion's resourceVersion.
     pub(crate) fn remove(&mut self, table: TableId, key: &Key) -> Option<Arc<ObjectVersion>> {
         let previous = self.tables.get_mut(table.0)?.remove(key)?;
         let rv = self.rv + 1;
@@ -231,13 +231,13 @@ impl Store {
         self.changed.send_replace(self.rv);
     }
 
-    /// Forgets the writes before the window. Not called while controllers still read the log.
+    /// Drops the writes before the window from the log. The caller must wait until no controller still reads the log.
     pub(crate) fn trim(&mut self) {
         let excess = self.log.len().saturating_sub(self.window);
         self.log.drain(..excess);
     }
 
-    /// Every write since the cluster was made, if that is being kept.
+    /// Returns every write since the cluster was created, or nothing if the store keeps no history.
     pub(crate) fn history(&self) -> Vec<Arc<LogEntry>> {
         self.history.clone().unwrap_or_default()
     }

@@ -1,7 +1,7 @@
-//! The simulated world: everything in a cluster that is not the API server. Its scheduler, kubelets, workload controllers,
-//! and the parts of KusionStack and OpenKruise that take part in operations on pods, use an ordinary client, so the same
-//! world lives on the in-memory API and on a real server; its ledger lists the physical effects. It waits by tokio's time
-//! alone and draws every chance from one seed. It does not know the host that is under test.
+//! The simulated cluster: everything in a cluster except the API server. It has a scheduler, kubelets, workload controllers,
+//! and the parts of KusionStack and OpenKruise that take part in operations on pods. All of them use an ordinary client, so the
+//! simulation runs on the in-memory API and on a real server. Its event log lists the physical effects. The simulation waits only
+//! on tokio's time, draws every random value from one seed, and does not know the host under test.
 //!
 //! ```text
 //! watches -> store, ledger
@@ -100,29 +100,29 @@ use store::WorldStore;
 use watches::{PodWatch, SetWatch, Watches};
 use writer::{IN_FLIGHT, Writer, WriterParts};
 
-/// Settings of a world.
+/// Settings of a simulated cluster.
 #[derive(Clone, Debug)]
 pub struct WorldOptions {
-    /// Fixes every chance: names, nodes, delays.
+    /// Seed of every random value: names, nodes and delays.
     pub seed: u64,
-    /// Durations of the stages of a pod's life.
+    /// Durations of the stages of a pod's lifecycle.
     pub timings: Timings,
-    /// Durations of the steps by which the world takes part in operations.
+    /// Durations of the steps that the simulated cluster takes in operations.
     pub operations: OperationTimings,
-    /// Namespaces that the world looks after; none means all.
+    /// Namespaces that the simulated cluster handles. Empty means all.
     pub namespaces: Vec<String>,
     /// Number of nodes, named `node-0` and so on.
     pub nodes: usize,
-    /// The world makes the pods of Jobs; where a real controller does, it must not.
+    /// Whether the simulated cluster creates the pods of Jobs. Must be false if a real Job controller runs.
     pub runs_jobs: bool,
-    /// Factor of the sleeps in the commands of pods that are not restarted for ever: 0.1 makes `sleep 10` take a second.
+    /// Factor of the sleeps in the commands of pods that do not always restart: with 0.1, `sleep 10` takes a second.
     pub sleep_factor: f64,
-    /// Source of the timestamps in conditions; the server's clock, lest conditions lie.
+    /// Source of the timestamps in conditions. Must be the server's clock, or conditions show wrong times.
     pub clock: Arc<dyn Clock>,
 }
 
 impl WorldOptions {
-    /// A world of three nodes with ordinary timings, in all namespaces.
+    /// Returns the settings of a simulated cluster with three nodes and default timings, in all namespaces.
     pub fn new(seed: u64, clock: Arc<dyn Clock>) -> Self {
         let (timings, operations) = (Timings::default(), OperationTimings::default());
         Self { seed, timings, operations, namespaces: Vec::new(), nodes: 3, runs_jobs: true, sleep_factor: 1.0, clock }
@@ -132,26 +132,25 @@ impl WorldOptions {
 /// Error of [`World::start`].
 #[derive(Debug, thiserror::Error)]
 pub enum StartFailed {
-    /// The cluster could not be prepared.
+    /// The simulation failed to prepare the cluster.
     #[error("failed to prepare the cluster for the world")]
     Prepare(#[source] PrepareFailed),
-    /// Not every watch delivered its first list.
+    /// A watch did not deliver its first list in time.
     #[error("failed to watch pods and workloads; the client needs list and watch on all of them")]
     Watch(#[source] Overdue),
 }
 
-/// A world that lives until it is stopped or dropped.
+/// A simulated cluster. It runs until the caller stops or drops it.
 pub struct World {
     watches: Watches,
     tasks: Mutex<JoinSet<()>>,
 }
 
 impl World {
-    /// Prepares the cluster and starts kubelets and controllers. Returns once every watch has delivered its
-    /// first list.
+    /// Prepares the cluster and starts kubelets and controllers. Returns once every watch has delivered its first list.
     ///
     /// # Errors
-    /// `StartFailed` if the cluster cannot be prepared or watched.
+    /// If the simulation cannot prepare or watch the cluster.
     pub async fn start(client: Client, options: WorldOptions) -> Result<Self, StartFailed> {
         let WorldOptions { seed, timings, operations, namespaces, nodes, runs_jobs, sleep_factor, clock } = options;
         cluster_setup::prepare(&client, nodes, &crate::clock::seconds(clock.now()))
@@ -166,7 +165,8 @@ impl World {
         let synced = Arc::new(watch::Sender::new(0));
         let watches = Watches { rounds, queue, namespaces: Arc::new(namespaces.into_iter().collect()), synced };
         let mut world = Self { watches, tasks: Mutex::default() };
-        // Sets make pods as soon as they are seen, and a pod gets its node at its creation.
+        // Workload controllers create pods as soon as they see a workload, and a new pod gets its node at once.
+        // So the nodes must be known first.
         world.watch_nodes(&client);
         world.first_lists(1).await.map_err(StartFailed::Watch)?;
         world.watch_everything(&client);
@@ -212,25 +212,25 @@ impl World {
         wait_until::wait_until("the first lists", Duration::from_secs(30), changes, || *synced.borrow() >= of).await
     }
 
-    /// The record of physical effects.
+    /// Returns the log of physical effects.
     #[must_use]
     pub fn ledger(&self) -> &Ledger {
         &self.watches.rounds.writer.ledger
     }
 
-    /// The number of commands that were begun on a node, as its markers say.
+    /// Returns the number of commands that began on a node, counted by their markers.
     #[must_use]
     pub fn commands_begun(&self, node: &str) -> usize {
         self.watches.rounds.markers.count(node)
     }
 
-    /// Every pod as last seen, by namespace and name.
+    /// Returns the last observed version of every pod, by namespace and name.
     #[must_use]
     pub fn pods(&self) -> Vec<Arc<Pod>> {
         self.watches.rounds.store.pods()
     }
 
-    /// Ends all tasks of the world and waits until they are gone.
+    /// Stops all tasks of the simulated cluster and waits until they have ended.
     pub async fn stop(mut self) {
         self.tasks.get_mut().shutdown().await;
     }

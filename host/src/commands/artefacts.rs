@@ -1,4 +1,4 @@
-//! Where the files of OpsJobs are kept, as flags name it.
+//! The flags for the store of OpsJobs' files.
 
 use std::path::PathBuf;
 
@@ -7,43 +7,43 @@ use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
 use oarlock_artefacts::{Artefacts, FilesShare, S3Options, S3Place};
 
-/// A folder or a bucket.
+/// The flags of the store: a folder or a bucket.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct ArtefactArgs {
-    /// Folder for the files that OpsJobs leave, such as the report of a preflight and collected logs: below `artefacts` in there, for 30
-    /// days. Without it and without --artefacts no logs are collected. The history of OpsJobs is there too, unless --history names another
-    /// place
-    /// [default: none are left]
+    /// Folder for the files of OpsJobs, such as preflight reports and collected logs. The host keeps them for 30 days
+    /// in the subfolder `artefacts`. Without --data and --artefacts, it collects no logs. The history of OpsJobs is in
+    /// this folder too, unless --history names another place [default: no files are kept]
     #[arg(long, value_name = "DIR")]
     pub(crate) data: Option<PathBuf>,
-    /// Bucket of an S3-compatible store for these files, in place of a folder: s3://BUCKET or s3://BUCKET/PREFIX
+    /// Bucket of an S3-compatible store for these files, instead of a folder: s3://BUCKET or s3://BUCKET/PREFIX
     ///
-    /// Its keys are in AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY; or the usual variables of a role in a pod name them.
+    /// The keys are in AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or the usual variables of a pod's role name them.
     #[arg(long, value_name = "URL", conflicts_with = "data", value_parser = NonEmptyStringValueParser::new())]
     artefacts: Option<String>,
-    /// Address of that store, such as https://minio.example.com:9000 [default: that of AWS for the region]
+    /// Address of the S3-compatible store, such as https://minio.example.com:9000 [default: the AWS address of the
+    /// region]
     #[arg(long, value_name = "URL", env = "OARLOCK_ARTEFACTS_ENDPOINT", value_parser = NonEmptyStringValueParser::new())]
     artefacts_endpoint: Option<String>,
-    /// Region of that store [default: us-east-1]
+    /// Region of the S3-compatible store [default: us-east-1]
     #[arg(long, value_name = "NAME", env = "OARLOCK_ARTEFACTS_REGION", value_parser = NonEmptyStringValueParser::new())]
     artefacts_region: Option<String>,
-    /// Certificates of the authorities that may sign that of the store, in PEM, beside those of the system
+    /// PEM file with CA certificates for the S3-compatible store, in addition to those of the system
     #[arg(long, value_name = "FILE", requires = "artefacts")]
     artefacts_ca: Option<PathBuf>,
-    /// Most that the files of one namespace, or of one user who is no account, take: a part of their volume such as 25%, or a size such as
-    /// 64Gi [default: 25% of a volume, 64Gi in a bucket]
+    /// Most space for the files of one namespace, or of one user that is no ServiceAccount. A share of the volume such
+    /// as 25%, or a size such as 64Gi [default: 25% of a volume, 64Gi in a bucket]
     #[arg(long, value_name = "SHARE")]
     files_share: Option<FilesShare>,
 }
 
-/// The place of the files.
+/// The store that the flags name.
 enum ArtefactPlace {
     Folder(PathBuf),
     Bucket(Box<S3Place>),
 }
 
 impl ArtefactArgs {
-    /// The store, where one is named. A bucket is tried.
+    /// Opens the store, if the flags name one. Checks that the host can use a bucket.
     pub(crate) async fn open(self) -> anyhow::Result<Option<Artefacts>> {
         let share = self.files_share;
         let opened = match self.place()? {
@@ -58,7 +58,7 @@ impl ArtefactArgs {
         }))
     }
 
-    /// The same for a process that only reads.
+    /// Opens the store for a process that only reads, if the flags name one.
     pub(crate) async fn open_to_read(self) -> anyhow::Result<Option<Artefacts>> {
         match self.place()? {
             Some(ArtefactPlace::Bucket(place)) => {

@@ -1,7 +1,7 @@
-//! `oarlock dev`: a cluster in memory on a local port, with a world, a host and kubectl.
+//! `oarlock dev`: serves an in-memory cluster on a local port, with a simulated cluster, a host and access for kubectl.
 //!
-//! Serves until it is stopped. Installs the documents that `oarlock manifests` prints. Removes everything at its end,
-//! except a kubeconfig that the user asked for by name.
+//! The command runs until it is stopped. The command installs the documents that `oarlock manifests` prints. At its end
+//! it removes all its files, except a kubeconfig that the user named.
 
 use std::io::Write as _;
 use std::net::SocketAddr;
@@ -15,19 +15,19 @@ use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::core::v1::ServiceAccount;
 use kube::Client;
 use kube::api::{Api, ObjectMeta, PostParams};
-use oarlock_core::round::task_settings::TaskSettings;
-use oarlock_sim::world::Timings;
+use oarlock_core::operation_job::tasks::settings::TaskSettings;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
 use super::exports::ExportArgs;
 use super::history::HistoryArgs;
 use super::host::{beside, made_up_identity, stop_on_signal};
-use super::in_memory::{Furnishing, InMemory, NAMESPACE, create};
+use super::in_memory::{InMemory, NAMESPACE, create};
 use super::scratch::Scratch;
 use crate::controller::RESYNC;
 use crate::health;
-use crate::host::{Host, HostOptions, HostPlace};
+use crate::host::{Host, HostOptions};
+use crate::host_place::HostLocation;
 use crate::images::ExportRegistry;
 use crate::manifests::{HOST_NAMESPACE, SHIPPED_GRANTS};
 use crate::rest::{self, RestArgs};
@@ -37,11 +37,11 @@ const EXAMPLES: &str = "\
 Examples:
   oarlock dev --plugins ./plugins
   oarlock dev --plugins target/wasm32-wasip2/release --kubeconfig-out dev.kubeconfig --log info
-  oarlock dev --plugins target/wasm32-wasip2/release --grant-all    while you write a plugin
+  oarlock dev --plugins target/wasm32-wasip2/release --grant-all    while you develop a plugin
 
   oarlock dev --plugins target/wasm32-wasip2/release --grant-all --rest 127.0.0.1:8090    with the REST API of OpsJobs
 
-then, in another terminal, with the KUBECONFIG that it prints:
+Then use the KUBECONFIG that the command prints, in another terminal:
   kubectl get pods,collasets,deployments
   kubectl apply -f job.yaml && kubectl get opj -w";
 
@@ -55,16 +55,17 @@ pub(crate) struct DevArgs {
     /// Directory of the plugin files
     #[arg(long, value_name = "DIR", default_value = "plugins")]
     plugins: PathBuf,
-    /// Grants of the plugins [default: grants.yaml beside the plugin directory, written once with the grant of Replace]
+    /// Grants of the plugins [default: grants.yaml beside the plugin directory, created with the grants of the shipped
+    /// plugins if it is missing]
     #[arg(long, value_name = "FILE")]
     grants: Option<PathBuf>,
-    /// Grant every plugin all that it asks for; a grants file still gives limits and configuration
+    /// Grant each plugin everything that it asks for; a grants file still gives limits and configuration
     #[arg(long)]
     grant_all: bool,
     /// Path for the kubeconfig [default: a temporary file]
     #[arg(long, value_name = "FILE")]
     kubeconfig_out: Option<PathBuf>,
-    /// Folder for the files that OpsJobs leave, such as the report of a preflight and collected logs, and for their history
+    /// Folder for the files of OpsJobs, such as preflight reports and collected logs, and for the history of OpsJobs
     /// [default: a temporary folder]
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
@@ -75,32 +76,31 @@ pub(crate) struct DevArgs {
     listen: SocketAddr,
     #[command(flatten)]
     exports: ExportArgs,
-    /// Address that serves the REST API of OpsJobs, which host and server share here [default: it is not served]
+    /// Address that serves the REST API of OpsJobs, from the process of the host [default: the REST API is off]
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = health::parse_address)]
     rest: Option<SocketAddr>,
     #[command(flatten)]
     requests: RestArgs,
-    /// Path for a token of an admin of the REST API [default: a temporary file]
+    /// Path for an admin's token of the REST API [default: a temporary file]
     #[arg(long, value_name = "FILE", requires = "rest")]
     rest_token_out: Option<PathBuf>,
 }
 
-/// Serves a cluster in memory.
+/// Serves an in-memory cluster until a stop signal.
 pub(crate) async fn run(args: DevArgs) -> anyhow::Result<ExitCode> {
     let stop = stop_on_signal()?;
     let scratch = Scratch::new()?;
     let data = args.data.clone().unwrap_or_else(|| scratch.path().to_owned());
     let artefacts = Some(Artefacts::in_folder(&data).map_err(anyhow::Error::msg)?);
-    let recorder = args.history.open(Some(&data), Some(&HostPlace::default().cluster)).await?;
+    let recorder = args.history.open(Some(&data), Some(&HostLocation::default().cluster)).await?;
     std::fs::create_dir_all(&args.plugins)
         .with_context(|| format!("cannot make the plugin directory {}", args.plugins.display()))?;
-    let furnishing = Furnishing { timings: Timings::default(), foo: 4, web: 3, nodes: 3, sleep_factor: 1.0 };
-    let furnished = InMemory::start(furnishing).await?;
+    let furnished = InMemory::start().await?;
     let address = furnished.serve(args.port, stop.clone()).await?;
     let exports = exports_of(args.exports, &furnished, stop.clone()).await?;
     let kubeconfig = args.kubeconfig_out.unwrap_or_else(|| scratch.path().join("kubeconfig"));
     write_kubeconfig(&kubeconfig, address)?;
-    // The path must be absolute, since other terminals are in other folders.
+    // The path is absolute, because the user's other terminals have other working directories.
     let kubeconfig = std::fs::canonicalize(&kubeconfig).unwrap_or(kubeconfig);
     let grants = grants_file(args.grants, &args.plugins, args.grant_all)?;
     let listener = health::listen(args.listen).await?;
@@ -134,7 +134,7 @@ pub(crate) async fn run(args: DevArgs) -> anyhow::Result<ExitCode> {
         namespace: HOST_NAMESPACE.to_owned(),
         resync: RESYNC,
         tasks: TaskSettings::default(),
-        place: HostPlace { artefacts, exports: Some(exports), recorder, ..HostPlace::default() },
+        place: HostLocation { artefacts, exports: Some(exports), recorder, ..HostLocation::default() },
         memory_limit: None,
     };
     let process = Host::start(options).await?;
@@ -154,7 +154,7 @@ pub(crate) async fn run(args: DevArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The registry that was named, else one in memory.
+/// Returns the registry of the arguments, or serves one in memory.
 async fn exports_of(args: ExportArgs, furnished: &InMemory, stop: CancellationToken) -> anyhow::Result<ExportRegistry> {
     match args.registry(HOST_NAMESPACE)? {
         None => furnished.serve_images(stop).await,
@@ -162,8 +162,10 @@ async fn exports_of(args: ExportArgs, furnished: &InMemory, stop: CancellationTo
     }
 }
 
-/// The file that was named, else the one beside the plugin directory. That is written where it is missing, with the grants of
-/// the shipped plugins unless all is granted anyhow, and never written again: from then on it is the user's.
+/// Returns the grants file: the one that the user named, or the one beside the plugin directory.
+///
+/// Without `--grant-all`, writes a missing default file with the grants of the shipped plugins. Never overwrites it,
+/// because it then belongs to the user.
 fn grants_file(named: Option<PathBuf>, plugins: &Path, grant_all: bool) -> anyhow::Result<PathBuf> {
     let file = match named {
         Some(file) if file.is_file() => return Ok(file),
@@ -181,13 +183,14 @@ fn grants_file(named: Option<PathBuf>, plugins: &Path, grant_all: bool) -> anyho
     }
 }
 
-/// The account whose token is written.
+/// The service account of the written token.
 const ADMIN: &str = "ops-admin";
-/// Seconds that the token is good for.
+/// The lifetime of the token, in seconds.
 const TOKEN_SECONDS: i64 = 24 * 3_600;
 
-/// Makes an account that may do everything, and writes a token of it for the REST API, which nobody else on this machine may read.
-pub(super) async fn write_token(client: &Client, audience: &str, path: &Path) -> anyhow::Result<()> {
+/// Creates a service account with all permissions and writes a token of it for the REST API. Only this user of the
+/// machine may read the file.
+async fn write_token(client: &Client, audience: &str, path: &Path) -> anyhow::Result<()> {
     let subject = json!({"kind": "ServiceAccount", "name": ADMIN, "namespace": NAMESPACE});
     for document in [
         json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": ADMIN, "namespace": NAMESPACE}}),
@@ -210,7 +213,7 @@ pub(super) async fn write_token(client: &Client, audience: &str, path: &Path) ->
     let failed = || format!("cannot write the token {}: choose another file with --rest-token-out", path.display());
     let mut options = std::fs::OpenOptions::new();
     let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(path).with_context(failed)?;
-    // A file that was there has the rights that it had.
+    // An existing file keeps its old permissions when it is opened.
     file.set_permissions(std::fs::Permissions::from_mode(0o600)).with_context(failed)?;
     file.write_all(token.as_bytes()).with_context(failed)
 }
@@ -249,7 +252,7 @@ Ctrl-C ends it all."
     )
 }
 
-/// A kubeconfig without credentials: the API listens on this machine alone and does not authenticate.
+/// Writes a kubeconfig without credentials, because the API listens only on this machine and does not authenticate.
 fn write_kubeconfig(path: &Path, api: SocketAddr) -> anyhow::Result<()> {
     let text = format!(
         "apiVersion: v1

@@ -1,4 +1,4 @@
-//! The registry to which OpsJobs export images, as flags name it.
+//! The flags for the registry to which OpsJobs export images.
 
 use std::path::PathBuf;
 
@@ -10,27 +10,29 @@ use oarlock_registry::Registries;
 
 use crate::images::ExportRegistry;
 
-/// Whereto images are exported.
+/// The flags of the export registry.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct ExportArgs {
-    /// Registry to which OpsJobs of the type exportimage copy images, by HTTPS [default: none are exported]
+    /// Registry to which OpsJobs of the type exportimage copy images, by HTTPS [default: the host exports no images]
     #[arg(long, value_name = "HOST[:PORT]", value_parser = parse_registry)]
     export_registry: Option<String>,
-    /// Secret with the credentials of that registry, of the type kubernetes.io/dockerconfigjson, in the namespace of the lease
+    /// Secret with the credentials of the export registry, of the type kubernetes.io/dockerconfigjson, in the namespace
+    /// of the lease
     ///
-    /// Commits of containers take the Secret of this name in the namespace oarlock-tasks, which may have a ca.crt as well.
+    /// Commits of containers use the Secret of this name in the namespace oarlock-tasks, which may also hold a ca.crt.
     #[arg(long, value_name = "NAME", requires = "export_registry", value_parser = NonEmptyStringValueParser::new())]
     export_secret: Option<String>,
-    /// Certificates of authorities that may sign that of the registry, in PEM, beside those of the system
+    /// PEM file with CA certificates for the export registry, in addition to those of the system
     #[arg(long, value_name = "FILE", requires = "export_registry")]
     export_ca: Option<PathBuf>,
-    /// Further host to which that registry may send the host for a token or with an upload; repeat it for several
+    /// Another host to which the export registry may redirect for a token or an upload; repeat the flag for several
+    /// hosts
     #[arg(long = "export-host", value_name = "HOST[:PORT]", requires = "export_registry", value_parser = parse_registry)]
     export_hosts: Vec<String>,
 }
 
 pub(super) fn parse_registry(text: &str) -> Result<String, String> {
-    // Without these, `registry/name` is read as a name at docker.io, as Docker does.
+    // Docker reads `registry/name` as a name at docker.io if `registry` has no dot and no colon and is not `localhost`.
     let is_host = text.contains(['.', ':']) || text == "localhost";
     match is_registry(text) && is_host {
         true => Ok(text.to_owned()),
@@ -39,7 +41,7 @@ pub(super) fn parse_registry(text: &str) -> Result<String, String> {
 }
 
 impl ExportArgs {
-    /// The registry, whose Secret is in this namespace, where one is named.
+    /// Returns the export registry, if the flags name one. `namespace` is the namespace of its Secret.
     pub(crate) fn registry(self, namespace: &str) -> anyhow::Result<Option<ExportRegistry>> {
         let Self { export_registry, export_secret, export_ca, export_hosts } = self;
         let Some(registry) = export_registry else { return Ok(None) };

@@ -1,4 +1,4 @@
-//! `oarlock graph`: draws the steps of a JobFlow, of a cluster or of a file.
+//! `oarlock graph`: draws the steps of a JobFlow from a cluster or a file.
 
 use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
@@ -6,22 +6,22 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
 use clap::{Args, ValueEnum};
-use oarlock_view::{FlowGraph, FlowKind, FlowView, graph_mermaid, graph_svg, graph_text};
+use oarlock_view::{FlowGraph, FlowKind, FlowView, graph_mermaid, graph_text};
 use serde_json::Value;
 
 use super::jobs::flows::{FLOW_GROUP, FlowClient, FlowName, flow_name};
 use super::jobs::{NamespaceArgs, now};
-use super::{print, text_file};
+use super::output::print;
+use super::text_file;
 
-/// Columns of a drawing that no terminal shows.
+/// The width of a drawing, in columns, if the output is no terminal.
 const WIDTH: u16 = 100;
 
 const EXAMPLES: &str = "\
 Examples:
-  oarlock graph nightly                            its steps below those they depend on, and how far each is
-  oarlock graph -f flow.yaml                       those of a file; exit code 1: it has a cycle
-  oarlock graph nightly -o mermaid                 for a page that draws Mermaid, such as a pull request
-  oarlock graph nightly -o svg > nightly.svg       one picture for a browser, light or dark";
+  oarlock graph nightly                            the steps with their phases, in order of dependencies
+  oarlock graph -f flow.yaml                       the steps of a file; exit code 1 if the graph has a cycle
+  oarlock graph nightly -o mermaid                 a Mermaid flowchart, for example for a pull request";
 
 /// Arguments of `oarlock graph`.
 #[derive(Debug, Args)]
@@ -47,11 +47,9 @@ pub(crate) enum GraphOutput {
     Text,
     /// A Mermaid flowchart.
     Mermaid,
-    /// An SVG file.
-    Svg,
 }
 
-/// The name of a JobFlow: `NAME`, or `jf/NAME`.
+/// Parses the name of a JobFlow: `NAME`, or `jf/NAME`.
 fn jobflow_name(text: &str) -> Result<String, String> {
     if !text.contains('/') {
         return flow_name(&format!("jf/{text}")).map(|FlowName { name, .. }| name);
@@ -65,7 +63,7 @@ fn jobflow_name(text: &str) -> Result<String, String> {
     }
 }
 
-/// Draws the graph. A cycle is drawn, and the exit code says that there is one.
+/// Draws the graph. Draws a graph with a cycle too, and then returns the exit code 1.
 pub(crate) async fn run(args: GraphArgs) -> anyhow::Result<ExitCode> {
     let GraphArgs { name, file, output, place } = args;
     let view = match (file, name) {
@@ -77,7 +75,6 @@ pub(crate) async fn run(args: GraphArgs) -> anyhow::Result<ExitCode> {
     let drawn = match output {
         GraphOutput::Text => graph_text(&graph, usize::from(width()), now()),
         GraphOutput::Mermaid => graph_mermaid(&graph, now()),
-        GraphOutput::Svg => graph_svg(&graph, now()),
     };
     let printed = print(&drawn)?;
     Ok(if graph.has_cycle() { ExitCode::FAILURE } else { printed })
@@ -88,7 +85,7 @@ fn width() -> u16 {
     std::io::stdout().is_terminal().then(of_terminal).flatten().filter(|columns| *columns > 0).unwrap_or(WIDTH)
 }
 
-/// The one JobFlow of a file. JobTemplates may stand beside it.
+/// Reads the one JobFlow of a file. The file may also hold JobTemplates.
 fn from_file(path: &Path) -> anyhow::Result<FlowView> {
     let shown = text_file::shown(path);
     let text = text_file::text_of(path).with_context(|| format!("cannot read {shown}"))?;
@@ -107,7 +104,7 @@ fn jobflow(text: &str) -> anyhow::Result<Value> {
     let count = flows.len();
     match flows.pop() {
         Some(flow) if count == 1 => Ok(flow),
-        Some(_) => bail!("it holds {count} JobFlows: a drawing is of one, so put each into a file of its own"),
+        Some(_) => bail!("it holds {count} JobFlows, and a drawing shows one: put each JobFlow into its own file"),
         None if kinds.is_empty() => bail!("it is empty: write one JobFlow of {FLOW_GROUP}"),
         None => bail!("it holds no JobFlow of {FLOW_GROUP}: its kinds are {}", kinds.join(", ")),
     }

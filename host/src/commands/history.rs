@@ -1,4 +1,4 @@
-//! Where the history of OpsJobs is, as flags name it.
+//! The flags for the history of OpsJobs.
 
 use std::path::Path;
 use std::time::Duration;
@@ -10,42 +10,43 @@ use oarlock_history::{History, HistoryFailed, HistoryPlace};
 use tokio::time::timeout;
 
 use crate::history::{Keeping, Recorder};
-use crate::ops_job::LOCAL_CLUSTER;
+use crate::host_place::LOCAL_CLUSTER;
 
-/// Longest time that the start of a host waits for it.
+/// The longest time that a starting process waits for the history.
 const OPENS_WITHIN: Duration = Duration::from_secs(10);
 
-/// Where the history is.
+/// The flag with the address of the history.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct HistoryUrl {
-    /// Where OpsJobs that are gone stay known, and who asked for what by REST: postgres://USER:PASSWORD@HOST/DATABASE or sqlite:PATH
+    /// Database with the history: OpsJobs that no longer exist, and the author of each REST request.
+    /// postgres://USER:PASSWORD@HOST/DATABASE or sqlite:PATH
     ///
-    /// Its tables are made and changed by the host itself. Give it by the variable: an argument is seen by whoever sees processes.
-    /// [default: history.db in the folder of --data; without one, what is gone is unknown]
+    /// The host creates and migrates the tables. Give the URL by the variable: other users of the machine can see
+    /// arguments. [default: history.db in the folder of --data; without a folder, there is no history]
     #[arg(long, value_name = "URL", env = "OARLOCK_HISTORY", hide_env_values = true)]
     history: Option<String>,
 }
 
-/// The history of a host.
+/// The flags of a host for the history.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct HistoryArgs {
     #[command(flatten)]
     url: HistoryUrl,
-    /// Days from its end on which a job that is gone stays known; 0 is for ever
+    /// Days to keep a deleted job in the history, from its end; 0 keeps it forever
     #[arg(long, value_name = "DAYS", default_value_t = 365)]
     history_days: u32,
-    /// Days for which it is known who asked for what; 0 is for ever
+    /// Days to keep the author of each REST request; 0 keeps it forever
     #[arg(long, value_name = "DAYS", default_value_t = 365)]
     audit_days: u32,
-    /// Keep the digest and the length of scripts and variables of a job that has ended, in place of them
+    /// After a job ends, keep only the digest and the length of its scripts and variables
     #[arg(long)]
     history_redacts: bool,
 }
 
 impl HistoryUrl {
-    /// The place, where there is one.
+    /// Returns the place of the history, if the flags name one.
     fn place(self, data: Option<&Path>, cluster: Option<&str>) -> anyhow::Result<Option<HistoryPlace>> {
-        // The parser of arguments would show a text that may have a password.
+        // Parsed here, because clap would print an invalid value, and the value may hold a password.
         let named = self.history.filter(|text| !text.is_empty()).map(|text| HistoryPlace::read(&text)).transpose();
         let named = named.map_err(|why| anyhow::anyhow!("--history or OARLOCK_HISTORY: {why}"))?;
         let place = named.or_else(|| data.map(HistoryPlace::in_folder));
@@ -55,8 +56,8 @@ impl HistoryUrl {
         Ok(place)
     }
 
-    /// The history of this cluster as a server uses it, where there is one. A history that has no answer is waited for: the host may be
-    /// about to make it.
+    /// Opens the history of this cluster for a server, if the flags name one. Waits for a history that does not answer,
+    /// because the host may be about to create it.
     pub(crate) async fn open_as_guest(
         self,
         data: Option<&Path>,
@@ -69,7 +70,8 @@ impl HistoryUrl {
     }
 }
 
-/// Waits a while for the history, and says what it waits for. Yields why there is no answer, where that is known.
+/// Waits up to [`OPENS_WITHIN`] for the history, and logs that it waits. Returns the error if the history answers with
+/// one.
 async fn wait_for(history: &History) -> Option<HistoryFailed> {
     let opened = history.clone();
     let opening = tokio::spawn(async move { opened.prepare().await });
@@ -80,15 +82,17 @@ async fn wait_for(history: &History) -> Option<HistoryFailed> {
             Some(failed)
         }
         _ => {
-            tracing::warn!(place = %history.place(), "waiting for the history, which does not answer");
+            tracing::warn!(place = %history.place(), "waiting for the history; the database does not answer");
             None
         }
     }
 }
 
 impl HistoryArgs {
-    /// What writes the history of this cluster, where there is one. A server that does not answer is waited for later. Without its id, a
-    /// cluster is not told from others that may share a server.
+    /// Opens the history of this cluster for writing, if the flags name one. A database that does not answer now may
+    /// answer later.
+    ///
+    /// Without a cluster id, the history could not tell this cluster from others that share the database.
     pub(crate) async fn open(self, data: Option<&Path>, cluster: Option<&str>) -> anyhow::Result<Option<Recorder>> {
         let Self { url, history_days, audit_days, history_redacts } = self;
         let Some(place) = url.place(data, cluster)? else { return Ok(None) };

@@ -1,4 +1,4 @@
-//! `oarlock holds`: lists what jobs hold on pods, and takes off what no job will.
+//! `oarlock holds`: lists the holds of jobs on pods, and removes those that no job will remove.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -10,9 +10,9 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::Client;
 use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams};
 use kube::core::PartialObjectMeta;
-use oarlock_core::cluster::hold_keys::{HoldKeys, HoldOf};
-use oarlock_core::cluster::object::{Kind, Object};
-use oarlock_core::shared::holds::{HELD, HOLD, IS_HELD, let_go, marks_in};
+use oarlock_core::object::api_object::{Kind, Object};
+use oarlock_core::object::hold_keys::{HoldKeys, HoldOf};
+use oarlock_core::operation_job::holds::{HELD, HOLD, IS_HELD, marks_in, release};
 use oarlock_kube::transport::client::connect;
 use oarlock_kube::{HOLD_KEYS, HOLD_SECRET};
 use oarlock_view::escaped;
@@ -21,31 +21,31 @@ use serde_json::{Value, json};
 
 use super::host::ClusterArgs;
 use super::jobs::every_page;
-use super::print;
+use super::output::print;
 use crate::manifests::HOST_NAMESPACE;
 
 const EXAMPLES: &str = "\
 Examples:
-  oarlock holds -A                         every hold of a pod, with its job and whether the host's key proves it
-  oarlock holds -n shop --let-go           take off what a host put on for jobs that are gone, on the pods of a namespace
-  oarlock holds -A --job UID --let-go      the same for one job, which may be there still
-  oarlock holds -A --unproved --let-go     after the key was lost: take off what no key proves
+  oarlock holds -A                         every hold, with its pod and job, and whether a key of the host proves it
+  oarlock holds -n shop --let-go           remove proved holds of deleted jobs in a namespace
+  oarlock holds -A --job UID --let-go      remove proved holds of one job, which may still exist
+  oarlock holds -A --unproved --let-go     remove holds of deleted jobs that no key proves, after you lost the key
 
-A host takes off by itself what it has put on. This is for what it cannot: holds whose key was lost, and those that a host of an
-earlier version left. Look at the list before --unproved --let-go: whoever may write a pod can write a hold that no key proves, and
-this takes off the labels, annotations and finalizers that it names.";
+The host removes its own holds. Use this command for holds that the host cannot remove: holds whose key is lost, and holds that
+an earlier version of the host left. Read the list before you use --unproved --let-go. Anybody who may write a pod can write a
+hold that no key proves, and the command then removes the labels, annotations and finalizers that this hold names.";
 
 /// Arguments of `oarlock holds`.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct HoldsArgs {
-    /// Namespace [default: that of the context]
+    /// Namespace [default: the namespace of the context]
     #[arg(short, long, value_name = "NAMESPACE", conflicts_with = "all_namespaces")]
     namespace: Option<String>,
     /// All namespaces
     #[arg(short = 'A', long)]
     all_namespaces: bool,
-    /// Only holds of the job with this UID, be it there or gone
+    /// Only holds of the job with this UID, also if the job no longer exists
     #[arg(long, value_name = "UID")]
     job: Option<String>,
     /// Only holds on the pod of this name
@@ -54,10 +54,11 @@ pub(crate) struct HoldsArgs {
     /// Only holds that no key of the host proves
     #[arg(long)]
     unproved: bool,
-    /// Take them off: without --unproved only those that a key proves, and without --job only those of jobs that are gone
+    /// Remove the holds: without --unproved only holds that a key proves, and without --job only holds of jobs that no
+    /// longer exist
     #[arg(long)]
     let_go: bool,
-    /// Namespace of the host, which has the Secret oarlock-holds
+    /// Namespace of the host, where the Secret oarlock-holds is
     #[arg(long, value_name = "NAMESPACE", default_value = HOST_NAMESPACE)]
     host_namespace: String,
     /// Print JSON
@@ -72,26 +73,26 @@ enum HoldsFormat {
     Json,
 }
 
-/// A hold, as it is listed.
+/// A hold in the list.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct FoundHold {
     namespace: String,
     pod: String,
     job_uid: String,
-    /// Namespace and name of the job; none where it is gone.
+    /// Namespace and name of the job; `None` if the job no longer exists.
     job: Option<String>,
     marks: Vec<String>,
-    /// None where the keys cannot be read.
+    /// Whether a key proves the hold; `None` if the keys cannot be read.
     proved: Option<bool>,
-    /// The name of the key that proves it.
+    /// The name of the key that proves the hold.
     #[serde(skip_serializing_if = "Option::is_none")]
     key: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     let_go: Option<bool>,
 }
 
-/// Lists, and lets go.
+/// Lists the holds, and removes them if the arguments say so.
 pub(crate) async fn run(args: HoldsArgs) -> anyhow::Result<ExitCode> {
     let (client, _server) = connect(&args.cluster.source()?).await?;
     let (keys, unread) = match keys(&client, &args.host_namespace).await {
@@ -101,7 +102,7 @@ pub(crate) async fn run(args: HoldsArgs) -> anyhow::Result<ExitCode> {
     let needs_keys = args.unproved || args.let_go;
     anyhow::ensure!(
         !needs_keys || keys.is_some(),
-        "without the keys nobody knows what is proved: {}",
+        "cannot check the holds without the keys: {}",
         unread.unwrap_or_default()
     );
     let pods: Api<DynamicObject> = if args.all_namespaces {
@@ -111,7 +112,8 @@ pub(crate) async fn run(args: HoldsArgs) -> anyhow::Result<ExitCode> {
         Api::namespaced_with(client.clone(), namespace, &pod_resource())
     };
     let documents = documents(&pods).await?;
-    // After the pods: a job is stored before it holds anything, so one that is not stored now is gone.
+    // The jobs are read after the pods. A job is stored before it holds a pod, so a hold of an unknown job is of a
+    // deleted job.
     let jobs = jobs(&client).await?;
     let mut found = Vec::new();
     let mut exit = ExitCode::SUCCESS;
@@ -151,7 +153,7 @@ fn pod_resource() -> ApiResource {
     ApiResource::erase::<k8s_openapi::api::core::v1::Pod>(&())
 }
 
-/// The keys of the host.
+/// Reads the keys of the host.
 async fn keys(client: &Client, namespace: &str) -> anyhow::Result<HoldKeys> {
     let secrets: Api<Secret> = Api::namespaced(client.clone(), namespace);
     let what = || format!("cannot read the Secret {HOLD_SECRET} in {namespace}, whose keys prove holds");
@@ -165,7 +167,7 @@ async fn keys(client: &Client, namespace: &str) -> anyhow::Result<HoldKeys> {
     Ok(keys)
 }
 
-/// Namespace and name of every job, by its UID.
+/// Returns namespace and name of each job, by its UID.
 async fn jobs(client: &Client) -> anyhow::Result<HashMap<String, String>> {
     let Kind { api_version, kind } = Kind::job();
     let (group, version) = api_version.split_once('/').unwrap_or(("", &api_version));
@@ -179,7 +181,7 @@ async fn jobs(client: &Client) -> anyhow::Result<HashMap<String, String>> {
     Ok(listed.context("cannot list the OperationJobs of all namespaces")?.into_iter().collect())
 }
 
-/// The pods that have something that looks like a hold.
+/// Returns the metadata of all pods with an annotation that looks like a hold.
 async fn documents(pods: &Api<DynamicObject>) -> anyhow::Result<Vec<Value>> {
     let document = |pod: PartialObjectMeta<DynamicObject>| {
         let is_held = pod.metadata.annotations.iter().flatten().any(|(key, _)| key.starts_with(HOLD));
@@ -192,7 +194,7 @@ fn text<'a>(document: &'a Value, pointer: &str) -> &'a str {
     document.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// The holds of a pod, whoever wrote them.
+/// Returns the holds of a pod, proved or not.
 fn holds_of(document: &Value, keys: Option<&HoldKeys>, jobs: &HashMap<String, String>) -> Vec<FoundHold> {
     let (namespace, pod) = (text(document, "/metadata/namespace"), text(document, "/metadata/uid"));
     let annotations = document.pointer("/metadata/annotations").and_then(Value::as_object).into_iter().flatten();
@@ -213,7 +215,8 @@ fn holds_of(document: &Value, keys: Option<&HoldKeys>, jobs: &HashMap<String, St
     found.collect()
 }
 
-/// The pod without the holds that no key proves: what they list does not keep a mark of a hold that is taken off.
+/// Returns the pod without the holds that no key proves. An unproved hold must not keep a mark of a hold that the
+/// command removes.
 fn proved_alone(document: &Value, keys: Option<&HoldKeys>) -> Value {
     let mut document = document.clone();
     let unproved = holds_of(&document, keys, &HashMap::new()).into_iter().filter(|hold| hold.proved != Some(true));
@@ -224,7 +227,7 @@ fn proved_alone(document: &Value, keys: Option<&HoldKeys>) -> Value {
     document
 }
 
-/// Takes a hold off, with all that it lists and no other hold does. Yields the pod as it is then.
+/// Removes a hold, with all marks that no other hold lists. Returns the changed pod.
 async fn take_off(client: &Client, document: &Value, hold: &FoundHold) -> anyhow::Result<Value> {
     let Some(body) = patch_of(document, &hold.job_uid) else { return Ok(document.clone()) };
     let pods: Api<DynamicObject> = Api::namespaced_with(client.clone(), &hold.namespace, &pod_resource());
@@ -241,14 +244,14 @@ async fn take_off(client: &Client, document: &Value, hold: &FoundHold) -> anyhow
     }
 }
 
-/// The patch that takes it off.
+/// Returns the patch that removes a hold.
 fn patch_of(document: &Value, job: &str) -> Option<Value> {
     let is_labelled =
         document.pointer("/metadata/labels").is_some_and(|labels| labels.get(HELD).is_some_and(|held| held == IS_HELD));
-    // It is an admin who says that these are holds.
+    // The label marks the holds as real: here an admin vouches for them.
     let mut held = document.clone();
     held.pointer_mut("/metadata")?.as_object_mut()?.entry("labels").or_insert_with(|| json!({}))[HELD] = json!(IS_HELD);
-    let mut body = let_go(&Object::slim(&held, &Kind::pod(), &[])?, job)?;
+    let mut body = release(&Object::slim(&held, &Kind::pod(), &[])?, job)?;
     if let Some(steps) = body.as_array_mut().filter(|_| !is_labelled) {
         steps.retain(|step| !text(step, "/path").starts_with("/metadata/labels/"));
     }
@@ -270,7 +273,7 @@ fn table(found: &[FoundHold], unread: Option<&str>) -> String {
             Some(false) => format!("{marks} (failed)"),
             None => marks,
         };
-        // A writer of pods may write what moves the cursor.
+        // A user who may write pods could put terminal control characters into these texts.
         [format!("{}/{}", hold.namespace, hold.pod), job, proved.to_owned(), marks]
             .map(|cell| escaped(&cell).into_owned())
     });

@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
-use oarlock_core::round::task_settings::TaskSettings;
+use oarlock_core::operation_job::tasks::settings::TaskSettings;
 use oarlock_kube::transport::client::{Source, connect};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -19,22 +19,23 @@ use super::history::HistoryArgs;
 use super::memory;
 use crate::controller::RESYNC;
 use crate::health;
-use crate::host::{Host, HostOptions, HostPlace};
+use crate::host::{Host, HostOptions};
+use crate::host_place::HostLocation;
+use crate::host_place::LOCAL_CLUSTER;
 use crate::manifests::HOST_NAMESPACE;
-use crate::ops_job::LOCAL_CLUSTER;
 
 const EXAMPLES: &str = "\
 Examples:
   oarlock manifests | kubectl apply -f -
   oarlock host --plugins ./plugins --identity laptop
-      against the cluster of the current kubectl context; grants are in ./grants.yaml, beside the plugin directory
+      run against the cluster of the current kubectl context, with the grants in ./grants.yaml beside the plugin directory
   oarlock host --plugins /plugins --grants /etc/oarlock/grants.yaml --identity $POD_NAME --log-format json
-      in a pod, with its service account
+      run in a pod, with the service account of the pod
   curl http://127.0.0.1:8080/readyz
-      what it still waits for; /livez and /metrics are there too
+      show what the host still waits for; the same address serves /livez and /metrics
 
-A plugin is a file <name>.wasm. Drop, replace or remove one while the host runs. It serves once all that it asks for is
-granted; `oarlock plugin inspect FILE` shows what that is.";
+A plugin is a file <name>.wasm. You can add, replace or remove plugins while the host runs. The host serves a plugin once the
+grants allow everything that it asks for. `oarlock plugin inspect FILE` shows the requests of a plugin.";
 
 /// Arguments of `oarlock host`.
 #[derive(Debug, Args)]
@@ -43,41 +44,45 @@ pub(crate) struct HostArgs {
     /// Directory of the plugin files
     #[arg(long, value_name = "DIR")]
     plugins: PathBuf,
-    /// Grants of the plugins; read again on a change [default: grants.yaml beside the plugin directory]
+    /// Grants of the plugins; the host reads a changed file again [default: grants.yaml beside the plugin directory]
     #[arg(long, value_name = "FILE")]
     grants: Option<PathBuf>,
-    /// Digest of the only grants that count, as the Deployment of `oarlock manifests` names it [default: any of that file count]
+    /// Digest of the only accepted grants, as in the Deployment of `oarlock manifests` [default: accept any grants in
+    /// that file]
     #[arg(long, value_name = "DIGEST", requires = "grants")]
     grants_digest: Option<String>,
-    /// Name of this process in the lease, such as the pod's; no two that run at once may share one
+    /// Name of this process in the lease, such as the pod's name; no two running processes may share a name
     ///
-    /// A process that finds its own name in the lease leads at once, so that a restart costs no time. Without a name it
-    /// waits until the lease of its predecessor has expired.
+    /// A process that finds its own name in the lease leads at once, so a restart costs no time. Without a name, it
+    /// waits until the lease of its predecessor expires.
     #[arg(long, value_name = "NAME", env = "POD_NAME", value_parser = NonEmptyStringValueParser::new())]
     identity: Option<String>,
-    /// Namespace of the lease; the hosts of a cluster share it, for of two that do not, both lead
+    /// Namespace of the lease; all hosts of a cluster must share it, since two hosts with different namespaces would
+    /// both lead
     #[arg(long, value_name = "NAMESPACE", default_value = HOST_NAMESPACE)]
     namespace: String,
-    /// Time between two complete reads of everything, in case a change was missed
+    /// Seconds between two complete lists of all objects, in case the host missed a change
     #[arg(long, value_name = "SECONDS", default_value_t = RESYNC.as_secs(), value_parser = clap::value_parser!(u64).range(1..))]
     resync: u64,
     #[command(flatten)]
     cluster: ClusterArgs,
     /// Memory that the host, its plugins and the compiler share, such as 512Mi [default: the limit of the container]
     ///
-    /// A quarter is the plugins', and three eighths are the compiler's. What needs more is refused by name.
+    /// The plugins get a quarter, and the compiler gets three eighths. The host refuses a plugin that needs more, and
+    /// names it.
     #[arg(long, value_name = "SIZE", value_parser = memory::parse)]
     memory_limit: Option<u64>,
-    /// Image of the pods that run commands on nodes, which has this program as /oarlock; they are in the namespace oarlock-tasks
+    /// Image of the pods that run commands on nodes, with this program as /oarlock; the pods are in the namespace
+    /// oarlock-tasks
     ///
-    /// Without it no command begins, so no node is rebooted; checks have images of their own.
+    /// Without it, no command starts, so no node reboots. Checks have their own images.
     #[arg(long, value_name = "IMAGE", env = "OARLOCK_TASK_IMAGE", value_parser = NonEmptyStringValueParser::new())]
     task_image: Option<String>,
-    /// Id of this cluster, which an OpsJob names that is for all of its nodes, and by which clusters that share a history are told apart
-    /// [default: local; with --history postgres://.. there is none]
+    /// Id of this cluster. An OpsJob for all nodes names it, and clusters that share a history are told apart by it
+    /// [default: local; --history postgres://.. needs an id]
     #[arg(long, value_name = "ID", env = "OARLOCK_CLUSTER_ID", value_parser = NonEmptyStringValueParser::new())]
     cluster_id: Option<String>,
-    /// Node that the host runs on; an OpsJob works on it last
+    /// Node that the host runs on; an OpsJob works on this node last
     #[arg(long, value_name = "NAME", env = "NODE_NAME", value_parser = NonEmptyStringValueParser::new())]
     node: Option<String>,
     #[command(flatten)]
@@ -86,18 +91,18 @@ pub(crate) struct HostArgs {
     history: HistoryArgs,
     #[command(flatten)]
     exports: ExportArgs,
-    /// Address that serves /livez, /readyz and /metrics; `:8080` is port 8080 of each address
+    /// Address that serves /livez, /readyz and /metrics; `:8080` is port 8080 on all addresses
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8080", value_parser = health::parse_address)]
     listen: SocketAddr,
 }
 
-/// The cluster to use.
+/// The flags of the cluster.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ClusterArgs {
     /// Kubeconfig file [default: $KUBECONFIG, ~/.kube/config, or the pod's service account]
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
-    /// Context in the kubeconfig [default: its current one]
+    /// Context in the kubeconfig [default: its current context]
     #[arg(long, value_name = "NAME")]
     context: Option<String>,
 }
@@ -113,7 +118,7 @@ impl ClusterArgs {
     }
 }
 
-/// The kubeconfig that kubectl reads first.
+/// Returns the kubeconfig that kubectl reads first.
 fn usual_kubeconfig() -> anyhow::Result<PathBuf> {
     let named =
         std::env::var_os("KUBECONFIG").and_then(|list| std::env::split_paths(&list).find(|path| path.is_file()));
@@ -140,7 +145,7 @@ pub(crate) async fn run(args: HostArgs) -> anyhow::Result<ExitCode> {
         exports,
         listen,
     } = args;
-    // Logs and scripts are in what it writes.
+    // The host writes files with logs and scripts, which other users must not read.
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
     let recorder = history.open(artefacts.data.as_deref(), cluster_id.as_deref()).await?;
     let artefacts = artefacts.open().await?;
@@ -158,7 +163,7 @@ pub(crate) async fn run(args: HostArgs) -> anyhow::Result<ExitCode> {
         namespace,
         resync: Duration::from_secs(resync),
         tasks: TaskSettings { image: task_image, ..TaskSettings::default() },
-        place: HostPlace {
+        place: HostLocation {
             cluster: cluster_id.unwrap_or_else(|| LOCAL_CLUSTER.to_owned()),
             node,
             artefacts,
@@ -176,7 +181,7 @@ pub(crate) async fn run(args: HostArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Says in the log what begins.
+/// Logs the settings at the start.
 fn announce(options: &HostOptions, server: &str, listen: SocketAddr) {
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"),
@@ -190,28 +195,29 @@ fn announce(options: &HostOptions, server: &str, listen: SocketAddr) {
     );
 }
 
-/// The file of grants. Where there is none yet, that is said at once: no plugin serves without it.
+/// Returns the path of the grants. Warns if the file is missing, because no plugin serves without grants.
 fn known_grants(path: PathBuf) -> PathBuf {
     if !path.is_file() {
         let path = path.display();
-        tracing::warn!(%path, "there is no file of grants, so no plugin serves: write one there, or name another with --grants");
+        tracing::warn!(%path, "the grants file is missing, so no plugin serves: create the file, or name another file with --grants");
     }
     path
 }
 
-/// `grants.yaml` beside the plugin directory; never in it, since a user who may add a plugin may not grant it anything.
+/// Returns the path of `grants.yaml` beside the plugin directory. The file is never in it, because a user who may add a
+/// plugin may not grant it anything.
 pub(crate) fn beside(plugins: &std::path::Path) -> PathBuf {
     let absolute = std::path::absolute(plugins).unwrap_or_else(|_| plugins.to_owned());
     absolute.parent().map_or_else(|| PathBuf::from("grants.yaml"), |parent| parent.join("grants.yaml"))
 }
 
-/// A name that no other process has: two hosts may run on one machine, so its name would not do.
+/// Returns a name that no other process has. The machine's name would not do, because two hosts may run on one machine.
 pub(crate) fn made_up_identity() -> String {
     let now = k8s_openapi::jiff::Timestamp::now().as_nanosecond();
     format!("oarlock-{}-{:x}", std::process::id(), now)
 }
 
-/// Is cancelled by SIGTERM or SIGINT. The second signal ends the process at once.
+/// Returns a token that SIGTERM or SIGINT cancels. A second signal ends the process at once.
 pub(crate) fn stop_on_signal() -> anyhow::Result<CancellationToken> {
     let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for SIGINT")?;
@@ -222,7 +228,7 @@ pub(crate) fn stop_on_signal() -> anyhow::Result<CancellationToken> {
             tokio::select! { _ = terminate.recv() => {}, _ = interrupt.recv() => {} }
             if asked_before {
                 tracing::warn!("second stop signal: exiting without releasing the lease");
-                // 128 and the number of SIGINT, as a shell would report it.
+                // 128 plus the number of SIGINT, as a shell reports it.
                 std::process::exit(130);
             }
             tracing::info!("stop signal: finishing the running rounds");

@@ -1,4 +1,5 @@
-//! Jobs of a cluster for the commands of people: the arguments that name them, and the requests that read and create them.
+//! Access to the jobs of a cluster for the user's commands: the arguments that name jobs, and the requests that read
+//! and create them.
 
 mod cluster_error;
 pub(super) mod flows;
@@ -24,13 +25,13 @@ use self::ops::ops_name;
 use self::stored::{StoredJob, StoredRecord};
 use super::host::ClusterArgs;
 
-/// Objects that one list request asks for.
+/// The number of objects that one list request asks for.
 const PAGE: u32 = 500;
 
-/// The cluster and the namespace in it, as kubectl takes them.
+/// The flags of the cluster and its namespace, named as kubectl names them.
 #[derive(Clone, Debug, Args)]
 pub(super) struct NamespaceArgs {
-    /// Namespace [default: that of the context]
+    /// Namespace [default: the namespace of the context]
     #[arg(short, long, value_name = "NAMESPACE")]
     namespace: Option<String>,
     #[command(flatten)]
@@ -38,15 +39,20 @@ pub(super) struct NamespaceArgs {
 }
 
 impl NamespaceArgs {
-    /// The namespace, where it is named.
+    /// Returns the namespace, if the user named one.
     pub(super) fn named(&self) -> Option<&str> {
         self.namespace.as_deref()
     }
 }
 
-/// The name of a job: `NAME`, or `opj/NAME` as kubectl writes it.
+/// Parses the name of a job: `NAME`, or `opj/NAME` as kubectl writes it.
 pub(super) fn job_name(text: &str) -> Result<String, String> {
     let (kind, name) = text.split_once('/').unwrap_or(("opj", text));
+    if flow_kind(kind).is_some() {
+        return Err(format!(
+            "{kind}/{name} is a JobFlow or DaemonJob: `oarlock watch {kind}/{name}` follows it, and `oarlock graph` draws it"
+        ));
+    }
     let kind = kind.split('.').next().unwrap_or_default().to_lowercase();
     if !["opj", "operationjob", "operationjobs"].contains(&kind.as_str()) {
         return Err(format!("{kind:?} is no kind of job: write opj/{name} or ops/{name}"));
@@ -57,7 +63,7 @@ pub(super) fn job_name(text: &str) -> Result<String, String> {
     Ok(name.to_owned())
 }
 
-/// What `oarlock watch` follows.
+/// The object that `oarlock watch` follows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum WatchedName {
     /// A job.
@@ -66,7 +72,7 @@ pub(super) enum WatchedName {
     Flow(FlowName),
 }
 
-/// A kind of job and a name: what `oarlock get` prints.
+/// The kind and the name of a job that `oarlock get` prints.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum JobName {
     /// The OperationJob of this name.
@@ -75,7 +81,7 @@ pub(super) enum JobName {
     Ops(String),
 }
 
-/// The job in `NAME`, `opj/NAME` or `ops/NAME`.
+/// Parses the name of a job: `NAME`, `opj/NAME` or `ops/NAME`.
 pub(super) fn got_name(text: &str) -> Result<JobName, String> {
     match ops_name(text) {
         Some(name) => Ok(JobName::Ops(name.to_owned())),
@@ -83,13 +89,13 @@ pub(super) fn got_name(text: &str) -> Result<JobName, String> {
     }
 }
 
-/// The object in `NAME`, `opj/NAME`, `ops/NAME`, `jf/NAME` or `dj/NAME`.
+/// Parses the name of an object: `NAME`, `opj/NAME`, `ops/NAME`, `jf/NAME` or `dj/NAME`.
 pub(super) fn watched_name(text: &str) -> Result<WatchedName, String> {
     let is_flow = text.split_once('/').is_some_and(|(kind, _)| flow_kind(kind).is_some());
     if is_flow { flow_name(text).map(WatchedName::Flow) } else { got_name(text).map(WatchedName::Job) }
 }
 
-/// Reads a list page by page. Yields what `pick` makes of its items.
+/// Reads a list page by page. Returns the results of `pick` for its items.
 pub(super) async fn every_page<K: Clone, T>(
     read: impl AsyncFn(&ListParams) -> kube::Result<ObjectList<K>>,
     pick: impl Fn(K) -> Option<T>,
@@ -106,7 +112,7 @@ pub(super) async fn every_page<K: Clone, T>(
     }
 }
 
-/// The jobs of one namespace.
+/// A client for the jobs of one namespace.
 #[derive(Clone)]
 pub(super) struct JobClient {
     client: kube::Client,
@@ -115,29 +121,23 @@ pub(super) struct JobClient {
 }
 
 impl JobClient {
-    /// The client for the cluster that the arguments name. It sends nothing yet.
+    /// Makes a client for the cluster that the arguments name. Sends no request yet.
     pub(super) async fn new(args: NamespaceArgs) -> anyhow::Result<Self> {
         let (client, server) = connect(&args.cluster.source()?).await?;
         let namespace = args.namespace.unwrap_or_else(|| client.default_namespace().to_owned());
         Ok(Self { client, server, namespace })
     }
 
-    /// The jobs of a namespace, by a client that is there already; `server` is what errors call its cluster.
-    #[cfg(feature = "dev")]
-    pub(super) fn of(client: kube::Client, server: &str, namespace: &str) -> Self {
-        Self { client, server: server.to_owned(), namespace: namespace.to_owned() }
-    }
-
     pub(super) fn namespace(&self) -> &str {
         &self.namespace
     }
 
-    /// The same for the jobs of another namespace.
+    /// Returns this client for the jobs of another namespace.
     pub(super) fn in_namespace(self, namespace: &str) -> Self {
         Self { namespace: namespace.to_owned(), ..self }
     }
 
-    /// The client itself.
+    /// Returns the underlying client.
     pub(super) fn raw(&self) -> &kube::Client {
         &self.client
     }
@@ -151,13 +151,13 @@ impl JobClient {
         explained(cause, &Asked { verb, kinds: "OperationJobs", short: "opj", name, namespace, server })
     }
 
-    /// One job with its records. Whoever may not read records sees the job without them.
+    /// Reads one job with its records. Without permission to read records, returns the job without them.
     async fn view(&self, name: &str) -> anyhow::Result<JobView> {
         let (job, records) = read(self, name).await?;
         Ok(self.shown(&job, records.iter()))
     }
 
-    /// All jobs of the namespace, or of all.
+    /// Lists the jobs of the namespace, or of all namespaces.
     async fn list(&self, all_namespaces: bool) -> anyhow::Result<Vec<JobView>> {
         let api = if all_namespaces { Api::<StoredJob>::all(self.client.clone()) } else { self.jobs() };
         let view = |stored: StoredJob| Some(JobView::new(&stored.0, &[]));
@@ -165,12 +165,12 @@ impl JobClient {
         listed.map_err(|cause| self.refused(cause, "list", None))
     }
 
-    /// Creates a job, and yields it as the cluster stores it.
+    /// Creates a job. Returns the job as the cluster stores it.
     pub(super) async fn create(&self, job: OperationJob) -> anyhow::Result<OperationJob> {
         self.post(job, &PostParams::default()).await
     }
 
-    /// Has the API server say what it would answer to the creation of a job. Nothing is stored.
+    /// Sends the creation of a job as a dry run. Returns the answer of the API server, which stores nothing.
     pub(super) async fn try_create(&self, job: OperationJob) -> anyhow::Result<OperationJob> {
         self.post(job, &PostParams { dry_run: true, ..PostParams::default() }).await
     }
@@ -213,7 +213,7 @@ pub(super) fn now() -> Timestamp {
     Timestamp::now()
 }
 
-/// Prints one line of a running watch. False once its reader has gone: nothing is left to do then, and nobody to tell.
+/// Prints one line of a running watch. Returns false if the reader of the output has gone, so that the command ends.
 pub(super) fn print_line(line: &str) -> anyhow::Result<bool> {
     use std::io::Write as _;
     let mut out = std::io::stdout().lock();

@@ -7,20 +7,22 @@ use clap_complete::Shell;
 
 /// The file name by which kubectl finds a plugin.
 const PLUGIN: &str = "kubectl-oarlock";
-/// The words by which its user calls it.
+/// The words with which the user of the plugin calls it.
 const CALLED: &str = "kubectl oarlock";
-/// Commands of people, whose examples are shown in the words of the plugin.
+/// The user's commands. Their help shows examples in the words of the plugin.
 const OF_PEOPLE: [&str; 6] = ["get", "watch", "run", "plan", "graph", "retry"];
 
-/// kubectl asks an executable of this name in the PATH for completions of its plugin: the words so far, the last one perhaps
-/// empty; a line for each candidate; and then a bit set, in which 4 says that files are none.
+/// The script that kubectl runs for completions of its plugin. kubectl finds it by its name in the PATH.
+///
+/// The script's arguments are the words so far; the last word may be empty. The script prints one line for each
+/// candidate, and then a bit set. Bit 4 says that file names are no candidates.
 pub(super) const COMPLETION_SCRIPT: &str = "\
 #!/bin/sh
 # Completions of `kubectl oarlock`. kubectl runs this file: put it into the PATH as kubectl_complete-oarlock, executable.
 exec oarlock __complete -- \"$@\"
 ";
 
-/// What completions are printed for.
+/// The program that reads the completions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CompletionsFor {
     /// A shell, for `oarlock`.
@@ -49,7 +51,7 @@ impl ValueEnum for CompletionsFor {
     }
 }
 
-/// The command line for a binary of this name: where that is the plugin's, help speaks as its user does.
+/// Returns the command line for a binary of this name. For the plugin's name, help shows the words that its user types.
 pub(super) fn called_as(binary: Option<&Path>, command: Command) -> Command {
     if binary.and_then(Path::file_stem).is_none_or(|name| name != PLUGIN) {
         return command;
@@ -65,14 +67,14 @@ pub(super) fn called_as(binary: Option<&Path>, command: Command) -> Command {
 
 const EXAMPLES: &str = "\
 Examples:
-  kubectl oarlock get                                            jobs, and what each waits for
-  kubectl oarlock run Replace -l app=web --partition 1 --watch   one pod first, live
-  kubectl oarlock plan job.yaml --plugins ./plugins              what a job would do, before it is created
-  kubectl oarlock watch opj/web                                  a job that runs already
-  kubectl oarlock graph nightly                                  the steps of a JobFlow, and how far each is
-  kubectl oarlock retry jf/nightly                               what failed of it, once more";
+  kubectl oarlock get                                            print jobs and why they wait
+  kubectl oarlock run Replace -l app=web --partition 1 --watch   replace one pod and watch the job
+  kubectl oarlock plan job.yaml --plugins ./plugins              show what a job would do, without creating it
+  kubectl oarlock watch opj/web                                  watch an existing job
+  kubectl oarlock graph nightly                                  draw the steps of a JobFlow with their phases
+  kubectl oarlock retry jf/nightly                               run failed and omitted steps again";
 
-/// The candidates for the last of `words`, and the directive of kubectl.
+/// Returns the candidates for the last of `words`, and the directive for kubectl.
 pub(super) fn complete(command: &Command, words: &[String]) -> String {
     let (last, before) = words.split_last().map_or(("", &[][..]), |(last, before)| (last.as_str(), before));
     let mut at = command;
@@ -90,7 +92,7 @@ pub(super) fn complete(command: &Command, words: &[String]) -> String {
     found.into_iter().map(|word| word + "\n").collect::<String>() + ":4\n"
 }
 
-/// The values of the option that comes before the word to complete, if it has a fixed choice of them.
+/// Returns the fixed values of the option before the word to complete, if it has any.
 fn values_of(command: &Command, option: &str) -> Vec<String> {
     let is_meant = |argument: &&clap::Arg| {
         option.strip_prefix("--").is_some_and(|name| argument.get_long() == Some(name))

@@ -11,7 +11,8 @@ use oarlock_core::plugin::grant::Grant;
 use oarlock_core::plugin::names::is_dns_label;
 
 use super::exports::parse_registry;
-use super::{json, print, read_grants};
+use super::output::{json, print};
+use super::text_file::read_grants;
 use crate::manifests::{
     DataPlace, Deployed, Egress, GrantedAccess, KnownKinds, PluginSource, PodPolicies, SHIPPED_GRANTS, as_json,
     deployment, flow_manifests_with, manifests_with, ops_manifests, pinned, rest_manifests,
@@ -20,32 +21,32 @@ use crate::manifests::{
 const EXAMPLES: &str = "\
 Examples:
   oarlock manifests | kubectl apply -f -
-      namespace, CRDs, admission policies, account and roles, for Replace in every namespace; the host then runs anywhere with that
-      account
+      install namespace, CRDs, admission policies, ServiceAccount and roles, for Replace in every namespace; then run the host with
+      that account
   oarlock manifests --grants grants.yaml | kubectl apply -f -
-      the same with the roles that these grants need: reads in every namespace, writes bound to those of each grant
+      the same with the roles that these grants need: reads in every namespace, writes only in the namespaces of each grant
   oarlock manifests --grants grants.yaml --bind team-a --bind team-b
-      where a grant has `namespaces: [team-*]`, for a role is bound to each namespace by its name
+      name the namespaces if a grant has `namespaces: [team-*]`, because each namespace needs its own role binding
   kubectl get crds -o json > crds.json && oarlock manifests --grants grants.yaml --crds crds.json
-      where a grant names kinds that are not of Kubernetes
+      describe the custom resources that a grant names
   oarlock manifests --grants grants.yaml --flows --bind team-a | kubectl apply -f -
-      the same with JobFlow, JobTemplate and DaemonJob, whose Jobs run on any node; the host makes Jobs in team-a alone, and
-      without --bind in every namespace, so that who has its account is as good as a cluster admin
+      the same with JobFlow, JobTemplate and DaemonJob; the host may create Jobs only in team-a. Without --bind it may create Jobs in
+      every namespace and on any node, so its account is as powerful as a cluster admin
   oarlock manifests --grants grants.yaml --ops | kubectl apply -f -
-      the same with OpsJob; nobody may make one before you bind the role oarlock-ops-operator
+      the same with OpsJob; only cluster admins may create OpsJobs until you bind the role oarlock-ops-operator
   oarlock manifests --grants grants.yaml --ops --rest --deployment registry.example/oarlock:0.1.0 | kubectl apply -f -
-      the same by REST as well, with the certificate of the Secret oarlock-rest-tls:
+      the same with the REST API, with the certificate in the Secret oarlock-rest-tls:
       kubectl -n oarlock-system create secret tls oarlock-rest-tls --cert FILE --key FILE
   oarlock manifests --grants grants.yaml --tasks-egress 10.0.0.0/8
-      where checks on nodes are to connect to something; without it they connect to nothing
+      let checks on nodes connect to these addresses; without the flag they connect to nothing
   oarlock manifests --deployment registry.example/oarlock:0.1.0 --pin replace.wasm | kubectl apply -f -
-      the host itself, too; its grants are for this file alone, which in the image is /plugins/replace.wasm
+      install the host too, and grant only to this file, which is /plugins/replace.wasm in the image
   oarlock manifests --deployment registry.example/oarlock:0.1.0 --pin replace.wasm --plugins-from configmap/oarlock-plugins
-      the same with its plugins in a ConfigMap: kubectl -n oarlock-system create configmap oarlock-plugins --from-file DIR";
+      the same with the plugins in a ConfigMap: kubectl -n oarlock-system create configmap oarlock-plugins --from-file DIR";
 
-/// Said where the host may make Jobs in every namespace.
-const EVERYWHERE: &str = "note: the host may make Jobs in every namespace, so who has its account is as good as a cluster admin; \
-                          `--bind NAMESPACE` lets it do so in the namespaces that you name";
+/// The note if the host may create Jobs in every namespace.
+const EVERYWHERE: &str = "note: the host may create Jobs in every namespace, so its account is as powerful as a cluster admin; \
+                          name its namespaces with `--bind NAMESPACE` to limit it";
 
 /// Arguments of `oarlock manifests`.
 #[derive(Debug, Args)]
@@ -54,79 +55,84 @@ pub(crate) struct ManifestsArgs {
     /// Grants of the plugins, whose roles are printed [default: Replace, in every namespace]
     #[arg(long, value_name = "FILE")]
     grants: Option<PathBuf>,
-    /// A namespace that a pattern in the grants means, and with --flows one in which the host makes Jobs; can be repeated
+    /// A namespace that a pattern in the grants matches, and with --flows also one in which the host makes Jobs; can be
+    /// repeated
     #[arg(long, value_name = "NAMESPACE")]
     bind: Vec<String>,
-    /// Namespace of the host: of its account, its lease and its pods
+    /// Namespace of the host's account, lease and pods
     #[arg(long, value_name = "NAMESPACE", default_value_t = HostAccount::default().namespace, value_parser = label)]
     namespace: String,
-    /// ServiceAccount of the host in that namespace, which the roles are bound to and the policies are about
+    /// ServiceAccount of the host in that namespace; the roles are bound to it, and the policies apply to it
     #[arg(long, value_name = "NAME", default_value_t = HostAccount::default().name, value_parser = label)]
     account: String,
     /// CustomResourceDefinitions of kinds in the grants, as YAML or JSON; can be repeated
     #[arg(long, value_name = "FILE")]
     crds: Vec<PathBuf>,
-    /// Add JobFlow, JobTemplate and DaemonJob: their kinds, policies and roles, by which the host makes Jobs in the namespaces of
-    /// --bind, or in every one
+    /// Add JobFlow, JobTemplate and DaemonJob: their kinds, policies and roles. The host may then make Jobs in the
+    /// namespaces of --bind, or in every namespace
     #[arg(long)]
     flows: bool,
-    /// Add OpsJob: its kind, its namespace oarlock-ops, its policies, and a role for those who may make one
+    /// Add OpsJob: its kind, its namespace oarlock-ops, its policies, and a role for users who may create OpsJobs
     #[arg(long)]
     ops: bool,
-    /// What checks on nodes may connect to, `all` or a range of addresses; can be repeated [default: nothing]
+    /// Addresses that checks on nodes may connect to, `all` or a CIDR; can be repeated [default: none]
     #[arg(long, value_name = "CIDR")]
     tasks_egress: Vec<Egress>,
-    /// Leave out the admission policy that bounds what the host's account changes of pods: it costs the API server some time at each
-    /// update of a pod where the account may patch pods
+    /// Leave out the admission policy that limits how the host's account changes pods. The policy costs the API server
+    /// some time at each update of a pod where the account may patch pods
     #[arg(long, alias = "no-pod-policies")]
     no_guard_pod_writes: bool,
-    /// Add the admission policy that lets nobody else write holds of pods: for hosts of earlier versions, which prove none
+    /// Add the admission policy that lets only the host write holds of pods, for hosts of earlier versions, which do
+    /// not prove their holds
     #[arg(long)]
     guard_holds: bool,
-    /// Print the host as a Deployment of this image, too
+    /// Also print the host as a Deployment of this image
     #[arg(long, value_name = "IMAGE", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     deployment: Option<String>,
-    /// A component that the grants are for, in place of any of its name; can be repeated
+    /// A component file to pin its plugin's grant to, instead of any component of that name; can be repeated
     #[arg(long, value_name = "FILE", requires = "deployment")]
     pin: Vec<PathBuf>,
     /// The plugins of that Deployment: configmap/NAME, pvc/NAME or image/REFERENCE [default: those in its image]
     #[arg(long, value_name = "SOURCE", requires = "deployment")]
     plugins_from: Option<PluginSource>,
-    /// Where that Deployment keeps the files that OpsJobs leave: pvc/NAME, with which it has one replica, or s3://BUCKET/PREFIX
+    /// Place for the files of OpsJobs: pvc/NAME, with which the Deployment has one replica, or s3://BUCKET/PREFIX
     #[arg(long, value_name = "PLACE", requires = "deployment", requires = "ops")]
     data: Option<DataPlace>,
-    /// Secret whose keys are variables of that Deployment, of a bucket: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY,
+    /// Secret with variables for the bucket of that Deployment: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY,
     /// OARLOCK_ARTEFACTS_ENDPOINT, OARLOCK_ARTEFACTS_REGION
     #[arg(long, value_name = "SECRET", requires = "data", value_parser = label)]
     data_secret: Option<String>,
-    /// Secret whose `url` is where the history of OpsJobs is, postgres://USER:PASSWORD@HOST/DATABASE [default: beside the files of
-    /// --data pvc/NAME; else what is gone is unknown]
+    /// Secret whose `url` is the address of the history of OpsJobs, postgres://USER:PASSWORD@HOST/DATABASE [default:
+    /// beside the files of --data pvc/NAME; otherwise there is no history]
     #[arg(long, value_name = "SECRET", requires = "deployment", requires = "ops", requires = "cluster_id", value_parser = label)]
     history_secret: Option<String>,
-    /// Id of the cluster, which OpsJobs name, and by which clusters that share a history are told apart [default: local]
+    /// Id of the cluster. OpsJobs name it, and clusters that share a history are told apart by it [default: local]
     #[arg(long, value_name = "ID", requires = "deployment", requires = "ops", value_parser = label)]
     cluster_id: Option<String>,
     /// Registry to which that Deployment copies images for OpsJobs of the type exportimage
     #[arg(long, value_name = "HOST[:PORT]", requires = "deployment", requires = "ops", value_parser = parse_registry)]
     export_registry: Option<String>,
-    /// Further host to which that registry may send the host for a token or with an upload; can be repeated
+    /// Another host to which that registry may redirect for a token or an upload; can be repeated
     #[arg(long = "export-host", value_name = "HOST[:PORT]", requires = "export_registry", value_parser = parse_registry)]
     export_hosts: Vec<String>,
-    /// Secret with the credentials of that registry, as `kubectl create secret docker-registry` makes one; the host may read it
+    /// Secret with the credentials of that registry, as `kubectl create secret docker-registry` creates it; the host
+    /// may read it
     #[arg(long, value_name = "SECRET", requires = "export_registry", value_parser = label)]
     export_secret: Option<String>,
-    /// ConfigMap whose `ca.crt` has the authorities that sign for that registry, for those that images come from, and for the bucket
+    /// ConfigMap whose `ca.crt` holds the CA certificates for that registry, for the registries of the images, and for
+    /// the bucket
     #[arg(long, value_name = "CONFIGMAP", requires = "deployment", value_parser = label)]
     ca: Option<String>,
-    /// Add the server of the REST API of OpsJobs: its account and rights, a Service, who may reach it, and with --deployment the server
-    /// itself, with the certificate of this Secret of its namespace, as `kubectl create secret tls` makes one. With --data pvc/NAME it is
-    /// a second container of the host's pod
+    /// Add the server of the REST API of OpsJobs: its account and rights, a Service, and the network policy of the
+    /// server. With --deployment, the server itself too. Its certificate is in this Secret of its namespace, as
+    /// `kubectl create secret tls` creates it. With --data pvc/NAME, the server is a second container of the host's pod
     #[arg(long, value_name = "SECRET", requires = "ops", num_args = 0..=1, default_missing_value = "oarlock-rest-tls", value_parser = label)]
     rest: Option<String>,
-    /// Secret for the server in place of --data-secret; its keys need to read only
+    /// Secret for the server instead of --data-secret; its keys only need permission to read
     #[arg(long, value_name = "SECRET", requires = "rest", requires = "data_secret", value_parser = label)]
     server_data_secret: Option<String>,
-    /// Secret for the server in place of --history-secret, whose `url` has the role of docs/install.md, which reads jobs and notes requests
+    /// Secret for the server instead of --history-secret; the role in its `url` reads jobs and writes requests, as
+    /// docs/install.md describes
     #[arg(long, value_name = "SECRET", requires = "rest", requires = "history_secret", value_parser = label)]
     server_history_secret: Option<String>,
     /// Output format; json is one list
@@ -143,7 +149,7 @@ pub(crate) enum DocumentFormat {
     Json,
 }
 
-/// Prints YAML documents in this format.
+/// Prints YAML documents in the given format.
 pub(crate) fn print_documents(yaml: &str, format: DocumentFormat) -> anyhow::Result<ExitCode> {
     match format {
         DocumentFormat::Yaml => print(yaml),
@@ -213,13 +219,13 @@ pub(crate) fn run(args: &ManifestsArgs) -> anyhow::Result<ExitCode> {
     print_documents(&printed, args.output)
 }
 
-/// True for an image by digest, which names its content. A tag is moved by whoever may push.
+/// Returns true for an image with a digest, which fixes its content. Anyone who may push can move a tag.
 fn names_content(image: &str) -> bool {
     let digest = image.rsplit_once("@sha256:").map(|(_, digest)| digest);
     digest.is_some_and(|digest| digest.len() == 64 && digest.bytes().all(|digit| digit.is_ascii_hexdigit()))
 }
 
-/// The namespaces of `--bind` that grants are to be bound to. With flows, others are for these alone.
+/// Returns the namespaces of `--bind` to bind grants to. With `--flows`, the other namespaces are only for Jobs.
 fn bound_for_grants(args: &ManifestsArgs, grants: &[Grant]) -> Vec<String> {
     let is_theirs = |name: &&String| !args.flows || grants.iter().any(|grant| grant.allows_namespace(name));
     args.bind.iter().filter(is_theirs).cloned().collect()
@@ -230,7 +236,7 @@ fn label(text: &str) -> Result<String, String> {
     known.ok_or_else(|| "give a name of lower-case letters, digits and `-`".to_owned())
 }
 
-/// The grants, each for the component in one of these files where it is for its plugin.
+/// Returns the grants with each listed file's plugin pinned to the component in the file.
 fn pin_all(mut grants: String, files: &[PathBuf]) -> anyhow::Result<String> {
     let mut pins: BTreeMap<String, &Path> = BTreeMap::new();
     for file in files {
@@ -248,7 +254,7 @@ fn pin_all(mut grants: String, files: &[PathBuf]) -> anyhow::Result<String> {
     Ok(grants)
 }
 
-/// Name and digest of the plugin in a file.
+/// Reads the name and the digest of the plugin in a file.
 fn identity(file: &Path) -> anyhow::Result<(String, String)> {
     let bytes = std::fs::read(file).with_context(|| cannot_pin(file))?;
     let facts = oarlock_wasm::inspect(&bytes).with_context(|| cannot_pin(file))?;

@@ -1,21 +1,21 @@
-//! The memory limit of the host: as it is given, or as the container has it.
+//! The memory limit of the host: from its argument, or from its container.
 
 use std::path::Path;
 
-/// The smallest limit: below it the host itself would not fit into its share.
+/// The smallest limit. The host itself would not fit into its share of a smaller limit.
 const LEAST: u64 = 128 << 20;
 
-/// The limit of the container that this process runs in, where it has one.
+/// Returns the limit of the container of this process, if the container has one.
 pub(super) fn of_container() -> Option<u64> {
     limit_in(Path::new("/sys/fs/cgroup/memory.max"))
 }
 
 fn limit_in(file: &Path) -> Option<u64> {
-    // It says `max` where there is none.
+    // The file contains `max` if there is no limit.
     std::fs::read_to_string(file).ok()?.trim().parse().ok()
 }
 
-/// Reads a size: bytes, or a number with `Ki`, `Mi` or `Gi`.
+/// Parses a size: bytes, or a number with `Ki`, `Mi` or `Gi`.
 pub(super) fn parse(text: &str) -> Result<u64, String> {
     let units = [("Ki", 10_u32), ("Mi", 20), ("Gi", 30)];
     let (number, shift) =

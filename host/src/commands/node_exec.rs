@@ -1,8 +1,8 @@
-//! `oarlock node-exec`: what the pod of a task runs on its node.
+//! `oarlock node-exec`: the program in the pod of a task, which runs one command on its node.
 //!
-//! Takes one command; leaves its result as JSON in the termination message of the pod, and its output in the pod's log. A
-//! marker on the node is made before anything is begun, so that the command runs at most once, whatever becomes of the pod,
-//! the kubelet or the host. May not know a cluster.
+//! The program writes the result as JSON into the pod's termination message, and the output of the command into the
+//! pod's log. The program makes a marker on the node before the command starts. So the command runs at most once, even
+//! if the pod, the kubelet or the host is killed. The program never talks to an API server.
 
 mod command;
 mod commit;
@@ -17,24 +17,24 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use clap::Args;
-use oarlock_core::job::task::{NodeResult, tail};
+use oarlock_core::operation_job::tasks::stored::{NodeResult, tail};
 use sha2::{Digest as _, Sha256};
 use tokio::signal::unix::{SignalKind, signal};
 
-use self::command::{NoResult, NodeCommand, Place};
+use self::command::{NoResult, NodeCommand, NodePaths};
 use self::commit::CommitArgs;
 
-/// What the kubelet takes of a termination message.
+/// The size of the longest termination message that the kubelet accepts.
 const MOST_RESULT: usize = 4096;
-/// Where the kubelet reads the termination message.
+/// The file from which the kubelet reads the termination message.
 const TERMINATION_LOG: &str = "/dev/termination-log";
-/// What reboots a node: systemd does it 3 s later, when the result of this command is known.
+/// The script that reboots a node. systemd reboots 3 s later, so that the result of this command is known before.
 const REBOOT: &str = "exec systemd-run --on-active=3s --timer-property=AccuracySec=100ms systemctl --no-block reboot\n";
 
 /// Arguments of `oarlock node-exec`.
 #[derive(Debug, Args)]
 pub(crate) struct NodeExecArgs {
-    /// Id of the command: of one id a node runs one command, once
+    /// Id of the command; a node runs the command of an id only once
     #[arg(long)]
     id: String,
     /// File of the script
@@ -43,23 +43,23 @@ pub(crate) struct NodeExecArgs {
     /// SHA-256 of the script, in hexadecimal digits
     #[arg(long)]
     sha256: Option<String>,
-    /// Program on the node that is given the script
+    /// Program on the node that runs the script
     #[arg(long, default_value = "/bin/sh")]
     interpreter: PathBuf,
-    /// A command of the host: reboot or commit
+    /// A built-in command: reboot or commit
     #[arg(long)]
     builtin: Option<String>,
-    /// Time after which the command and all that it began are ended
+    /// Seconds after which the command and all its processes are killed
     #[arg(long, default_value_t = 600)]
     timeout_seconds: u64,
-    /// Do nothing where the node has another boot id
+    /// Do nothing if the node has another boot id
     #[arg(long)]
     expect_boot_id: Option<String>,
     #[command(flatten)]
     commit: CommitArgs,
 }
 
-/// Runs the command. It ends well where its result was left, whatever that is.
+/// Runs the command. Succeeds if the result was written, whatever the command's exit code is.
 pub(crate) fn run(args: NodeExecArgs) -> anyhow::Result<ExitCode> {
     let mut log = File::options().write(true).open(TERMINATION_LOG).context("cannot open the termination message")?;
     let result = match begin(args) {
@@ -70,7 +70,8 @@ pub(crate) fn run(args: NodeExecArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The result of a command that has none of its own. Plugins go by its first word: only one that was refused did not run.
+/// Returns the result of a command that did not finish. Plugins read the first word: only after `refused` is it certain
+/// that the command did not run.
 fn unfinished(error: &anyhow::Error) -> NodeResult {
     let word = match error.downcast_ref() {
         Some(NoResult::BegunBefore | NoResult::Unwatched) => "lost",
@@ -85,7 +86,7 @@ fn begin(args: NodeExecArgs) -> anyhow::Result<NodeResult> {
         (Some(path), None) => (checked(path, args.sha256.as_deref().unwrap_or_default())?, None),
         (None, Some("reboot")) => (REBOOT.to_owned(), None),
         (None, Some("commit")) => {
-            // What the pod has of it is out of reach once the root is that of the node.
+            // The files of the pod are out of reach after the root changes to the node's.
             let commit = args.commit.begin()?;
             (commit.script(), Some(commit))
         }
@@ -106,7 +107,7 @@ fn begin(args: NodeExecArgs) -> anyhow::Result<NodeResult> {
         let stop = async move {
             let _asked = asked.recv().await;
         };
-        let result = command.run(&Place::of_node(), stop).await?;
+        let result = command.run(&NodePaths::of_node(), stop).await?;
         Ok(match commit {
             Some(commit) => commit.conclude(result).await,
             None => result,
@@ -114,7 +115,7 @@ fn begin(args: NodeExecArgs) -> anyhow::Result<NodeResult> {
     })
 }
 
-/// The script, if it is the one that was asked for.
+/// Returns the script if its digest is the expected one.
 fn checked(path: &Path, sha256: &str) -> anyhow::Result<String> {
     let text = std::fs::read_to_string(path).with_context(|| format!("cannot read the script {}", path.display()))?;
     let digest: String = Sha256::digest(text.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect();
@@ -122,14 +123,14 @@ fn checked(path: &Path, sha256: &str) -> anyhow::Result<String> {
     Ok(text)
 }
 
-/// Goes where the first process of the node has its root: from then on paths and programs are those of the node.
+/// Changes the root to that of the node's first process. From then on, paths and programs are those of the node.
 fn enter_node() -> anyhow::Result<()> {
     let cannot = "cannot reach the root of the node: the pod must be privileged and have `hostPID`";
     std::os::unix::fs::chroot("/proc/1/root").context(cannot)?;
     std::env::set_current_dir("/").context(cannot)
 }
 
-/// The result as the kubelet takes it: where it is too long, more of the output is left out.
+/// Returns the result as JSON that the kubelet accepts. Cuts the output further if the result is too long.
 fn message(mut result: NodeResult) -> anyhow::Result<Vec<u8>> {
     result.message = result.message.map(|message| tail(&message, 512));
     loop {
@@ -137,7 +138,7 @@ fn message(mut result: NodeResult) -> anyhow::Result<Vec<u8>> {
         if text.len() <= MOST_RESULT {
             return Ok(text);
         }
-        // Control characters take more room than they have bytes.
+        // JSON escapes make control characters longer than their bytes.
         result.truncated = true;
         result.output = match result.output.char_indices().nth(result.output.chars().count().div_ceil(2)) {
             Some((at, _)) => result.output.split_off(at),

@@ -1,4 +1,4 @@
-//! `oarlock ops`: OpsJobs by REST where a server is named, else by the Kubernetes API.
+//! `oarlock ops`: manages OpsJobs by REST if the user names a server, otherwise by the Kubernetes API.
 
 mod body;
 mod cluster;
@@ -17,44 +17,44 @@ use serde_json::Value;
 use self::body::CreateArgs;
 use self::cluster::Cluster;
 use self::server::{Server, ServerArgs};
-use self::show::{Output, shown_job, shown_list};
+use self::show::{ShowFormat, shown_job, shown_list};
 use super::jobs::NamespaceArgs;
 use super::jobs::ops::OpsClient;
 use super::jobs::watch::{WatchOutput, follow};
-use super::print;
+use super::output::print;
 
 const EXAMPLES: &str = "\
 Examples:
   oarlock ops create reboot --name reboot-a --node node-0 --drain --watch
-      by the Kubernetes API, with the rights that kubectl has
+      use the Kubernetes API, with the rights of kubectl
   kubectl create token ops-bot --audience oarlock > token
   export OARLOCK_SERVER=https://ops.example OARLOCK_TOKEN_FILE=token
   oarlock ops list --phase Running
-      by REST, as whoever the token is
+      use the REST API, as the user of the token
   oarlock ops get reboot-a-bcd245 -o json | jq .outputs
   oarlock ops stop reboot-a-bcd245";
 
 const CREATE_EXAMPLES: &str = "\
 Examples:
   oarlock ops create reboot --name kernel --workspace team-a --drain --batch 2 --ratio 0.9 --watch
-      two nodes of a workspace at once; it fails once more than a tenth of them have
+      reboot the nodes of a workspace, two at once; the job fails if more than a tenth of them fail
   oarlock ops create preflight --name disks --cluster local --image busybox --script check.sh --host-path /var/log
-      a check on all nodes; --script - reads it from standard input
+      run a check on all nodes; --script - reads the script from standard input
   oarlock ops create addon --name swap --cluster local --template swap-off --idle-only
-      the script of an AddonTemplate on each node, once no pod of a workload is there
+      run the script of an AddonTemplate on each node, once no pod of a workload is on the node
   oarlock ops create exportimage --name web-image --workload default/deployment/web --watch
-      the image that it runs, in the registry of the host's --export-registry
+      copy the image that the workload runs into the registry of the host's --export-registry
   oarlock ops create dumplog --name web-logs --workload default/deployment/web --watch
-      the logs of all pods of a workload, in one file
+      collect the logs of all pods of a workload into one file
   oarlock ops create reboot --name kernel --cluster local --dry-run
-      which nodes it would be, and which not; nothing is made (by REST)
+      show which nodes the job would reboot, and create nothing (only by REST)
   oarlock ops create -f body.json
-      the body of a request as docs/opsjob-rest.md describes it";
+      send the request body of a file; docs/opsjob-rest.md describes its fields";
 
 const LOGS_EXAMPLES: &str = "\
 Examples:
   oarlock ops logs web-logs-bcd245 | grep -i error
-      how far the job is goes to standard error
+      print the progress of the job to standard error
   oarlock ops logs web-logs-bcd245 --file web.log";
 
 /// Arguments of `oarlock ops`.
@@ -67,25 +67,25 @@ pub(crate) struct OpsArgs {
 
 #[derive(Debug, Subcommand)]
 enum OpsCommand {
-    /// Make an OpsJob
+    /// Create an OpsJob
     #[command(after_help = CREATE_EXAMPLES)]
     Create(Box<CreateCommand>),
     /// Print OpsJobs, the newest first
     List(ListCommand),
     /// Print one OpsJob with its nodes and its outputs
     Get(GetCommand),
-    /// Follow an OpsJob to its end; the exit code is 0 where it succeeded, 1 where it failed, 3 where that is not known
+    /// Follow an OpsJob to its end; the exit code is 0 if it succeeded, 1 if it failed, 3 if the outcome is unknown
     Watch(WatchCommand),
-    /// Follow a dumplog to its end and print the lines that it has collected; by REST alone
+    /// Follow a dumplog to its end and print the lines that it collected; only by REST
     #[command(after_help = LOGS_EXAMPLES)]
     Logs(LogsCommand),
-    /// End OpsJobs by force: no further node begins, and those in work are released
+    /// Stop OpsJobs: no further node starts, and the started ones are released
     Stop(NamedCommand),
-    /// Delete OpsJobs; those that live are stopped first
+    /// Delete OpsJobs; running ones are stopped first
     Delete(NamedCommand),
 }
 
-/// The server or the cluster.
+/// The flags of the server or the cluster.
 #[derive(Debug, Args)]
 struct PlaceArgs {
     #[command(flatten)]
@@ -101,7 +101,7 @@ struct CreateCommand {
     /// The body of the request in JSON; `-` is standard input
     #[arg(short, long, value_name = "FILE", conflicts_with_all = ["kind", "name"])]
     file: Option<PathBuf>,
-    /// Print which nodes it would be, and make nothing; by REST alone
+    /// Print the nodes that the job would work on, and create nothing; only by REST
     #[arg(long, conflicts_with = "watch")]
     dry_run: bool,
     /// Follow the job to its end
@@ -109,7 +109,7 @@ struct CreateCommand {
     watch: bool,
     /// Output format
     #[arg(short, long, value_enum)]
-    output: Option<Output>,
+    output: Option<ShowFormat>,
     #[command(flatten)]
     place: PlaceArgs,
 }
@@ -122,21 +122,21 @@ struct ListCommand {
     /// Pending, Running, Succeeded or Failed
     #[arg(long, value_name = "PHASE")]
     phase: Option<String>,
-    /// Those of users whose name has this part
+    /// Only jobs of users whose name contains this text
     #[arg(long, value_name = "PART")]
     user: Option<String>,
-    /// Those whose name or id has this part
+    /// Only jobs whose name or id contains this text
     #[arg(long, value_name = "PART")]
     name: Option<String>,
-    /// Those of a workspace
+    /// Only jobs of this workspace
     #[arg(long, value_name = "NAME")]
     workspace: Option<String>,
-    /// Most jobs
+    /// Most jobs to print
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     limit: u32,
     /// Output format
     #[arg(short, long, value_enum)]
-    output: Option<Output>,
+    output: Option<ShowFormat>,
     #[command(flatten)]
     place: PlaceArgs,
 }
@@ -148,7 +148,7 @@ struct GetCommand {
     id: String,
     /// Output format
     #[arg(short, long, value_enum)]
-    output: Option<Output>,
+    output: Option<ShowFormat>,
     #[command(flatten)]
     place: PlaceArgs,
 }
@@ -158,7 +158,7 @@ struct WatchCommand {
     /// The id of the job
     #[arg(value_name = "ID")]
     id: String,
-    /// Output format [default: a screen on a terminal; by REST, and elsewhere, lines of text]
+    /// Output format [default: a screen on a terminal; lines of text by REST or without a terminal]
     #[arg(short, long, value_enum)]
     output: Option<WatchOutput>,
     #[command(flatten)]
@@ -170,7 +170,7 @@ struct LogsCommand {
     /// The id of the job
     #[arg(value_name = "ID")]
     id: String,
-    /// The file that the lines go into [default: standard output]
+    /// The file to write the lines to [default: standard output]
     #[arg(short, long, value_name = "FILE")]
     file: Option<PathBuf>,
     #[command(flatten)]
@@ -186,24 +186,24 @@ struct NamedCommand {
     place: PlaceArgs,
 }
 
-/// What answers.
-enum Place {
+/// The API to use.
+enum OpsApi {
     Server(Server),
     Cluster(Cluster),
 }
 
 impl PlaceArgs {
-    async fn open(self) -> anyhow::Result<Place> {
+    async fn open(self) -> anyhow::Result<OpsApi> {
         let Self { server, cluster } = self;
         match server.open(&cluster).await? {
-            Some(server) => Ok(Place::Server(server)),
-            None => Ok(Place::Cluster(Cluster::new(OpsClient::new(cluster).await?))),
+            Some(server) => Ok(OpsApi::Server(server)),
+            None => Ok(OpsApi::Cluster(Cluster::new(OpsClient::new(cluster).await?))),
         }
     }
 }
 
-impl Place {
-    /// The job of this id, as a resource.
+impl OpsApi {
+    /// Returns the job of this id, as a resource.
     async fn job(&self, id: &str) -> anyhow::Result<JobView> {
         match self {
             Self::Server(server) => Ok(JobView::of_ops(&server.job(id).await?, None)),
@@ -219,12 +219,6 @@ impl Place {
     }
 }
 
-/// Follows a job of a server to its end, as `oarlock ops watch` does.
-#[cfg(feature = "dev")]
-pub(super) async fn follow_by_rest(url: &str, token: &std::path::Path, id: &str) -> anyhow::Result<ExitCode> {
-    show::follow_polled(&Server::at(url, token)?, id, None).await
-}
-
 /// Runs the command.
 pub(crate) async fn run(args: OpsArgs) -> anyhow::Result<ExitCode> {
     match args.command {
@@ -236,15 +230,15 @@ pub(crate) async fn run(args: OpsArgs) -> anyhow::Result<ExitCode> {
         }
         OpsCommand::Watch(WatchCommand { id, output, place }) => place.open().await?.watch(&id, output).await,
         OpsCommand::Logs(LogsCommand { id, file, place }) => match place.open().await? {
-            Place::Server(server) => logs::print_logs(&server, &id, file).await,
-            Place::Cluster(_) => bail!("logs are read by the REST API: name one with --server"),
+            OpsApi::Server(server) => logs::print_logs(&server, &id, file).await,
+            OpsApi::Cluster(_) => bail!("logs are read by the REST API: name one with --server"),
         },
         OpsCommand::Stop(NamedCommand { ids, place }) => {
             let place = place.open().await?;
             for id in &ids {
                 match &place {
-                    Place::Server(server) => server.stop(id).await?,
-                    Place::Cluster(cluster) => cluster.stop(id).await?,
+                    OpsApi::Server(server) => server.stop(id).await?,
+                    OpsApi::Cluster(cluster) => cluster.stop(id).await?,
                 }
                 print(&format!("ops/{id} stops\n"))?;
             }
@@ -254,8 +248,8 @@ pub(crate) async fn run(args: OpsArgs) -> anyhow::Result<ExitCode> {
             let place = place.open().await?;
             for id in &ids {
                 match &place {
-                    Place::Server(server) => server.delete(id).await?,
-                    Place::Cluster(cluster) => cluster.delete(id).await?,
+                    OpsApi::Server(server) => server.delete(id).await?,
+                    OpsApi::Cluster(cluster) => cluster.delete(id).await?,
                 }
                 print(&format!("ops/{id} goes\n"))?;
             }
@@ -265,7 +259,8 @@ pub(crate) async fn run(args: OpsArgs) -> anyhow::Result<ExitCode> {
 }
 
 impl OpsArgs {
-    /// True where it follows a job, so that a failure of the command is another thing than one of the job.
+    /// Returns true if the command follows a job, so that an error of the command needs another exit code than a failed
+    /// job.
     pub(crate) fn watches(&self) -> bool {
         match &self.command {
             OpsCommand::Create(args) => args.watch,
@@ -282,39 +277,46 @@ async fn create(args: CreateCommand) -> anyhow::Result<ExitCode> {
             .with_context(|| format!("cannot read {}", super::text_file::shown(&file)))?,
         None => create.body()?.to_string(),
     };
-    if watch && matches!(output, Some(Output::Yaml | Output::Wide)) {
+    if watch && matches!(output, Some(ShowFormat::Yaml | ShowFormat::Wide)) {
         bail!("--watch prints lines of text, or of JSON by -o json");
     }
     let place = place.open().await?;
     let id = match &place {
-        Place::Server(server) if dry_run => return print(&show::rehearsal(&server.rehearse(body).await?, output)?),
-        Place::Cluster(_) if dry_run => bail!("--dry-run asks the REST API: name one with --server"),
-        Place::Server(server) => {
+        OpsApi::Server(server) if dry_run => return print(&show::rehearsal(&server.rehearse(body).await?, output)?),
+        OpsApi::Cluster(_) if dry_run => bail!("--dry-run asks the REST API: name one with --server"),
+        OpsApi::Server(server) => {
             let made = server.create(body).await?;
             made.warnings.iter().for_each(|warning| eprintln!("warning: {warning}"));
             made.id
         }
-        Place::Cluster(cluster) => cluster.create(&body).await?,
+        OpsApi::Cluster(cluster) => cluster.create(&body).await?,
     };
     if watch {
-        return place.watch(&id, output.and_then(Output::of_watch)).await;
+        return place.watch(&id, output.and_then(ShowFormat::of_watch)).await;
     }
     match output {
-        None | Some(Output::Wide) => print(&format!("ops/{id} created\n")),
+        None | Some(ShowFormat::Wide) => print(&format!("ops/{id} created\n")),
         Some(_) => print(&shown_job(&place.job(&id).await?, output)?),
     }
 }
 
+/// A parameter of a list, which shows only the jobs that match it.
+pub(super) struct ListFilter {
+    /// The name of the parameter in the REST API.
+    name: &'static str,
+    value: String,
+}
+
 async fn list(args: ListCommand) -> anyhow::Result<ExitCode> {
     let ListCommand { kind, phase, user, name, workspace, limit, output, place } = args;
-    let filters: Vec<(&str, String)> =
+    let filters: Vec<ListFilter> =
         [("type", kind), ("phase", phase), ("userName", user), ("jobName", name), ("workspaceId", workspace)]
             .into_iter()
-            .filter_map(|(name, value)| Some((name, value?)))
+            .filter_map(|(name, value)| Some(ListFilter { name, value: value? }))
             .collect();
     let jobs: Vec<Value> = match place.open().await? {
-        Place::Server(server) => server.list(&filters, limit).await?,
-        Place::Cluster(cluster) => cluster.list(&filters, limit).await?,
+        OpsApi::Server(server) => server.list(&filters, limit).await?,
+        OpsApi::Cluster(cluster) => cluster.list(&filters, limit).await?,
     };
     print(&shown_list(&jobs, output)?)
 }

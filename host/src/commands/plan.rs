@@ -1,8 +1,9 @@
-//! `oarlock plan`: what a job would do, before it is created. Nothing is written, in the cluster or elsewhere.
+//! `oarlock plan`: shows what a job would do, before it is created. The command writes nothing, neither to the cluster
+//! nor elsewhere.
 
 mod budgets;
+mod caveats;
 mod cluster_plugin;
-mod doubts;
 mod job_file;
 mod lists;
 mod local_plugin;
@@ -24,31 +25,32 @@ use oarlock_kube::{Cluster, Setup};
 use oarlock_view::{JobPlan, TargetRows, plan_document, plan_text};
 
 use self::local_plugin::LocalPlugin;
-pub(super) use self::report::Progress;
+use self::report::Progress;
+use super::host;
 use super::jobs::{JobClient, NamespaceArgs};
-use super::{host, print};
+use super::output::print;
 use crate::manifests::HOST_NAMESPACE;
-use crate::rehearsal::{Rehearsal, Stage};
+use crate::preview::{Preview, PreviewSetup};
 
-/// Exit code of a plan in which something would go wrong.
+/// The exit code if something in the plan would go wrong.
 const TROUBLE: u8 = 4;
 
 const EXAMPLES: &str = "\
 Examples:
   oarlock run Replace -l app=web --print > job.yaml
   oarlock plan job.yaml --plugins ./plugins
-      what the plugin would do first to each pod, which pods would wait, and for what
+      show the plugin's first change to each pod, and which pods would wait and why
   oarlock plan job.yaml --plugins ./plugins --server
-      the same, and what the API server says to each first request, which it only tries (dryRun=All)
+      also send each first change to the API server as a dry run (dryRun=All)
   oarlock plan job.yaml --plugins ./plugins -o json | jq '.targets[] | select(.outcome == \"Failed\")'
-      for scripts; docs/planning.md lists the fields
+      print JSON for scripts; docs/planning.md lists the fields
   oarlock plan - --plugins replace.wasm --grants grants.yaml < job.yaml
-      one plugin file, and the job from standard input
+      use one plugin file, and read the job from standard input
 
-The plugin runs on this machine, on one list of each kind that it reads, and its proposals are checked against its grant here.
-Nothing is changed. What comes after the first changes depends on the cluster, so the plan only says what is possible.
+The plugin runs on this machine, on one list of each kind that it reads. The command checks the plugin's proposals against its
+grant and changes nothing. Later changes depend on the cluster, so the plan shows them only as possible.
 
-Exit code: 0 a plan was made, 1 none was, 4 a plan was made, and some target would fail or the API server refuses something.";
+Exit code: 0 a plan was made; 1 no plan was made; 4 a plan was made, but a target would fail or the API server refuses a change.";
 
 /// Arguments of `oarlock plan`.
 #[derive(Debug, Args)]
@@ -63,10 +65,10 @@ pub(crate) struct PlanArgs {
     /// Grants of the plugins [default: grants.yaml beside the plugin directory]
     #[arg(long, value_name = "FILE")]
     grants: Option<PathBuf>,
-    /// Have the API server try the job and each first change, without making it (dryRun=All)
+    /// Send the job and each first change to the API server as a dry run (dryRun=All)
     #[arg(long)]
     server: bool,
-    /// Show every target in a line of its own
+    /// Show each target on its own line
     #[arg(long, conflicts_with = "output")]
     all: bool,
     /// Output format [default: text]
@@ -86,22 +88,22 @@ pub(crate) enum PlanOutput {
     Json,
 }
 
-/// What a plan is made from, on this machine.
-pub(super) struct Sources {
-    pub(super) job: OperationJob,
-    /// As `--plugins` and `--grants` name them.
-    pub(super) plugins: Option<PathBuf>,
-    pub(super) grants: Option<PathBuf>,
-    /// Have the API server try the first changes.
-    pub(super) server: bool,
-    /// Where the lease of the host is.
-    pub(super) host_namespace: String,
+/// The inputs of a plan from this machine.
+struct PlanSources {
+    job: OperationJob,
+    /// The path of `--plugins`.
+    plugins: Option<PathBuf>,
+    grants: Option<PathBuf>,
+    /// True to send the first changes to the API server as dry runs.
+    server: bool,
+    /// The namespace of the host's lease.
+    host_namespace: String,
 }
 
 /// Plans the job and prints the plan.
 pub(crate) async fn run(args: PlanArgs) -> anyhow::Result<ExitCode> {
     let PlanArgs { job, plugins, grants, server, all, output, host_namespace, place } = args;
-    let sources = Sources { job: job_file::read(&job)?, plugins, grants, server, host_namespace };
+    let sources = PlanSources { job: job_file::read(&job)?, plugins, grants, server, host_namespace };
     let named = place.named().map(str::to_owned);
     let progress = Progress::on_terminal();
     let plan = make(JobClient::new(place).await?, named.as_deref(), sources, &progress).await?;
@@ -114,14 +116,14 @@ pub(crate) async fn run(args: PlanArgs) -> anyhow::Result<ExitCode> {
     Ok(if plan.has_trouble() { ExitCode::from(TROUBLE) } else { printed })
 }
 
-/// Makes the plan of a job, whose namespace is its own, the `named` one or the client's.
-pub(super) async fn make(
+/// Makes the plan of a job. The job's namespace is that of its file, else `named`, else the client's.
+async fn make(
     client: JobClient,
     named: Option<&str>,
-    sources: Sources,
+    sources: PlanSources,
     progress: &Progress,
 ) -> anyhow::Result<JobPlan> {
-    let Sources { job, plugins, grants, server, host_namespace } = sources;
+    let PlanSources { job, plugins, grants, server, host_namespace } = sources;
     let job = job_file::placed(job, named, client.namespace())?;
     let client = client.in_namespace(job.namespace());
     let served = cluster_plugin::served(&client, &host_namespace).await;
@@ -136,19 +138,20 @@ pub(super) async fn make(
         identity: "oarlock plan".to_owned(),
     });
     let known = lists::read(&cluster, &plugin, &job).await?;
-    let stage = Stage { cluster, plugins: plugin.plugins.clone(), plugin: plugin.info.clone(), known };
-    let mut rehearsal = Rehearsal::new(&stage, job.rehearsed(), |done, all| progress.targets(done, all));
-    rehearsal.beside_other_jobs().await;
-    let first = rehearsal.first().await?;
-    let later = rehearsal.later().await?;
-    let mut plan = shown::plan(&job, &plugin, (&first, &later));
+    let stage = PreviewSetup { cluster, plugins: plugin.plugins.clone(), plugin: plugin.info.clone(), known };
+    let mut preview = Preview::new(&stage, job.previewed(), |done, all| progress.targets(done, all));
+    preview.beside_other_jobs().await;
+    let first = preview.first().await?;
+    let later = preview.later().await?;
+    let mut plan = shown::plan(&job, &plugin, &first, &later);
     plan.cluster = served.compared(job.action(), &plugin.info);
     plan.warnings = job.warnings();
-    plan.warnings.extend(rehearsal.doubts().iter().map(|doubt| doubts::words(doubt, &job)));
+    plan.warnings.extend(preview.caveats().iter().map(|caveat| caveats::describe(caveat, &job)));
     plan.warnings.extend(shown::warnings(&stage, &first, &later));
     plan.warnings.extend(budgets::warnings(&client, &stage, &later).await);
     if server {
-        tried::ask(&client, &stage, (&job, &later), &mut plan, progress).await?;
+        plan.server = Some(tried::ask_for_job(&client, &job).await);
+        tried::ask_for_targets(&stage, &later, &mut plan, progress).await;
     }
     made_up::show(&mut plan, job.prefix());
     plan.count();

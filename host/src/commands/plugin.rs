@@ -1,6 +1,7 @@
-//! `oarlock plugin`: makes plugins, and prints facts about a plugin file, or the host's decision on it with the reason.
+//! `oarlock plugin`: creates plugins, prints facts about a plugin file, and prints the host's decision on it with the
+//! reason.
 //!
-//! Reads and writes files only; it never talks to a cluster.
+//! The command only reads and writes files, and never talks to a cluster.
 
 mod annotate;
 mod grant;
@@ -17,30 +18,32 @@ use oarlock_core::plugin::manifest::{JSON_SCHEMA, Manifest};
 use oarlock_wasm::{CAPS, CompileWith, HelperTask, Inspection, Options, PluginState, Rejection, VetReport};
 use serde_json::Value;
 
-use super::{in_runtime, json, print, read_grants};
+use super::in_runtime;
+use super::output::{json, print};
+use super::text_file::read_grants;
 
 const INSPECT_EXAMPLES: &str = "\
 Examples:
   oarlock plugin inspect replace.wasm
   oarlock plugin inspect replace.wasm -o json | jq .manifest.writes
 
-Nothing of the file is run.";
+The command runs no code of the file.";
 
 const VET_EXAMPLES: &str = "\
 Examples:
-  oarlock plugin vet replace.wasm                          would be AwaitingGrant, with the lines to grant
-  oarlock plugin vet replace.wasm --grants grants.yaml     would be Serving, if nothing is missing
+  oarlock plugin vet replace.wasm                          shows AwaitingGrant and the missing grants
+  oarlock plugin vet replace.wasm --grants grants.yaml     shows Serving if no grant is missing
   oarlock plugin vet replace.wasm -o json | jq -r .status.missing[]
 
-Exit code: 0 if the host would serve it, 1 if it would not.";
+Exit code: 0 if the host would serve the plugin, 1 if not.";
 
 /// The commands on a plugin file.
 #[derive(Debug, Subcommand)]
 pub(crate) enum PluginCommand {
-    /// Make the crate of a plugin: code, tests, manifest and grant
+    /// Create the crate of a plugin: code, tests, manifest and grant
     #[command(after_help = new::EXAMPLES)]
     New(new::NewArgs),
-    /// Print the grant of all that a plugin asks for
+    /// Print a grant of everything that a plugin asks for
     #[command(after_help = grant::EXAMPLES)]
     Grant(grant::GrantArgs),
     /// Write a manifest into a component, for languages whose linker cannot
@@ -52,7 +55,7 @@ pub(crate) enum PluginCommand {
     /// Show a plugin's manifest, requests, imports and exports
     #[command(after_help = INSPECT_EXAMPLES)]
     Inspect(InspectArgs),
-    /// Check if the host would serve a plugin, and print the reason if not
+    /// Check whether the host would serve a plugin, and print the reason if not
     #[command(after_help = VET_EXAMPLES)]
     Vet(VetArgs),
     /// Vet or compile the component on standard input; the host runs itself with this command
@@ -65,7 +68,7 @@ pub(crate) enum PluginCommand {
 pub(crate) struct WorkerArgs {
     /// `vet` or `compile`
     task: String,
-    /// Bytes that it may allocate
+    /// The bytes of memory that the worker may allocate
     memory: Option<u64>,
 }
 
@@ -76,7 +79,7 @@ pub(crate) struct InspectArgs {
     file: PathBuf,
     /// Output format
     #[arg(short, long, value_enum, default_value = "text")]
-    output: Output,
+    output: ListFormat,
 }
 
 /// Arguments of `oarlock plugin vet`.
@@ -84,17 +87,17 @@ pub(crate) struct InspectArgs {
 pub(crate) struct VetArgs {
     /// A component, <name>.wasm
     file: PathBuf,
-    /// Grants of the plugins; without it nothing is granted
+    /// Grants of the plugins; without the option, nothing is granted
     #[arg(long, value_name = "FILE")]
     grants: Option<PathBuf>,
     /// Output format
     #[arg(short, long, value_enum, default_value = "text")]
-    output: Output,
+    output: ListFormat,
 }
 
-/// The format in which an answer is printed.
+/// The format of the output.
 #[derive(Clone, Copy, Debug, ValueEnum)]
-enum Output {
+enum ListFormat {
     /// For people.
     Text,
     /// For programs.
@@ -121,8 +124,8 @@ pub(crate) fn run(command: PluginCommand) -> anyhow::Result<ExitCode> {
 fn inspect(args: &InspectArgs) -> anyhow::Result<ExitCode> {
     let facts = oarlock_wasm::inspect(&read(&args.file)?).map_err(|rejection| refused(&args.file, &rejection))?;
     match args.output {
-        Output::Text => print(&facts_text(&facts)),
-        Output::Json => print(&json(&facts)?),
+        ListFormat::Text => print(&facts_text(&facts)),
+        ListFormat::Json => print(&json(&facts)?),
     }
 }
 
@@ -139,8 +142,8 @@ async fn vet(args: VetArgs) -> anyhow::Result<ExitCode> {
         bail!("the host reported nothing about {}", args.file.display());
     };
     match args.output {
-        Output::Text => print(&verdict_text(&args.file, &verdict))?,
-        Output::Json => print(&json(&verdict)?)?,
+        ListFormat::Text => print(&verdict_text(&args.file, &verdict))?,
+        ListFormat::Json => print(&json(&verdict)?)?,
     };
     if !is_seen(&args.file) {
         bail!("the host does not look at {}: rename it to <name>.wasm, in lower case", args.file.display());
@@ -161,7 +164,7 @@ pub(super) fn read(file: &Path) -> anyhow::Result<Vec<u8>> {
     std::fs::read(file).with_context(|| format!("cannot read {}", file.display()))
 }
 
-/// True for a name that the host looks at in its plugin directory.
+/// Returns true if the host loads a file of this name from its plugin directory.
 pub(super) fn is_seen(file: &Path) -> bool {
     let name = file.file_name().unwrap_or_default().to_string_lossy();
     name.ends_with(".wasm") && !name.starts_with('.')
@@ -174,7 +177,7 @@ fn refused(file: &Path, rejection: &Rejection) -> anyhow::Error {
 fn verdict_text(file: &Path, verdict: &VetReport) -> String {
     let status = &verdict.status;
     let named = [status.name.as_deref(), status.version.as_deref()].into_iter().flatten().collect::<Vec<_>>().join(" ");
-    // The message would only repeat the lines below.
+    // With missing grants, the message only repeats the lines below.
     let message = if status.missing.is_empty() { format!(": {}", status.message) } else { String::new() };
     let mut text = format!("{}: {:?}/{}{message}\n", file.display(), status.state, status.reason);
     let facts = [("plugin", named), ("action", status.action.clone().unwrap_or_default())];
@@ -218,7 +221,7 @@ fn facts_text(facts: &Inspection) -> String {
     text
 }
 
-/// The requests of the plugin, one line each, with the reason below.
+/// Returns the requests of a plugin, one line each, with the reason below.
 fn requests_text(manifest: &Manifest) -> String {
     let reads = manifest.reads.iter().map(|rule| {
         let fields = if rule.fields.is_empty() { "metadata".to_owned() } else { rule.fields.join(", ") };
@@ -241,7 +244,7 @@ fn requests_text(manifest: &Manifest) -> String {
     if lines.is_empty() { "  nothing\n".to_owned() } else { lines.concat() }
 }
 
-/// A request for tasks in words.
+/// Returns a request for tasks in words.
 fn task_text(rule: &TaskRule) -> String {
     let builtins = rule.builtins.iter().map(|name| format!("; builtin {name}"));
     let scripts = match rule.scripts {
@@ -263,7 +266,8 @@ fn task_text(rule: &TaskRule) -> String {
     format!("task {}{}", rule.name, named.collect::<String>())
 }
 
-/// What its jobs may set in `spec.parameters`, and an admin in `config` of its grant: each setting with its description.
+/// Returns the settings that jobs may set in `spec.parameters` and an admin in `config` of the grant, each with its
+/// description.
 fn schemas_text(manifest: &Manifest) -> String {
     let schemas = [("parameters", &manifest.parameters), ("config", &manifest.config)];
     let given = schemas.into_iter().filter_map(|(what, schema)| Some((what, schema.as_ref()?)));

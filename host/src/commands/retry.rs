@@ -1,4 +1,4 @@
-//! `oarlock retry`: has what failed or was left out of a JobFlow or a DaemonJob run again.
+//! `oarlock retry`: asks the host to run the failed and omitted parts of a JobFlow or a DaemonJob again.
 
 use std::process::ExitCode;
 
@@ -8,16 +8,16 @@ use oarlock_view::{FlowKind, retry_value};
 
 use super::jobs::flows::{FlowClient, FlowName, flow_name};
 use super::jobs::{NamespaceArgs, now};
-use super::print;
+use super::output::print;
 
 const EXAMPLES: &str = "\
 Examples:
-  oarlock retry jf/nightly                         run again what failed or was omitted
-  oarlock retry jf/nightly --step load --step mail  only these two
-  oarlock retry dj/patch-kernel --node worker-7    the same on one node
+  oarlock retry jf/nightly                         run all failed and omitted steps again
+  oarlock retry jf/nightly --step load --step mail  run only these two steps again
+  oarlock retry dj/patch-kernel --node worker-7    run one node of a DaemonJob again
   oarlock retry jf/nightly && oarlock watch jf/nightly
 
-What succeeded never runs again. An object that its failure policy paused goes on.";
+A succeeded step or node never runs again. If the failure policy has paused the object, the object goes on.";
 
 /// Arguments of `oarlock retry`.
 #[derive(Debug, Args)]
@@ -26,14 +26,14 @@ pub(crate) struct RetryArgs {
     /// The object, as jf/NAME or dj/NAME
     #[arg(value_name = "KIND/NAME", value_parser = flow_name)]
     object: FlowName,
-    /// A step, or a node of a DaemonJob; may be given more than once [default: all that failed or were omitted]
+    /// A step, or a node of a DaemonJob; can be repeated [default: all failed and omitted ones]
     #[arg(long = "step", visible_alias = "node", value_name = "NAME")]
     steps: Vec<String>,
     #[command(flatten)]
     place: NamespaceArgs,
 }
 
-/// Writes the annotation.
+/// Writes the annotation that requests the retry.
 pub(crate) async fn run(args: RetryArgs) -> anyhow::Result<ExitCode> {
     let RetryArgs { object: FlowName { kind, name }, steps, place } = args;
     let client = FlowClient::new(place, kind).await?;

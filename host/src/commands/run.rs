@@ -1,4 +1,4 @@
-//! `oarlock run`: makes an OperationJob from arguments, and creates, prints or follows it.
+//! `oarlock run`: builds an OperationJob from arguments, and creates, prints or follows it.
 
 mod amount;
 mod job;
@@ -16,25 +16,26 @@ use self::job::JobArgs;
 use self::target_uids::name_objects;
 use super::jobs::watch::{WatchOutput, follow};
 use super::jobs::{JobClient, NamespaceArgs};
-use super::{json, print};
+use super::output::{json, print};
 
 const EXAMPLES: &str = "\
 Examples:
   oarlock run Replace --selector app=web --partition 1 --watch
-      one pod first; then raise it: kubectl patch opj NAME --type merge -p '{\"spec\":{\"partition\":10}}'
+      replace one pod first; then raise the partition: kubectl patch opj NAME --type merge -p '{\"spec\":{\"partition\":10}}'
   oarlock run Replace --owner deployment/web --max-unavailable 10% --failure-policy FailFast:1
-      all pods of a Deployment, a tenth of them at once, until one fails
+      replace all pods of a Deployment, a tenth of them at once; stop at the second failure
   oarlock run Replace --target web-1 web-2 --deadline 10m --retries 2
-      pods by name; `--target $(kubectl get pods -l app=web -o name)` works as well
+      replace pods by name; `--target $(kubectl get pods -l app=web -o name)` works too
   oarlock run Replace --selector app=web --dry-run --watch
-      what the plugin would do to each pod; nothing is changed
+      show what the plugin would do to each pod, and change nothing
   oarlock run Tag --selector app=web --param reason=audit --param count=3
-      parameters of the plugin; each VALUE is read as YAML, so a text that is a word of YAML has quotes of its own: --param 'script=\"true\"'
+      pass parameters to the plugin; each value is YAML, so quote a text such as true: --param 'script=\"true\"'
   oarlock run Replace --selector app=web --print > job.yaml
-      the job itself, for kubectl create -f; nothing is created
+      print the job for kubectl create -f, and create nothing
 
-Pods and nodes that --target names are looked up, and named with their UIDs: one that is made anew before its turn is left alone.
-Without --partition and --parallelism all targets start at once; only disruption budgets hold evictions back then.";
+The command reads the UIDs of the pods and nodes that --target names. The job does not touch an object that is deleted and
+created again under its name. Without --partition and --parallelism, all targets start at once. Then only disruption budgets
+delay evictions.";
 
 /// Arguments of `oarlock run`.
 #[derive(Debug, Args)]
@@ -48,14 +49,14 @@ pub(crate) struct RunArgs {
     /// Print the job instead of creating it
     #[arg(long)]
     print: bool,
-    /// Print the job in this format, once it is created or instead; with --watch, its changes as json
+    /// Print the job in this format after its creation, or instead of it; with --watch, print its changes as json
     #[arg(short, long, value_enum)]
     output: Option<RunOutput>,
     #[command(flatten)]
     place: NamespaceArgs,
 }
 
-/// The format in which a job is printed.
+/// The format of a printed job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum RunOutput {
     /// As YAML.
@@ -67,7 +68,7 @@ pub(crate) enum RunOutput {
 }
 
 impl RunArgs {
-    /// True if the command follows its job, so that its exit code tells of that.
+    /// Returns true if the command follows its job, so that the exit code is that of the job.
     pub(super) fn watches(&self) -> bool {
         self.watch
     }

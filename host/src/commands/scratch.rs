@@ -1,4 +1,4 @@
-//! A temporary folder that lives as long as the command that made it, readable by this user alone.
+//! A temporary folder that is removed when its command ends. Only this user may read it.
 
 use std::path::{Path, PathBuf};
 
@@ -8,13 +8,13 @@ use super::host::made_up_identity;
 
 /// A temporary folder.
 #[derive(Debug)]
-pub(crate) struct Scratch {
+pub(super) struct Scratch {
     path: PathBuf,
 }
 
 impl Scratch {
-    /// Makes an empty one in the system's folder for temporary files.
-    pub(crate) fn new() -> anyhow::Result<Self> {
+    /// Creates an empty folder in the system's folder for temporary files.
+    pub(super) fn new() -> anyhow::Result<Self> {
         use std::os::unix::fs::DirBuilderExt as _;
         let path = std::env::temp_dir().join(made_up_identity());
         let made = std::fs::DirBuilder::new().mode(0o700).create(&path);
@@ -24,16 +24,9 @@ impl Scratch {
         Ok(Self { path })
     }
 
-    /// Its path.
-    pub(crate) fn path(&self) -> &Path {
+    /// Returns the path of the folder.
+    pub(super) fn path(&self) -> &Path {
         &self.path
-    }
-
-    /// Writes a file into it.
-    pub(crate) fn write(&self, name: &str, text: &str) -> anyhow::Result<PathBuf> {
-        let path = self.path.join(name);
-        std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
-        Ok(path)
     }
 }
 
@@ -52,8 +45,7 @@ mod tests {
     #[test]
     fn nothing_is_left_of_it_in_the_end() {
         let scratch = Scratch::new().unwrap();
-        let file = scratch.write("a", "text").unwrap();
-        assert_eq!(std::fs::read_to_string(&file).unwrap(), "text");
+        std::fs::write(scratch.path().join("a"), "text").unwrap();
         let path = scratch.path().to_owned();
         drop(scratch);
         assert!(!path.exists());

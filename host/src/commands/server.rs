@@ -1,4 +1,4 @@
-//! `oarlock server`: serves OpsJobs by REST beside a host, with an account of its own, until it is stopped.
+//! `oarlock server`: serves OpsJobs by REST beside a host, with its own account, until it is stopped.
 
 use std::net::SocketAddr;
 use std::process::ExitCode;
@@ -18,47 +18,47 @@ use super::artefacts::ArtefactArgs;
 use super::history::HistoryUrl;
 use super::host::{ClusterArgs, stop_on_signal};
 use super::memory;
-use crate::health::{self, Health, Heartbeat, Probe};
+use crate::health::{self, Health, HealthPart, Heartbeat, Probe};
+use crate::host_place::LOCAL_CLUSTER;
 use crate::manifests::HOST_NAMESPACE;
 use crate::metrics::Metrics;
-use crate::ops_job::LOCAL_CLUSTER;
 use crate::published::{HostWatch, shared_settings};
 use crate::rest::{self, RestArgs, RestParts};
 
 const EXAMPLES: &str = "\
 Examples:
   oarlock manifests --grants grants.yaml --ops --rest --deployment registry.example/oarlock:0.1.0 | kubectl apply -f -
-      host and server in a cluster, with the certificate of the Secret oarlock-rest-tls
+      install host and server in a cluster, with the certificate in the Secret oarlock-rest-tls
   oarlock server --data ./data
-      on this machine, against the cluster of the current kubectl context, beside `oarlock host --data ./data`
+      serve on this machine for the cluster of the current kubectl context, beside `oarlock host --data ./data`
   oarlock server --listen :8443 --cert tls.crt --key tls.key --artefacts s3://files --cluster-id blue
-      for other machines, beside a host with the same --artefacts, --cluster-id and OARLOCK_HISTORY
+      serve other machines, beside a host with the same --artefacts, --cluster-id and OARLOCK_HISTORY
   curl http://127.0.0.1:8081/readyz
-      what it still waits for; /livez and /metrics are there too
+      show what the server still waits for; the same address serves /livez and /metrics
   export OARLOCK_SERVER=http://127.0.0.1:8090 OARLOCK_TOKEN=$(kubectl create token NAME --audience oarlock)
   oarlock ops list
-      what a client does
+      list OpsJobs as a client
 
-The server makes OpsJobs, and the host that leads carries them out. What the host serves is in the ConfigMap oarlock-host of
-its namespace. Give both the same --cluster-id, --history and --data or --artefacts: with other settings the server makes no
-job, and says which differ. It never changes the tables of the history, and its credentials for a bucket need to read only.";
+The server creates OpsJobs, and the leading host runs them. The host publishes its settings in the ConfigMap oarlock-host of its
+namespace. Give host and server the same --cluster-id, --history, and --data or --artefacts. If a setting differs, the server
+creates no jobs and names the setting. The server never changes the tables of the history. It only needs to read from a bucket.";
 
 /// Arguments of `oarlock server`.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct RestServerArgs {
-    /// Address that serves the REST API of OpsJobs; `:8443` is port 8443 of each address, which needs a certificate
+    /// Address that serves the REST API of OpsJobs; `:8443` is port 8443 on all addresses, which needs a certificate
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8090", value_parser = health::parse_address)]
     listen: SocketAddr,
     #[command(flatten)]
     rest: RestArgs,
-    /// Address that serves /livez, /readyz and /metrics; `:8081` is port 8081 of each address
+    /// Address that serves /livez, /readyz and /metrics; `:8081` is port 8081 on all addresses
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8081", value_parser = health::parse_address)]
     health: SocketAddr,
-    /// Namespace of the host, which has the ConfigMap oarlock-host and the Secret oarlock-rest
+    /// Namespace of the host, where the ConfigMap oarlock-host and the Secret oarlock-rest are
     #[arg(long, value_name = "NAMESPACE", default_value = HOST_NAMESPACE)]
     namespace: String,
-    /// Id of this cluster, as the host has it [default: local; with --history postgres://.. there is none]
+    /// Id of this cluster, the same as the host's [default: local; --history postgres://.. needs an id]
     #[arg(long, value_name = "ID", env = "OARLOCK_CLUSTER_ID", value_parser = NonEmptyStringValueParser::new())]
     cluster_id: Option<String>,
     #[command(flatten)]
@@ -69,11 +69,11 @@ pub(crate) struct RestServerArgs {
     cluster: ClusterArgs,
 }
 
-/// Serves until it is stopped.
+/// Serves until a stop signal.
 pub(crate) async fn run(args: RestServerArgs) -> anyhow::Result<ExitCode> {
     let RestServerArgs { listen, rest, health, namespace, cluster_id, artefacts, history, cluster } = args;
     raise_descriptors();
-    // As the host does, which may share a folder with it.
+    // The host sets the same umask. The server may share a folder with it.
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
     let stop = stop_on_signal()?;
     let probes = health::listen(health).await?;
@@ -84,7 +84,7 @@ pub(crate) async fn run(args: RestServerArgs) -> anyhow::Result<ExitCode> {
     let (client, server) = connect(&cluster.source()?).await?;
     let setup =
         Setup { client: client.clone(), clock: Arc::new(Timestamp::now), identity: "oarlock-server".to_owned() };
-    // Nothing is declared, so there are no events.
+    // The server declares no kinds, so there are no events.
     let (cluster, _) = Cluster::open(setup);
     memory::of_container().into_iter().for_each(|limit| cluster.bound_memory(limit));
     tracing::info!(version = env!("CARGO_PKG_VERSION"), server, namespace, cluster = id, "the server begins");
@@ -103,22 +103,24 @@ pub(crate) async fn run(args: RestServerArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Ready once the OpsJobs were listed. Without a host the server still reads, and stops and deletes jobs.
+/// Returns the health of the server. The server is ready after its first list of OpsJobs. Without a host, it still
+/// reads, stops and deletes jobs.
 fn health_of(ops: &Ops, watch: &HostWatch, heart: Arc<Heartbeat>) -> Health {
     let (ops, watch) = (ops.clone(), watch.clone());
     let listed: Probe = Box::new(move || ops.is_listed());
-    let host: Probe = Box::new(move || watch.now().map(drop).map_err(|why| why.words()));
-    Health::of(vec![("opsjobs", listed)], heart).with_optional(vec![("host", host)])
+    let host: Probe = Box::new(move || watch.now().map(drop).map_err(|why| why.describe()));
+    let needed = vec![HealthPart { name: "opsjobs", probe: listed }];
+    Health::of(needed, heart).with_optional(vec![HealthPart { name: "host", probe: host }])
 }
 
-/// Lets this process have as many file descriptors as the system allows: each connection is one.
+/// Raises the limit of file descriptors to the system's maximum, because each connection needs a descriptor.
 fn raise_descriptors() {
     let limit = getrlimit(Resource::Nofile);
     let raised = rustix::process::Rlimit { current: limit.maximum, maximum: limit.maximum };
     if limit.current != limit.maximum
         && let Err(error) = setrlimit(Resource::Nofile, raised)
     {
-        tracing::warn!(%error, "the limit of file descriptors stays as it is");
+        tracing::warn!(%error, "failed to raise the limit of open files");
     }
 }
 

@@ -1,75 +1,79 @@
-//! What a term remembers of one JobFlow or DaemonJob between two rounds.
+//! The state that a term keeps of one JobFlow or DaemonJob between two rounds.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
-use oarlock_core::child::canonical::{canonical, digest};
-use oarlock_core::child::parent::Parent;
-use oarlock_core::child::plan::{Create, Memory, ParentPlan};
-use oarlock_core::child::status::SHARD;
-use oarlock_core::child::unit::Unit;
+use oarlock_core::attempts::parent::Parent;
+use oarlock_core::attempts::plan::{Create, ParentPlan, PlanMemory};
+use oarlock_core::attempts::status::SHARD;
+use oarlock_core::attempts::unit::Unit;
+use oarlock_core::object::canonical::{canonical, digest};
+use oarlock_kube::flows::RecordUnits;
 use serde_json::Value;
 use tokio::time::Instant;
 
 use crate::metrics::flows::FlowFigures;
-use crate::status_pace::Pace;
+use crate::status_rate_limit::StatusRateLimit;
 
-/// Statuses without answer that are recognised. A late one is one of the last.
+/// The number of sent statuses without a good answer that are remembered. A late write is one of the last.
 const SENT: usize = 8;
 
-/// What is known of the stored status.
+/// The certainty about the stored status.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Stored {
-    /// It says what `reported` does.
+pub(crate) enum StoredStatus {
+    /// The stored status is the one in `reported`.
     #[default]
     Known,
-    /// A write of it had no answer.
-    InDoubt,
-    /// A write of it met a conflict. Where the request was repeated on its way, it may have been made at first.
-    InConflict,
-    /// It may be of such a write, and was found to be what the watch shows.
+    /// A write of the status had no answer.
+    Unanswered,
+    /// A write of the status met a conflict. If a proxy repeated the request, its first copy may have succeeded.
+    Conflicted,
+    /// The watch shows the stored status, after a write without a good answer. The status may be of that write.
     Seen,
 }
 
-/// A digest of a status.
+/// Returns a digest of a status.
 pub(crate) fn digest_of(status: &Value) -> String {
     digest(canonical(status).as_bytes(), 32)
 }
 
-/// What a term remembers of one JobFlow or DaemonJob. It begins empty, and is read from the stored status.
+/// The state that a term keeps of one JobFlow or DaemonJob. The state starts empty, and the first round restores it
+/// from the stored status.
 #[derive(Debug, Default)]
 pub(crate) struct FlowMemory {
-    /// The object that it is of.
+    /// The UID of the object.
     pub(crate) uid: String,
-    /// A digest of the status that this was read from, until this term has written one: another one is read anew.
+    /// The digest of the status that this state was restored from, until this term writes a status. A status with
+    /// another digest is restored again.
     pub(crate) read_from: Option<String>,
-    /// A digest of the last status that is known to be stored, if that counts JobRecords.
+    /// The digest of the last status known to be stored, if that status counts JobRecords.
     pub(crate) last: Option<String>,
-    /// Digests of the statuses that this term sent until then, and that were not answered well.
+    /// Digests of the statuses that this term sent without a good answer, until its first successful write.
     pub(crate) sent: VecDeque<String>,
-    pub(crate) stored: Stored,
-    /// What the last plan decided.
-    pub(crate) plan: Memory,
-    /// What the stored status says.
-    pub(crate) reported: Memory,
-    /// The JobRecords hold what the stored status counts, as this term has seen.
+    pub(crate) stored: StoredStatus,
+    /// The result of the last plan.
+    pub(crate) plan: PlanMemory,
+    /// The contents of the stored status.
+    pub(crate) reported: PlanMemory,
+    /// True if this term has seen that the JobRecords hold the entries that the stored status counts.
     pub(crate) records_hold: bool,
-    /// The versions of its JobRecords, by number, as far as they are known: a write that comes late changes no newer one.
+    /// The known resourceVersions of the JobRecords, by number. With a version, a late write cannot overwrite a newer
+    /// record.
     pub(crate) records: BTreeMap<usize, String>,
-    pub(crate) pace: Pace,
-    /// Nothing is created before the next status is written: the set of units changed.
+    pub(crate) pace: StatusRateLimit,
+    /// True if the next status must be written before anything is created, because the set of units changed.
     pub(crate) durable_first: bool,
-    /// Parts of the object that have no effect, until that was told.
+    /// The parts of the object without effect, until an event reports them.
     pub(crate) ignored: Vec<String>,
-    /// The time of the first change that its round was made for.
+    /// The time of the first change that led to this round.
     pub(crate) since: Option<Instant>,
-    /// The units that are started after others, and since when that is due.
+    /// The units that start after others, with the time since which each start is due.
     pub(crate) starts: HashMap<String, Instant>,
-    /// What its last round found.
+    /// The figures of the last round.
     pub(crate) figures: Option<FlowFigures>,
 }
 
 impl FlowMemory {
-    /// Notes a status whose write was not answered well, before this term has written any.
+    /// Remembers a status whose write had no good answer, before the first successful write of this term.
     pub(crate) fn note_sent(&mut self, status: &Value) {
         if self.read_from.is_some() {
             self.sent.push_back(digest_of(status));
@@ -77,34 +81,37 @@ impl FlowMemory {
         }
     }
 
-    /// The JobRecords of these units from number `first` on that are stored otherwise, or may be.
-    pub(crate) fn changed_shards<'a>(&self, units: &'a [Unit], first: usize) -> Vec<(usize, &'a [Unit])> {
+    /// Returns the JobRecords of these units, from number `first` on, whose stored contents differ or may differ.
+    pub(crate) fn changed_records<'a>(&self, units: &'a [Unit], first: usize) -> Vec<RecordUnits<'a>> {
         let hold = self.records_hold && self.reported.header.first_record == first;
         let mut stored = hold.then(|| self.reported.units.chunks(SHARD)).into_iter().flatten();
         let all = units.chunks(SHARD).map(|shard| (stored.next() != Some(shard), shard)).enumerate();
-        all.filter(|(_, (differs, _))| *differs).map(|(index, (_, shard))| (first + index, shard)).collect()
+        let changed = all.filter(|(_, (differs, _))| *differs);
+        changed.map(|(index, (_, units))| RecordUnits { number: first + index, units }).collect()
     }
 
-    /// The plan is what the next one begins with. True where it tells of something that is over.
+    /// Keeps the plan as the start of the next one. Returns true if the plan still lists refused changes that are over.
     pub(crate) fn take_over(&mut self, plan: &mut ParentPlan, parent: &Parent) -> bool {
-        // What has no effect is found once, and told with the next status, whenever that is written.
+        // A part without effect is found once. The next status reports it, whenever that status is written.
         plan.ignored.retain(|ignored| !self.ignored.contains(ignored));
         self.ignored.append(&mut plan.ignored);
         plan.ignored.clone_from(&self.ignored);
         let mut header = plan.header.clone();
-        header.state.clone_from(&plan.verdict.state);
-        header.conditions.clone_from(&plan.verdict.conditions);
+        header.state.clone_from(&plan.summary.state);
+        header.conditions.clone_from(&plan.summary.conditions);
         header.observed_generation = Some(parent.generation);
         self.plan.units.clone_from(&plan.units);
         self.plan.header = header;
         self.forget_what_is_over(plan, parent)
     }
 
-    /// Drops the pods of children that no unit has, what others waited for, refused creates that no unit waits for, and refused changes that are not
-    /// called for any more. True where there were such changes.
+    /// Forgets entries that the plan no longer needs: reasons of Jobs that wait no more, pods of children that no unit
+    /// has, and refused creates that no unit waits for.
+    ///
+    /// Forgets refused changes that the plan does not request again, too. Returns true if there were any.
     fn forget_what_is_over(&mut self, plan: &ParentPlan, parent: &Parent) -> bool {
-        let Memory { units, pods, unread, looks, refused, refused_changes, .. } = &mut self.plan;
-        looks.retain(|uid, _| plan.waiting.contains(uid));
+        let PlanMemory { units, pods, unread, wait_checks, refused, refused_changes, .. } = &mut self.plan;
+        wait_checks.retain(|uid, _| plan.waiting.contains(uid));
         if pods.len() + unread.len() > 0 {
             let had: HashSet<&str> = units.iter().map(|unit| unit.job_uid.as_str()).collect();
             pods.retain(|uid, _| had.contains(uid.as_str()));
@@ -117,14 +124,15 @@ impl FlowMemory {
         }
         let before = refused_changes.len();
         if before > 0 {
-            let called_for = plan.changes.iter().chain(&plan.settled).map(|change| change.key(parent));
+            let called_for = plan.changes.iter().chain(&plan.changes_after_record).map(|change| change.key(parent));
             let called_for: HashSet<_> = called_for.collect();
             refused_changes.retain(|key, _| called_for.contains(key));
         }
         refused_changes.len() < before
     }
 
-    /// Notes the creates that are due now: those that were due before, for a request failed, have been since then.
+    /// Remembers the creates that are due now. A create that was due before keeps its time, because only its request
+    /// failed.
     pub(crate) fn note_due(&mut self, creates: &[Create]) {
         let since = self.since.unwrap_or_else(Instant::now);
         let mut before = std::mem::take(&mut self.starts);
@@ -136,7 +144,7 @@ impl FlowMemory {
 
 #[cfg(test)]
 mod tests {
-    use oarlock_core::child::view::ChildKind;
+    use oarlock_core::attempts::view::ChildKind;
     use tokio::time::Duration;
 
     use super::*;
@@ -147,7 +155,7 @@ mod tests {
         let mut memory = FlowMemory::default();
         memory.reported.units = units.clone().into();
         let changed = |memory: &FlowMemory, units: &[Unit]| -> Vec<(usize, usize)> {
-            memory.changed_shards(units, 0).into_iter().map(|(index, shard)| (index, shard.len())).collect()
+            memory.changed_records(units, 0).into_iter().map(|shard| (shard.number, shard.units.len())).collect()
         };
         assert_eq!(changed(&memory, &units), [(0, 250), (1, 250), (2, 100)]);
         memory.records_hold = true;
@@ -155,8 +163,8 @@ mod tests {
         let mut other = units.clone();
         other[300].attempt = 1;
         assert_eq!(changed(&memory, &other), [(1, 250)]);
-        let moved = memory.changed_shards(&units, 3);
-        assert_eq!(moved.iter().map(|(index, _)| *index).collect::<Vec<_>>(), [3, 4, 5], "none of these is stored");
+        let moved = memory.changed_records(&units, 3);
+        assert_eq!(moved.iter().map(|shard| shard.number).collect::<Vec<_>>(), [3, 4, 5], "none of these is stored");
     }
 
     #[tokio::test(start_paused = true)]

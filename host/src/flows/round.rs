@@ -1,54 +1,56 @@
-//! One round of a JobFlow or DaemonJob: observe, plan, create and record, then settle.
+//! One round of a JobFlow or DaemonJob: observes, plans, creates children, records the status, then makes the changes
+//! that wait for the status.
 //!
-//! A create needs no record before it: its name follows from the unit and the attempt, and an object of that name which
-//! carries the owner's UID is the child. A time to live and a deletion wait until the outcome is durable.
+//! A create needs no record before it. The child's name follows from the unit and the attempt, and an object of that
+//! name with the owner's UID is the child. A time to live and a deletion wait until the outcome is durable.
 
 use std::sync::Arc;
 
 use futures::StreamExt;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
-use oarlock_core::child::build::Cause;
-use oarlock_core::child::parent::{Parent, ParentKind};
-use oarlock_core::child::plan::{ChildChange, Memory, Observation, ParentPlan};
-use oarlock_core::child::pods::{PodReport, report as report_pods};
-use oarlock_core::child::refused::Refused;
-use oarlock_core::child::told::cleaned_up;
-use oarlock_core::child::view::ChildView;
-use oarlock_core::child::waiting::Look;
-use oarlock_core::job::time::after;
+use oarlock_core::attempts::build::Cause;
+use oarlock_core::attempts::parent::{Parent, ParentKind};
+use oarlock_core::attempts::plan::{ChildChange, Observation, ParentPlan, PlanMemory};
+use oarlock_core::attempts::pods::{PodReport, report as report_pods};
+use oarlock_core::attempts::refused::Refused;
+use oarlock_core::attempts::transition_events::cleaned_up;
+use oarlock_core::attempts::view::ChildView;
+use oarlock_core::attempts::waiting::WaitCheck;
+use oarlock_core::object::time::after;
+use oarlock_kube::REQUEST_TIMEOUT;
 use oarlock_kube::ReadFailed;
-use oarlock_kube::cluster::REQUEST_TIMEOUT;
 use oarlock_kube::flows::FlowKey;
 use oarlock_kube::flows::cache::ParentView;
 use tokio::time::Duration;
 
 use crate::flows::memory::FlowMemory;
-use crate::flows::reporting::{Pacing, Written};
+use crate::flows::reporting::{StatusWriteResult, StatusWriteTime};
 use crate::flows::{FlowTerm, template};
 use crate::metrics::flows::{FlowFigures, KindMetrics};
 use crate::reconcilers::NextRound;
 use crate::round_trouble::RoundTrouble;
 
-/// Requests of one round in flight; the limiter of the port bounds those of all.
+/// The number of concurrent requests of one round. The port's limiter bounds the requests of all rounds.
 pub(super) const AT_ONCE: usize = 32;
-/// How long a round waits for a list of pods of a Job, after so many that failed: in the end as long as for any reply.
+/// The timeouts of the first lists of a Job's pods, by the number of failures. Later lists get the timeout of any
+/// request.
 const PATIENCE: [Duration; 2] = [Duration::from_secs(2), Duration::from_secs(4)];
-/// How long a round waits until it is seen what Jobs wait for.
+/// The timeout for reading why Jobs wait.
 const LOOK: Duration = Duration::from_secs(2);
-/// Lists of pods in one round.
+/// The number of pod lists in one round.
 const READS: usize = 64;
 
 /// Runs one round.
 pub(crate) async fn run(term: &FlowTerm, key: &FlowKey, memory: &mut FlowMemory) -> Result<NextRound, RoundTrouble> {
     if let FlowKey::Template(namespace, name) = key {
-        return template::run(term, (namespace, name), (key, memory)).await;
+        return template::run(term, namespace, name, memory).await;
     }
     let flows = &term.flows;
     let Some(view) = flows.cache().view(key) else { return Ok(NextRound::Gone) };
     let metrics = term.metrics.flows.of(view.parent.kind);
     let round = Round { term, metrics, view, now: flows.cluster().clock().now() };
-    round.recall(memory).await?;
-    if flows.cache().take_healed(key) {
+    round.restore(memory).await?;
+    if flows.cache().take_name_change(key) {
         memory.plan.refused.retain(|_, refused| refused.refusal.reason != "NameConflict");
     }
     let plan = round.plan(memory).await;
@@ -67,30 +69,31 @@ impl Round<'_> {
         &self.view.parent
     }
 
-    /// Plans, once the pods of Jobs that just failed were listed.
+    /// Plans, after listing the pods of Jobs that just failed.
     async fn plan(&self, memory: &mut FlowMemory) -> ParentPlan {
         let plan = self.plan_once(&memory.plan);
         let waits = |job: &ChildView| memory.plan.unread.get(&job.uid).is_some_and(|unread| unread.until > self.now);
         let due: Vec<_> = plan.reads.iter().chain(&plan.early_reads).filter(|job| !waits(job)).cloned().collect();
-        if due.is_empty() && plan.looks.is_empty() {
+        if due.is_empty() && plan.wait_checks.is_empty() {
             return plan;
         }
         let more = due.len() > READS;
-        let (looks, ()) = tokio::join!(self.look_at(plan.looks), self.read_pods(due, &mut memory.plan));
-        memory.plan.look_window.count(looks.len(), self.now);
-        for (uid, told) in looks {
-            let look = Look::again(memory.plan.looks.get(&uid), told, self.now);
-            memory.plan.looks.insert(uid, look);
+        let (wait_checks, ()) =
+            tokio::join!(self.check_waiting_jobs(plan.wait_checks), self.read_pods(due, &mut memory.plan));
+        memory.plan.wait_check_window.count(wait_checks.len(), self.now);
+        for (uid, message) in wait_checks {
+            let look = WaitCheck::again(memory.plan.wait_checks.get(&uid), message, self.now);
+            memory.plan.wait_checks.insert(uid, look);
         }
         let mut plan = self.plan_once(&memory.plan);
         if more {
-            plan.wake_at(self.now);
+            plan.requeue_by(self.now);
         }
         plan
     }
 
-    /// Lists the pods of Jobs. A list that fails is made again later: until then the others go on.
-    async fn read_pods(&self, due: Vec<Arc<ChildView>>, memory: &mut Memory) {
+    /// Lists the pods of Jobs. A failed list is repeated later and does not delay the others.
+    async fn read_pods(&self, due: Vec<Arc<ChildView>>, memory: &mut PlanMemory) {
         let reads = due.into_iter().take(READS).map(|job| {
             let failed = memory.unread.get(&job.uid).map_or(0, |unread| unread.tries.saturating_add(1));
             let patience = usize::try_from(failed).ok().and_then(|failed| PATIENCE.get(failed)).copied();
@@ -106,11 +109,11 @@ impl Round<'_> {
             let before = memory.unread.remove(&job.uid);
             let report = match pods {
                 Ok(pods) => report_pods(&pods, is_node),
-                // Another time it may be answered, and say that the infrastructure is to blame.
+                // A later list may succeed, and show that the infrastructure caused the failure.
                 Err(failed) if !failed.is_refused => {
                     let cause = Cause::new("Unread", cannot_be_listed(&failed));
                     let answered = self.term.flows.cluster().clock().now();
-                    let mut unread = Refused::again(before.as_ref(), cause, (String::new(), true), answered);
+                    let mut unread = Refused::again(before.as_ref(), cause, String::new(), true, answered);
                     let asked = SignedDuration::from_secs(failed.retry_after.unwrap_or(0).into());
                     unread.until = unread.until.max(after(answered, asked));
                     memory.unread.insert(job.uid.clone(), unread);
@@ -122,21 +125,22 @@ impl Round<'_> {
         }
     }
 
-    /// Sees what Jobs wait for that have no pod at work, by UID. What cannot be seen is tried again with the next look.
-    async fn look_at(&self, waiting: Vec<Arc<ChildView>>) -> Vec<(String, Option<String>)> {
-        let looks = waiting.iter().map(async |job| {
+    /// Reads why Jobs without a running pod wait. Returns the reasons by the Jobs' UIDs. The next check repeats a
+    /// failed read.
+    async fn check_waiting_jobs(&self, waiting: Vec<Arc<ChildView>>) -> Vec<(String, Option<String>)> {
+        let wait_checks = waiting.iter().map(async |job| {
             let told = self.term.flows.what_it_waits_for(job, LOOK).await;
             (job.uid.clone(), told.ok())
         });
-        futures::future::join_all(looks).await
+        futures::future::join_all(wait_checks).await
     }
 
-    fn plan_once(&self, memory: &Memory) -> ParentPlan {
+    fn plan_once(&self, memory: &PlanMemory) -> ParentPlan {
         let ParentView { parent, children, templates, nodes } = &self.view;
         let observed = Observation { parent, memory, children, templates, nodes };
         match parent.kind {
-            ParentKind::Flow => oarlock_core::flow::plan::plan(observed, self.now),
-            ParentKind::Daemon => oarlock_core::daemon::plan::plan(observed, self.now),
+            ParentKind::Flow => oarlock_core::job_flow::plan::plan(observed, self.now),
+            ParentKind::Daemon => oarlock_core::daemon_job::plan::plan(observed, self.now),
         }
     }
 
@@ -145,10 +149,10 @@ impl Round<'_> {
         memory.figures = Some(FlowFigures::of(&plan));
         memory.note_due(&plan.creates);
         again |= memory.take_over(&mut plan, self.parent());
-        // Also where the write before failed.
+        // A failed write keeps this flag set.
         memory.durable_first |= plan.durable_first;
         let written = match memory.durable_first {
-            true => Some(self.write_status(&plan, memory, Pacing::AtOnce).await?),
+            true => Some(self.write_status(&plan, memory, StatusWriteTime::AtOnce).await?),
             false => None,
         };
         let starts = std::mem::take(&mut memory.starts);
@@ -157,7 +161,7 @@ impl Round<'_> {
             tokio::join!(self.create_all(&plan.creates, &starts), self.change_all(due_changes), async {
                 match written {
                     Some(written) => Ok(written),
-                    None => self.write_status(&plan, memory, Pacing::InItsSlot).await,
+                    None => self.write_status(&plan, memory, StatusWriteTime::RateLimited).await,
                 }
             },);
         memory.starts = starts;
@@ -165,42 +169,48 @@ impl Round<'_> {
         let trouble = trouble.or(self.note_changes(changed, memory).err());
         let written = written?;
         if written.is_stored() {
-            self.settle(&plan, &written, memory).await?;
+            self.finalize(&plan, &written, memory).await?;
         }
-        // Only now: what one child meets holds up nothing of the others.
+        // Fails only now, so that the trouble of one child does not delay the others.
         trouble.map_or(Ok(()), Err)?;
         let due = [written.due(), plan.due.map(|due| self.until(due)), again.then_some(Duration::ZERO)];
         Ok(NextRound::After(due.into_iter().flatten().chain(self.retries(memory)).min()))
     }
 
     /// Makes the changes that wait until the outcome is durable.
-    async fn settle(&self, plan: &ParentPlan, written: &Written, memory: &mut FlowMemory) -> Result<(), RoundTrouble> {
+    async fn finalize(
+        &self,
+        plan: &ParentPlan,
+        written: &StatusWriteResult,
+        memory: &mut FlowMemory,
+    ) -> Result<(), RoundTrouble> {
         let parent = self.parent();
         let gone: Vec<String> =
             self.view.children.iter().filter(|child| child.gone).map(|child| child.uid.clone()).collect();
         self.term.flows.cache().forget_gone(parent, &gone);
-        let mut due = self.due_changes(&plan.settled, memory);
-        if matches!(written, Written::Now) {
-            // It is deleted as it was seen. The status that was just written makes it another version, and another round.
+        let mut due = self.due_changes(&plan.changes_after_record, memory);
+        if matches!(written, StatusWriteResult::Now) {
+            // The delete is for the observed version, but the status write made a new one. That version leads to
+            // another round.
             due.retain(|change| **change != ChildChange::DeleteSelf);
         }
-        let settled = self.change_all(due).await;
-        let done = settled.iter().filter(|(_, made)| made.is_ok()).map(|(change, _)| *change);
+        let changes_after_record = self.change_all(due).await;
+        let done = changes_after_record.iter().filter(|tried| tried.result.is_ok()).map(|tried| tried.change);
         let notes = cleaned_up(parent, plan.units.len(), done);
         if !notes.is_empty() {
             self.term.flows.cluster().emit(notes);
         }
-        self.note_changes(settled, memory)
+        self.note_changes(changes_after_record, memory)
     }
 
-    /// The waits until what was refused is tried again.
+    /// Returns the waits until the next attempts of refused requests.
     fn retries(&self, memory: &FlowMemory) -> impl Iterator<Item = Duration> {
-        let Memory { refused, refused_changes, unread, .. } = &memory.plan;
+        let PlanMemory { refused, refused_changes, unread, .. } = &memory.plan;
         let refused = refused.values().chain(refused_changes.values()).chain(unread.values());
         refused.filter(|refused| refused.until > self.now).map(|refused| self.until(refused.until))
     }
 
-    /// From now on: the round itself may have taken long.
+    /// Returns the time from now until `due`. The round itself may have taken long.
     fn until(&self, due: Timestamp) -> Duration {
         let now = self.term.flows.cluster().clock().now();
         Duration::try_from(due.duration_since(now)).unwrap_or_default()

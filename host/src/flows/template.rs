@@ -1,6 +1,7 @@
-//! One round of a JobTemplate: its status names the Jobs that were made from it.
+//! One round of a JobTemplate: writes its status, which names the Jobs made from it.
 
-use oarlock_core::flow::template::status;
+use oarlock_core::job_template::template::status;
+use oarlock_core::object::quota_key::QuotaKey;
 use oarlock_kube::flows::FlowKey;
 use tokio::time::Instant;
 
@@ -8,13 +9,16 @@ use crate::flows::FlowTerm;
 use crate::flows::memory::FlowMemory;
 use crate::reconcilers::NextRound;
 use crate::round_trouble::RoundTrouble;
+use crate::status_rate_limit::StatusWrite;
 
 /// Runs one round of the template of this namespace and name.
 pub(crate) async fn run(
-    FlowTerm { flows, fence, together, .. }: &FlowTerm,
-    (namespace, name): (&str, &str),
-    (key, memory): (&FlowKey, &mut FlowMemory),
+    term: &FlowTerm,
+    namespace: &str,
+    name: &str,
+    memory: &mut FlowMemory,
 ) -> Result<NextRound, RoundTrouble> {
+    let FlowTerm { flows, fence, shared_limit, .. } = term;
     let Some((template, jobs)) = flows.cache().template(namespace, name) else { return Ok(NextRound::Gone) };
     let clock = flows.cluster().clock();
     let wanted = status(&template, jobs.iter(), clock.now());
@@ -26,7 +30,9 @@ pub(crate) async fn run(
     }
     let began = Instant::now();
     let written = flows.write_template_status(&template, &wanted, fence).await;
-    memory.pace.wrote(key, together, (clock.now(), began.elapsed()));
+    let owner = QuotaKey::Namespace(namespace.to_owned());
+    let key = &FlowKey::Template(namespace.to_owned(), name.to_owned());
+    memory.pace.wrote(StatusWrite { key, owner, ended: clock.now(), took: began.elapsed() }, shared_limit);
     written.map_err(|stopped| RoundTrouble::of("write the status", &stopped))?;
     Ok(NextRound::After(None))
 }

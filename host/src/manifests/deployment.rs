@@ -1,4 +1,4 @@
-//! The host as a Deployment, with its grants and the place that its plugins come from.
+//! The host as a Deployment, with its grants and the source of its plugins.
 
 use std::collections::BTreeMap;
 use std::str::FromStr;
@@ -11,40 +11,41 @@ use serde_saphyr::LitStr;
 use super::{ManifestsError, join};
 
 const DEPLOYMENT: &str = include_str!("../../manifests/deployment.yaml");
-/// The container of the server, its Deployment, and its token where it is in the pod of the host.
+/// The texts of the server: its container, its Deployment, and its token if it runs in the host's pod.
 const SERVER: &str = include_str!("../../manifests/server-container.yaml");
 const SERVER_DEPLOYMENT: &str = include_str!("../../manifests/server.yaml");
 const SERVER_TOKEN: &str = include_str!("../../manifests/server-token.yaml");
-/// Where the plugin directory is in a pod of the host.
+/// The path of the plugin directory in a pod of the host.
 const PLUGINS: &str = "/plugins";
-/// Hexadecimal digits in the name of a ConfigMap: 64 bits, which no two grants of one cluster share by chance.
+/// The number of hexadecimal digits in the name of a ConfigMap. Sixteen digits are 64 bits, which no two grants of one
+/// cluster share by chance.
 const DIGITS: usize = 16;
-/// The places in the text at which a volume is added.
+/// The lines of the text after or before which mounts, variables and volumes are added.
 const MOUNTS: &str = "        volumeMounts:\n";
 const VARIABLES: &str = "        env:\n";
 const VOLUMES: &str = "      volumes:\n";
-/// After which argument another one is added.
+/// The host's argument after which further arguments are added.
 const PLUGINS_ARGUMENT: &str = "        - --plugins=/plugins\n";
-/// The same of the server.
+/// The server's argument after which further arguments are added.
 const SERVER_ARGUMENT: &str = "        - server\n";
-/// Where the files of OpsJobs are in a pod of the host.
+/// The path of the files of OpsJobs in a pod of the host.
 const DATA: &str = "/data";
-/// Where the certificates of authorities are in a pod of the host.
+/// The path of the CA certificates in a pod of the host.
 const AUTHORITIES: &str = "/etc/oarlock-ca";
-/// Before which line it is said whose token a pod mounts.
+/// The line before which the pod's token mount is turned off.
 const ACCOUNT: &str = "      serviceAccountName: ";
-/// The labels of a pod of the host, and those where it has the server as well.
+/// The labels of a pod of the host, without and with the server in it.
 const POD_LABELS: &str = "      labels: {app.kubernetes.io/name: oarlock}\n";
 const SERVING_LABELS: &str = "      labels: {app.kubernetes.io/name: oarlock, oarlock.dev/serves: rest}\n";
-/// The path at which a pod finds the token of its account.
+/// The path at which a pod finds its account's token.
 const TOKEN: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
-/// After which line the group of the volumes is added.
+/// The line after which the group of the volumes is added.
 const NON_ROOT: &str = "        runAsNonRoot: true\n";
-/// What the text says of its replicas.
-const TWO: &str = "# The host itself: two replicas, of which one leads.";
-const ONE: &str = "# The host itself: one replica, for only one has the volume.";
+/// The comments in the text about its replicas.
+const TWO: &str = "# The host: two replicas, one of which leads.";
+const ONE: &str = "# The host: one replica, because only one pod can have the volume.";
 
-/// The place that the plugins of a Deployment come from, other than its image.
+/// The source of a Deployment's plugins, if it is not the image.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PluginSource {
     /// A ConfigMap of the host's namespace, at most 1 MiB.
@@ -82,10 +83,10 @@ impl PluginSource {
     }
 }
 
-/// Where a Deployment keeps the files of OpsJobs.
+/// The place for the files of OpsJobs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DataPlace {
-    /// A PersistentVolumeClaim of the host's namespace. Only one process may have its volume.
+    /// A PersistentVolumeClaim of the host's namespace. Only one process may use its volume.
     Claim(String),
     /// A bucket, by its URL.
     Bucket(String),
@@ -104,18 +105,18 @@ impl FromStr for DataPlace {
     }
 }
 
-/// What a Deployment of the host is made of.
+/// The settings of a Deployment of the host.
 #[derive(Clone, Copy, Debug)]
 pub struct Deployed<'a> {
-    /// Its image.
+    /// The image of the host.
     pub image: &'a str,
     /// The text of a grants file.
     pub grants: &'a str,
-    /// Where its plugins come from; those in its image where that is not said.
+    /// The source of the plugins; `None` for those in the image.
     pub plugins: Option<&'a PluginSource>,
-    /// Where the files of OpsJobs are.
+    /// The place for the files of OpsJobs.
     pub data: Option<&'a DataPlace>,
-    /// The Secret whose keys are variables for that.
+    /// The Secret with the credentials of that place, as variables.
     pub data_secret: Option<&'a str>,
     /// The Secret with the address of the history.
     pub history_secret: Option<&'a str>,
@@ -123,30 +124,33 @@ pub struct Deployed<'a> {
     pub cluster_id: Option<&'a str>,
     /// The registry to which images are exported.
     pub export_registry: Option<&'a str>,
-    /// Further hosts to which it sends whoever pushes.
+    /// Other hosts to which the registry may redirect a push.
     pub export_hosts: &'a [String],
-    /// The Secret with its credentials.
+    /// The Secret with the registry's credentials.
     pub export_secret: Option<&'a str>,
-    /// The ConfigMap with the certificates of authorities that registries and stores are signed by.
+    /// The ConfigMap with the CA certificates of registries and stores.
     pub ca: Option<&'a str>,
-    /// The Secret with the certificate of the REST API, where it is served.
+    /// The Secret with the certificate of the REST API; `None` without a server.
     pub rest: Option<&'a str>,
-    /// The Secret for the server in place of `data_secret`, whose keys need to read only.
+    /// The Secret for the server instead of `data_secret`. Its keys need only permission to read.
     pub server_data_secret: Option<&'a str>,
-    /// The Secret for the server in place of `history_secret`, whose role needs to read jobs and write requests only.
+    /// The Secret for the server instead of `history_secret`. Its role needs only to read jobs and to write requests.
     pub server_history_secret: Option<&'a str>,
-    /// Its account.
+    /// The account of the host.
     pub host: &'a HostAccount,
 }
 
-/// The host as a Deployment, with its grants as a ConfigMap, and what keeps it running and to itself. The name of the ConfigMap
-/// follows from its content, so that old and new pods of a rollout have each the grants that they were applied with.
+/// Returns the Deployment of the host, its grants as a ConfigMap, and the documents that keep it available and
+/// isolated.
+///
+/// The name of the ConfigMap follows from its content. So during a rollout, old and new pods each keep the grants that
+/// they were applied with.
 ///
 /// # Errors
-/// If the text cannot be put into YAML.
+/// If the text cannot be written as YAML.
 pub fn deployment(of: &Deployed<'_>) -> Result<String, ManifestsError> {
     let Deployed { image, grants, plugins, data, rest, host, .. } = *of;
-    // A JSON value is YAML too, whatever characters a name has.
+    // A JSON string is valid YAML, whatever characters an image name has.
     let mut text = host.fill(DEPLOYMENT).replace("image: IMAGE", &format!("image: {}", json!(image)));
     text = text.replace("value: IMAGE}", &format!("value: {}}}", json!(image)));
     let name = name_of(grants);
@@ -185,7 +189,7 @@ pub fn deployment(of: &Deployed<'_>) -> Result<String, ManifestsError> {
 }
 
 impl<'a> Deployed<'a> {
-    /// With these grants and the plugins of its image, and nothing else.
+    /// Returns settings with these grants and the plugins of the image, and nothing else.
     pub fn bare(image: &'a str, grants: &'a str, host: &'a HostAccount) -> Self {
         Self {
             image,
@@ -206,7 +210,8 @@ impl<'a> Deployed<'a> {
         }
     }
 
-    /// The text with the id of the cluster, a bucket and these arguments, after this one.
+    /// Returns the text with the arguments of the cluster id and the bucket, and with `more`, after the argument
+    /// `after`.
     fn with_stores(&self, text: String, after: &str, more: Vec<String>) -> String {
         let mut arguments: Vec<String> = self.cluster_id.iter().map(|id| format!("--cluster-id={id}")).collect();
         if let Some(DataPlace::Bucket(url)) = self.data {
@@ -220,7 +225,7 @@ impl<'a> Deployed<'a> {
         self.ca.iter().fold(text, |text, _| text.replace(MOUNTS, &format!("{MOUNTS}        - {mount}\n")))
     }
 
-    /// The arguments about a registry.
+    /// Returns the arguments of the export registry.
     fn export_arguments(&self) -> Vec<String> {
         let Some(registry) = self.export_registry else { return Vec::new() };
         let mut arguments = vec![format!("--export-registry={registry}")];
@@ -230,7 +235,7 @@ impl<'a> Deployed<'a> {
         arguments
     }
 
-    /// The text with the credentials of a bucket and of the history from these Secrets.
+    /// Returns the text with the credentials of the bucket and of the history from these Secrets.
     fn with_secrets(&self, mut text: String, data: Option<&str>, history: Option<&str>) -> String {
         if let Some(secret) = data {
             let from = json!([{"secretRef": {"name": secret}}]);
@@ -244,13 +249,13 @@ impl<'a> Deployed<'a> {
         text
     }
 
-    /// The volume of the certificates of authorities.
+    /// Returns the volume of the CA certificates.
     fn authorities(&self) -> String {
         let volume = |name: &str| json!({"name": "authorities", "configMap": {"name": name}});
         self.ca.map(|name| format!("      - {}\n", volume(name))).unwrap_or_default()
     }
 
-    /// The container of the server.
+    /// Returns the container of the server.
     fn server(&self) -> String {
         let mut text = self.host.fill(SERVER).replace("image: IMAGE", &format!("image: {}", json!(self.image)));
         text = self.with_stores(text, SERVER_ARGUMENT, Vec::new());
@@ -271,7 +276,7 @@ impl<'a> Deployed<'a> {
         text
     }
 
-    /// The server in pods of its own.
+    /// Returns the Deployment of the server with its own pods.
     fn own_pod(&self, container: &str, certificate: &str) -> String {
         let text = self.host.fill(SERVER_DEPLOYMENT).replace("CONTAINER\n", container);
         let text = text.replace(VOLUMES, &format!("{VOLUMES}{}", self.authorities()));
@@ -279,7 +284,8 @@ impl<'a> Deployed<'a> {
     }
 }
 
-/// The Deployment of the host with the server in its pod, each with a token of its own account: they share a volume.
+/// Returns the Deployment of the host with the server in its pod, because they share a volume. Each container gets a
+/// token of its own account.
 fn beside(text: &str, server: &str, certificate: &str) -> String {
     let projected = json!({"name": "token", "projected": {"defaultMode": 0o440, "sources": [
         {"serviceAccountToken": {"path": "token", "expirationSeconds": 3607}},
@@ -296,10 +302,10 @@ fn beside(text: &str, server: &str, certificate: &str) -> String {
         .replace(POD_LABELS, SERVING_LABELS)
 }
 
-/// Lets the host read the Secret by which it pushes images.
+/// Returns the role that lets the host read the Secret with which it pushes images.
 ///
 /// # Errors
-/// If the text cannot be put into YAML.
+/// If the text cannot be written as YAML.
 pub fn export_role(secret: &str, host: &HostAccount) -> Result<String, ManifestsError> {
     let metadata =
         json!({"name": "oarlock-export", "namespace": host.namespace, "labels": {"app.kubernetes.io/name": "oarlock"}});
@@ -314,14 +320,15 @@ pub fn export_role(secret: &str, host: &HostAccount) -> Result<String, Manifests
     Ok(join(&[&yaml(&role)?, &yaml(&binding)?]))
 }
 
-/// Name of the ConfigMap of these grants.
+/// Returns the name of the ConfigMap with these grants.
 fn name_of(grants: &str) -> String {
     let digest = oarlock_wasm::digest(grants.as_bytes());
     let digits: String = digest.chars().skip_while(|letter| *letter != ':').skip(1).take(DIGITS).collect();
     format!("oarlock-grants-{digits}")
 }
 
-/// A ConfigMap with the grants as people wrote them, lines and comments. Its name is that of its content, so it never changes.
+/// Returns a ConfigMap with the text of the grants, including lines and comments. The ConfigMap is immutable, because
+/// its name follows from its content.
 fn grants_map(name: &str, grants: &str, host: &HostAccount) -> Result<String, ManifestsError> {
     #[derive(Serialize)]
     #[serde(rename_all = "camelCase")]
@@ -385,7 +392,7 @@ mod tests {
         }
     }
 
-    /// All documents; the first two are the ConfigMap of the grants and the Deployment.
+    /// Returns all documents. The first two are the ConfigMap of the grants and the Deployment.
     fn printed(image: &str, grants: &str, plugins: Option<&str>) -> Vec<Value> {
         let source = plugins.map(|text| text.parse().unwrap());
         let host = HostAccount::default();
@@ -432,7 +439,7 @@ mod tests {
                 (&documents[0], &documents[1]["spec"]["template"]["spec"]["containers"][0]["args"]);
             let stored = oarlock_wasm::grants_digest(grants["data"]["grants.yaml"].as_str().unwrap());
             assert!(arguments.as_array().unwrap().contains(&json!(format!("--grants-digest={stored}"))), "{arguments}");
-            // A block drops blank lines at its end, which say nothing in YAML.
+            // A YAML block drops blank lines at its end, which have no meaning.
             assert_eq!(grants["data"]["grants.yaml"].as_str().map(str::trim_end), Some(odd.trim_end()));
         }
     }
@@ -455,7 +462,7 @@ mod tests {
         assert_eq!(pod["securityContext"]["fsGroup"], 65_532);
     }
 
-    /// The documents, with a server.
+    /// Returns the documents with a server.
     fn served(of: Deployed<'_>) -> Vec<Value> {
         let of = Deployed { rest: Some("oarlock-rest-tls"), ..of };
         serde_saphyr::from_multiple(&deployment(&of).unwrap()).unwrap()
@@ -541,7 +548,7 @@ mod tests {
         assert!(of_server["args"].as_array().unwrap().contains(&json!("--data=/data")));
         let memory = |container: &Value| container["resources"]["limits"]["memory"].clone();
         assert_eq!((memory(of_host), memory(of_server)), (json!("512Mi"), json!("768Mi")));
-        // A quarter of it is for objects, and 64 MiB are the process itself.
+        // A quarter of the memory is for objects, and 64 MiB for the process itself.
         const { assert!(oarlock_rest::MOST_MEMORY <= (768 - 128 - 64) * 1024 * 1024) };
         assert_ne!(of_host["livenessProbe"], of_server["livenessProbe"]);
     }

@@ -1,20 +1,21 @@
-//! The resource names of kinds, which roles are written in.
+//! The resource names of kinds, which roles need.
 //!
-//! They are never guessed: those of Kubernetes come from its own definitions, all others from CustomResourceDefinitions.
+//! No name is guessed. The names of Kubernetes' kinds come from its own definitions, and all others from
+//! CustomResourceDefinitions.
 
 use k8s_openapi::api;
 use k8s_openapi::{ClusterResourceScope, NamespaceResourceScope, Resource};
 use serde_json::Value;
 
-/// One kind as roles name it.
+/// A kind as roles name it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct NamedKind {
-    /// Its group, empty for the core group.
+    /// The group of the kind; empty for the core group.
     pub(crate) group: String,
     kind: String,
     /// The plural in paths, such as `pods`.
     pub(crate) plural: String,
-    /// True where its objects live in namespaces.
+    /// True if the objects live in namespaces.
     pub(crate) namespaced: bool,
 }
 
@@ -25,10 +26,10 @@ pub struct KnownKinds {
 }
 
 impl KnownKinds {
-    /// The kinds of Kubernetes and those of Oarlock.
+    /// Returns the kinds of Kubernetes and of Oarlock.
     pub fn built_in() -> Self {
         let mut known = Self { all: kubernetes() };
-        // OpenKruise's, which the shipped Restart asks for; a cluster without it serves none.
+        // A kind of OpenKruise that the shipped Restart asks for. A cluster without OpenKruise does not serve it.
         known.all.push(NamedKind {
             group: "apps.kruise.io".to_owned(),
             kind: "ContainerRecreateRequest".to_owned(),
@@ -39,7 +40,7 @@ impl KnownKinds {
         known
     }
 
-    /// Adds the kind that a CustomResourceDefinition defines, or those of a list of them. Other documents are left alone.
+    /// Adds the kind of a CustomResourceDefinition, or the kinds of a list of them. Ignores other documents.
     pub fn add(&mut self, document: &Value) {
         if let Some(items) = document.get("items").and_then(Value::as_array) {
             return items.iter().for_each(|item| self.add(item));
@@ -51,7 +52,7 @@ impl KnownKinds {
         }
     }
 
-    /// The kind of this group, which is empty for the core group.
+    /// Returns the kind of this group. The core group is empty.
     pub(crate) fn find(&self, group: &str, kind: &str) -> Option<&NamedKind> {
         self.all.iter().find(|known| known.group == group && known.kind == kind)
     }

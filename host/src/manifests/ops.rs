@@ -7,15 +7,18 @@ use super::join;
 const REST: &str = include_str!("../../manifests/rest.yaml");
 const OPS: &str = include_str!("../../manifests/ops.yaml");
 
-/// The documents that OpsJobs need beside those of `manifests`, for a host with this account: the kind, the namespace of their
-/// OperationJobs, the roles of the host and of people, and the admission policies.
+/// Returns the documents that OpsJobs need beside those of `manifests`, for a host with this account.
+///
+/// The documents are the kind, the namespace of the OperationJobs, the roles of the host and of users, and the
+/// admission policies.
 pub fn ops_manifests(host: &HostAccount) -> String {
     let documents = oarlock_api::OPS_CRDS.into_iter().chain([OPS, oarlock_api::OPS_ADMISSION]);
     host.fill(&join(&documents.collect::<Vec<_>>()))
 }
 
-/// What the REST API of OpsJobs needs beside that, for a host with this account: its rights, the Secret of its keys, a Service, and who
-/// may reach it.
+/// Returns the documents that the REST API of OpsJobs needs beside those, for a host with this account.
+///
+/// The documents are the rights of the server, the Secret of its keys, a Service, and the network policy.
 pub fn rest_manifests(host: &HostAccount) -> String {
     host.fill(REST)
 }
@@ -26,7 +29,7 @@ mod tests {
 
     use super::*;
 
-    /// Each rule of the roles that an account is bound to: its verbs and its resources.
+    /// Returns each rule of an account's roles: its verbs and its resources.
     fn rules_of(documents: &[Value], account: &str) -> Vec<String> {
         let is_of =
             |one: &&Value| one["subjects"].as_array().is_some_and(|all| all.iter().any(|of| of["name"] == account));

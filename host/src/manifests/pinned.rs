@@ -1,37 +1,37 @@
-//! Grants for the one component that is there, in place of any that has its name: whoever may put a file into the plugin
-//! directory is granted nothing by that.
+//! Pins grants to one component. Without a pin, a user who may put a file into the plugin directory gets the grant of
+//! any name.
 
 use oarlock_core::plugin::grant::Grant;
 use serde_json::Value;
 use thiserror::Error;
 
-/// A grant cannot be pinned.
+/// The reason why a grant cannot be pinned.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum PinError {
-    /// There is no grant for the plugin.
+    /// No grant is for the plugin.
     #[error("no grant is for plugin `{plugin}`: append what `oarlock plugin grant` prints for its file")]
     Missing {
-        /// Name of the plugin.
+        /// The name of the plugin.
         plugin: String,
     },
-    /// No one line of the grant's text says for which components it is.
+    /// The text of the grant has no single line that names its components.
     #[error(
         "the grant of `{plugin}` does not say on one line of its own, `anyVersion: true` or `digest`, for which components it \
          is: write `digest: {digest}` into its `spec` instead"
     )]
     Line {
-        /// Name of the plugin.
+        /// The name of the plugin.
         plugin: String,
-        /// The digest of its file.
+        /// The digest of the plugin's file.
         digest: String,
     },
 }
 
-/// The text of a grants file in which the grant of `plugin` is for the component of `digest` alone. All other lines, comments
-/// too, stay as they are.
+/// Returns the text of a grants file in which the grant of `plugin` is only for the component of `digest`. All other
+/// lines and comments stay.
 ///
 /// # Errors
-/// If there is no such grant, or it is written so that its line is not found.
+/// If there is no such grant, or if the line to replace is not found.
 pub fn pinned(grants: &str, plugin: &str, digest: &str) -> Result<String, PinError> {
     let mut found = false;
     let mut documents = Vec::new();
@@ -47,7 +47,7 @@ pub fn pinned(grants: &str, plugin: &str, digest: &str) -> Result<String, PinErr
     if found { Ok(documents.concat()) } else { Err(PinError::Missing { plugin: plugin.to_owned() }) }
 }
 
-/// The documents, each with the line `---` that begins it.
+/// Returns the documents, each with its first line `---`.
 fn documents_of(grants: &str) -> Vec<String> {
     let mut documents = vec![String::new()];
     for line in grants.split_inclusive('\n') {
@@ -66,8 +66,10 @@ fn is_for(document: &str, plugin: &str) -> bool {
     value.is_some_and(|value| value.pointer("/metadata/name").and_then(Value::as_str) == Some(plugin))
 }
 
-/// The document with the digest in place of the line that says for which components it is. A `digest` in `config`, or a line
-/// of a longer text, looks just like that one: so what it then says is read as the host will read it.
+/// Returns the document with the digest in place of the line that names its components.
+///
+/// A `digest` in `config`, or a line of a longer text, looks the same. So each result is parsed as the host would parse
+/// it, and compared with the expected value.
 fn with_digest(document: &str, digest: &str) -> Option<String> {
     let expected = said(document, digest)?;
     let lines: Vec<&str> = document.split_inclusive('\n').collect();
@@ -93,7 +95,7 @@ fn read(document: &str) -> Option<Value> {
     serde_saphyr::from_str(document).ok()
 }
 
-/// What the document says once it is pinned: the same as before, but for the components.
+/// Returns the expected value of the pinned document: only the components differ.
 fn said(document: &str, digest: &str) -> Option<Value> {
     let mut value = without_any_version(read(document)?);
     value.get_mut("spec")?.as_object_mut()?.insert("digest".to_owned(), digest.into());
@@ -151,7 +153,7 @@ mod tests {
                  namespaces: [\"*\"]\n"
             )
         };
-        // Also where it is pinned to this very file already.
+        // The grant may already be pinned to this file.
         for own in ["anyVersion: true", &format!("digest: {other}"), &format!("digest: {DIGEST}")] {
             let text = pinned(&grant(own), "x", DIGEST).unwrap();
             assert_eq!(text, grant(&format!("digest: {DIGEST}")), "{own}");

@@ -1,12 +1,13 @@
 //! The roles that grants need.
 //!
-//! Takes grants; yields, for each plugin, what the host may read for it, in every namespace since it keeps whole kinds in
-//! memory, and what the host may write for it, bound to the namespaces of the grant. May not name more than the grant does.
+//! Each plugin gets a role for the host's reads, bound in every namespace, because the host caches whole kinds. Each
+//! plugin also gets a role for the host's writes, bound in the namespaces of the grant. The roles never allow more than
+//! the grant.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use oarlock_api::{HostAccount, OARLOCK_GROUP, OPERATION_JOB_GROUP};
-use oarlock_core::cluster::object::Kind;
+use oarlock_core::object::api_object::Kind;
 use oarlock_core::plugin::grant::{Grant, Verb, WriteRule};
 use oarlock_core::plugin::names::is_dns_label;
 use oarlock_core::plugin::task::{COLLECT_LOGS, COPY_IMAGE};
@@ -16,52 +17,52 @@ use thiserror::Error;
 use super::kinds::{KnownKinds, NamedKind};
 use super::tasks::Egress;
 
-/// The roles of a grant cannot be written.
+/// The reason why the roles of a grant cannot be written.
 #[derive(Debug, Error)]
 pub enum RoleError {
-    /// No plugin can have that name.
+    /// No plugin can have the name in the grant.
     #[error("the grant of `{plugin}`: no plugin has that name, which must be lower-case letters, digits and `-`")]
     Name {
         /// The name in the grant.
         plugin: String,
     },
-    /// It names kinds by a pattern.
+    /// The grant names kinds by a pattern.
     #[error(
         "the grant of `{plugin}` names kinds by a pattern, `{api_version}` `{kind}`: a role needs each by its name"
     )]
     Pattern {
-        /// Name of the plugin.
+        /// The name of the plugin.
         plugin: String,
-        /// `apiVersion` of the rule.
+        /// The `apiVersion` of the rule.
         api_version: String,
-        /// `kind` of the rule.
+        /// The `kind` of the rule.
         kind: String,
     },
-    /// The kind is not one of Kubernetes.
+    /// The resource name of the kind is unknown. Kubernetes does not define the kind, and no `--crds` file does.
     #[error(
         "the grant of `{plugin}` names {kind} of {api_version}, whose resource name is not known here: give its \
          definition by `--crds FILE` (kubectl get crds -o json > FILE)"
     )]
     Kind {
-        /// Name of the plugin.
+        /// The name of the plugin.
         plugin: String,
-        /// `apiVersion` of the rule.
+        /// The `apiVersion` of the rule.
         api_version: String,
-        /// `kind` of the rule.
+        /// The `kind` of the rule.
         kind: String,
     },
-    /// It names namespaces by a pattern, and none of them is known.
+    /// The grant names namespaces by a pattern, and `--bind` names none that matches.
     #[error(
         "the grant of `{plugin}` counts in the namespaces `{pattern}`: a role is bound to each by its name, so add \
          `--bind NAMESPACE` for each of them"
     )]
     Namespaces {
-        /// Name of the plugin.
+        /// The name of the plugin.
         plugin: String,
         /// The pattern.
         pattern: String,
     },
-    /// Nothing is granted in a namespace that was asked for.
+    /// No grant applies in a namespace of `--bind`.
     #[error("`--bind {namespace}`: no grant counts in that namespace")]
     Bind {
         /// The namespace.
@@ -69,57 +70,58 @@ pub enum RoleError {
     },
 }
 
-/// Grants, and what is needed to write roles for them.
+/// Grants, with the settings for their roles.
 #[derive(Clone, Debug)]
 pub struct GrantedAccess {
     /// The grants.
     pub grants: Vec<Grant>,
-    /// The kinds whose resource names are known.
+    /// The kinds with known resource names.
     pub kinds: KnownKinds,
-    /// Namespaces that the patterns of the grants mean; exact names need not be repeated here.
+    /// The namespaces that match the patterns of the grants. Exact names in grants need not be repeated here.
     pub bind: Vec<String>,
     /// The account that the host runs as.
     pub host: HostAccount,
-    /// Where checks on nodes may connect to.
+    /// The addresses that checks on nodes may connect to.
     pub tasks_egress: Vec<Egress>,
 }
 
-/// A document, and a comment that says what it is for.
+/// A document, with a comment about its purpose.
 pub(crate) struct RoleDocument {
     pub(crate) comment: String,
     pub(crate) content: Value,
 }
 
-/// Verbs by API group and resource.
+/// The verbs by API group and resource.
 type Rules = BTreeMap<(String, String), BTreeSet<&'static str>>;
 
 const READ: [&str; 3] = ["get", "list", "watch"];
 /// The verbs of roles, in the usual order.
 const VERBS: [&str; 7] = ["get", "list", "watch", "create", "update", "patch", "delete"];
-/// What the admission policies of pods ask for; no object has these resources.
+/// Resources that the admission policies of pods check rights for. No object of these resources exists.
 const HOLDS: &str = "holds";
 const POD_SPECS: &str = "podspecs";
-/// What the admission policy of nodes asks for; no object has this resource.
+/// A resource that the admission policy of nodes checks a right for. No object of this resource exists.
 const NODE_HOLDS: &str = "nodeholds";
-/// Kinds that run pods, which may name any Secret and ServiceAccount of their namespace.
+/// The kinds that run pods. A pod may use any Secret and ServiceAccount of its namespace.
 const WORKLOADS: [&str; 8] =
     ["Pod", "ReplicationController", "ReplicaSet", "Deployment", "StatefulSet", "DaemonSet", "Job", "CronJob"];
 
 impl GrantedAccess {
-    /// These grants, which name kinds of Kubernetes and no pattern of namespaces, for the usual account.
+    /// Returns the settings for grants that name only kinds of Kubernetes and no pattern of namespaces, for the default
+    /// account.
     pub fn of(grants: Vec<Grant>) -> Self {
         let (kinds, host) = (KnownKinds::built_in(), HostAccount::default());
         Self { grants, kinds, bind: Vec::new(), host, tasks_egress: Vec::new() }
     }
 
-    /// The roles and bindings of all plugins that are granted something.
+    /// Returns the roles and bindings of all plugins with a grant.
     pub(crate) fn documents(&self) -> Result<Vec<RoleDocument>, RoleError> {
         let unused = self.bind.iter().find(|name| !self.grants.iter().any(|grant| grant.allows_namespace(name)));
         if let Some(namespace) = unused {
             return Err(RoleError::Bind { namespace: namespace.clone() });
         }
         let mut documents = Vec::new();
-        // Without a namespace a grant serves nothing.
+        // A grant without namespaces applies nowhere.
         for grant in self.grants.iter().filter(|grant| !grant.namespaces.is_empty()) {
             if !is_dns_label(&grant.name) {
                 return Err(RoleError::Name { plugin: grant.name.clone() });
@@ -129,17 +131,17 @@ impl GrantedAccess {
         Ok(documents)
     }
 
-    /// True if some plugin is granted tasks on nodes.
+    /// Returns true if a plugin is granted tasks on nodes.
     pub(crate) fn has_tasks(&self) -> bool {
         self.grants.iter().any(|grant| !grant.namespaces.is_empty() && grant.has_tasks_on_nodes())
     }
 
-    /// True if the host changes nodes for some plugin, if only to bump them.
+    /// Returns true if the host patches nodes for a plugin, even if only to touch their resourceVersion.
     pub(crate) fn changes_nodes(&self) -> bool {
         self.grants.iter().filter(|grant| !grant.namespaces.is_empty()).any(reaches_nodes)
     }
 
-    /// The namespaces in which the host may patch pods; `None` for all of them.
+    /// Returns the namespaces in which the host may patch pods; `None` for all namespaces.
     pub(crate) fn patched_namespaces(&self) -> Result<Option<BTreeSet<&str>>, RoleError> {
         let mut all = BTreeSet::new();
         for grant in self.grants.iter().filter(|grant| patches_pods(grant)) {
@@ -161,15 +163,16 @@ impl GrantedAccess {
         let (inside, outside) = self.writes(grant)?;
         let mut documents = Vec::new();
         if !reads.is_empty() {
-            let comment =
-                format!("What plugin {plugin} reads. The host keeps whole kinds in memory, so in every namespace.");
+            let comment = format!(
+                "Lets the host read for plugin {plugin}, in every namespace, because the host caches whole kinds."
+            );
             let named = Named { plugin, what: "reads" };
             documents.push(RoleDocument { comment, content: named.role(&reads) });
             documents.push(named.bound(None));
         }
         if !outside.is_empty() {
             let comment = format!(
-                "What plugin {plugin} has the host write in the whole cluster: objects in no namespace, and evictions by drains."
+                "Lets the host write for plugin {plugin} in the whole cluster: cluster-scoped objects, and evictions by drains."
             );
             let named = Named { plugin, what: "cluster-writes" };
             documents.push(RoleDocument { comment, content: named.role(&outside) });
@@ -179,10 +182,10 @@ impl GrantedAccess {
             return Ok(documents);
         }
         let named = Named { plugin, what: "writes" };
-        let logs = if grant.allows_task(COLLECT_LOGS) { ", and of which logs" } else { "" };
-        let logs = if grant.allows_task(COPY_IMAGE) { ", and by which Secrets it pulls images," } else { logs };
+        let logs = if grant.allows_task(COLLECT_LOGS) { " and read logs" } else { "" };
+        let logs = if grant.allows_task(COPY_IMAGE) { " and read pull Secrets" } else { logs };
         let comment =
-            format!("What plugin {plugin} has the host write{logs} in the namespaces of its grant.{}", warning(grant));
+            format!("Lets the host write{logs} for plugin {plugin} in the namespaces of its grant.{}", warning(grant));
         documents.push(RoleDocument { comment, content: named.role(&inside) });
         match self.namespaces(grant)? {
             None => documents.push(named.bound(None)),
@@ -191,11 +194,11 @@ impl GrantedAccess {
         Ok(documents)
     }
 
-    /// What is written inside of namespaces, and what outside of them.
+    /// Returns the rules for writes of namespaced objects, and for writes of other objects.
     fn writes(&self, grant: &Grant) -> Result<(Rules, Rules), RoleError> {
         let (mut inside, mut outside) = (Rules::new(), Rules::new());
-        // Whatever a plugin does to its target, the host bumps it, and bars it for other targets (3.7.11, 3.15.6). A grant
-        // does not name the kind of the targets, but most tasks are done on nodes.
+        // The host touches the resourceVersion of each target, and marks it as nobody's successor (3.7.11, 3.15.6). A
+        // grant does not name the kind of the targets, but most tasks run on nodes.
         if reaches_nodes(grant) {
             outside.entry((String::new(), "nodes".to_owned())).or_default().insert("patch");
             outside.entry((OARLOCK_GROUP.to_owned(), NODE_HOLDS.to_owned())).or_default().insert("update");
@@ -204,17 +207,18 @@ impl GrantedAccess {
             inside.entry((String::new(), "pods".to_owned())).or_default().insert("patch");
             inside.entry((OARLOCK_GROUP.to_owned(), HOLDS.to_owned())).or_default().insert("update");
         }
-        // The host looks which containers a pod has, and reads the logs of each.
+        // The host reads the list of a pod's containers, and the log of each.
         if grant.allows_task(COLLECT_LOGS) {
             for resource in ["pods", "pods/log"] {
                 inside.entry((String::new(), resource.to_owned())).or_default().insert("get");
             }
         }
-        // The pull secrets of the pods whose images are copied: those that the OpsJob of somebody who may read them names.
+        // The host reads the pull secrets of the pods whose images it copies. The OpsJob names them, and its author
+        // must have the right to read them.
         if grant.allows_task(COPY_IMAGE) {
             inside.entry((String::new(), "secrets".to_owned())).or_default().insert("get");
         }
-        // The child of an OpsJob is where its pods are.
+        // The OperationJob of an OpsJob is created in the namespace of its pods.
         if [COLLECT_LOGS, COPY_IMAGE].iter().any(|kind| grant.allows_task(kind)) {
             let jobs = (OPERATION_JOB_GROUP.to_owned(), "operationjobs".to_owned());
             inside.entry(jobs).or_default().insert("create");
@@ -237,7 +241,7 @@ impl GrantedAccess {
     }
 
     fn kind(&self, plugin: &str, api_version: &str, kind: &str) -> Result<&NamedKind, RoleError> {
-        // Without a group it is a version of the core group, such as `v1`.
+        // An `apiVersion` without a group is a version of the core group, such as `v1`.
         let (group, rest) = api_version.split_once('/').map_or(("", api_version), |(group, _)| (group, ""));
         let (plugin, api_version, named) = (plugin.to_owned(), api_version.to_owned(), kind.to_owned());
         if [group, rest, kind].into_iter().any(|part| part.contains('*')) {
@@ -246,7 +250,7 @@ impl GrantedAccess {
         self.kinds.find(group, kind).ok_or(RoleError::Kind { plugin, api_version, kind: named })
     }
 
-    /// The namespaces in which a grant counts; `None` for all of them.
+    /// Returns the namespaces in which a grant applies; `None` for all namespaces.
     fn namespaces<'a>(&'a self, grant: &'a Grant) -> Result<Option<BTreeSet<&'a str>>, RoleError> {
         if grant.namespaces.iter().any(|pattern| pattern == "*") {
             return Ok(None);
@@ -267,12 +271,12 @@ impl GrantedAccess {
     }
 }
 
-/// The resources and verbs that a rule needs.
+/// Returns the resources and verbs that a rule needs.
 fn needed(rule: &WriteRule, plural: &str) -> Vec<(String, &'static str)> {
     let of = |verb| (plural.to_owned(), verb);
     match rule.verb {
         Verb::Metadata => vec![of("patch")],
-        // An object that is there already is read, to see whose it is.
+        // If the object exists already, the host reads it to find its owner.
         Verb::Create => vec![of("create"), of("get")],
         Verb::Patch => {
             let below = rule.subresources.iter().map(|name| (format!("{plural}/{name}"), "patch"));
@@ -290,14 +294,14 @@ fn is_of_node(rule: &WriteRule) -> bool {
     Kind::new(&rule.api_version, &rule.kind) == Kind::node()
 }
 
-/// True if its targets can be pods.
+/// Returns true if the targets can be pods.
 fn patches_pods(grant: &Grant) -> bool {
     !reaches_nodes(grant)
         || grant.writes.iter().any(|rule| !is_of_node(rule))
         || grant.tasks.iter().any(|rule| rule.reaches_pods())
 }
 
-/// True if its targets can be nodes: it changes them, or has tasks done on them.
+/// Returns true if the targets can be nodes: the plugin changes nodes, or runs tasks on them.
 fn reaches_nodes(grant: &Grant) -> bool {
     grant.reaches_nodes() || grant.writes.iter().any(is_of_node)
 }
@@ -308,11 +312,11 @@ fn warning(grant: &Grant) -> String {
         .iter()
         .find(|rule| rule.verb == Verb::Create && WORKLOADS.iter().any(|workload| *workload == rule.kind));
     workload.map_or_else(String::new, |rule| {
-        format!("\nWhoever creates a {} reaches every Secret and ServiceAccount of its namespace.", rule.kind)
+        format!("\nAn account that creates a {} reaches every Secret and ServiceAccount of its namespace.", rule.kind)
     })
 }
 
-/// The roles of one plugin of one sort.
+/// The name parts of one role of a plugin.
 struct Named<'a> {
     plugin: &'a str,
     what: &'static str,
@@ -340,14 +344,14 @@ impl Named<'_> {
             "metadata": self.metadata(), "rules": rules.collect::<Vec<_>>()})
     }
 
-    /// The binding of the role in one namespace, or in all.
+    /// Returns the binding of the role in one namespace, or in all namespaces.
     fn bound(&self, namespace: Option<&str>) -> RoleDocument {
         let content = binding(&self.name(), self.metadata(), namespace);
         RoleDocument { comment: String::new(), content }
     }
 }
 
-/// Binds a ClusterRole to the host's account, in one namespace or in all.
+/// Returns a binding of a ClusterRole to the host's account, in one namespace or in all namespaces.
 pub(super) fn binding(role: &str, mut metadata: Value, namespace: Option<&str>) -> Value {
     let kind = if namespace.is_some() { "RoleBinding" } else { "ClusterRoleBinding" };
     if let (Some(namespace), Some(fields)) = (namespace, metadata.as_object_mut()) {

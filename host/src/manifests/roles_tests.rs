@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// The roles of grants with these specs, by name, and their bindings as `kind namespace/name`.
+/// Returns the access of grants with these names and specs.
 fn access(specs: &[(&str, Value)]) -> GrantedAccess {
     let grant = |(name, spec): &(&str, Value)| {
         let document = json!({"apiVersion": "oarlock.dev/v1alpha1", "kind": "ActionPlugin", "metadata": {"name": name}, "spec": spec});
@@ -11,7 +11,7 @@ fn access(specs: &[(&str, Value)]) -> GrantedAccess {
     GrantedAccess::of(specs.iter().map(grant).collect())
 }
 
-/// Each document on a line: a binding by its namespace, a role by its rules.
+/// Returns one line for each document: a binding with its namespace, or a role with its rules.
 fn shown(access: &GrantedAccess) -> Vec<String> {
     let documents = access.documents().unwrap();
     let line = |document: RoleDocument| {
@@ -99,18 +99,18 @@ fn a_plugin_that_has_tasks_done_on_nodes_may_bump_those_and_no_pod() {
     let of = |writes: Value| {
         let spec = json!({"namespaces": ["ops"], "reads": node, "writes": writes, "tasks": [{"name": "check-pod"}]});
         let granted = access(&[("preflight", spec)]);
-        assert!(granted.changes_nodes(), "a bump writes a hold, so the policy of nodes is printed");
+        assert!(granted.changes_nodes(), "an invalidation writes a hold, so the policy of nodes is printed");
         let mut lines = shown(&granted);
         lines.retain(|line| line.starts_with("preflight-"));
         lines
     };
-    let (reads, bumps) = ("preflight-reads: nodes get,list,watch", "nodes patch; nodeholds update");
-    assert_eq!(of(json!([])), [reads.to_owned(), format!("preflight-cluster-writes: {bumps}")]);
+    let (reads, invalidates) = ("preflight-reads: nodes get,list,watch", "nodes patch; nodeholds update");
+    assert_eq!(of(json!([])), [reads.to_owned(), format!("preflight-cluster-writes: {invalidates}")]);
     let cordon = json!([{"verb": "schedulable", "apiVersion": "v1", "kind": "Node"}]);
-    assert_eq!(of(cordon), [reads.to_owned(), format!("preflight-cluster-writes: {bumps}")]);
+    assert_eq!(of(cordon), [reads.to_owned(), format!("preflight-cluster-writes: {invalidates}")]);
     let evict = json!([{"verb": "evict", "apiVersion": "v1", "kind": "Pod"}]);
     let pods = "preflight-writes: pods/eviction create; pods patch; holds update; poddisruptionbudgets list".to_owned();
-    assert_eq!(of(evict), [reads.to_owned(), format!("preflight-cluster-writes: {bumps}"), pods]);
+    assert_eq!(of(evict), [reads.to_owned(), format!("preflight-cluster-writes: {invalidates}"), pods]);
 }
 
 #[test]

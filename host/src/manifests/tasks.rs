@@ -1,25 +1,25 @@
-//! The namespace of the pods of tasks, and what bounds them.
+//! The namespace of the pods of tasks, and the documents that restrict them.
 //!
-//! Takes where checks may connect to; yields the namespace, the host's role there, the policy of who makes pods, and the bounds of
-//! network and resources.
+//! These are the namespace, the host's role in it, the policy that restricts who may create pods in it, and the limits
+//! of network and resources.
 
 use std::net::IpAddr;
 use std::str::FromStr;
 
-use oarlock_core::cluster::own::TASKS_NAMESPACE;
+use oarlock_core::object::own::TASKS_NAMESPACE;
 use serde_json::{Value, json};
 
 use super::ManifestsError;
 use super::roles::{RoleDocument, binding};
 use super::yaml;
 
-/// The name of everything here.
+/// The name of all documents here.
 const NAME: &str = "oarlock-tasks";
 
-/// Where checks may connect to.
+/// The addresses that checks may connect to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Egress {
-    /// Everywhere.
+    /// All addresses.
     All,
     /// These addresses.
     Cidr(String),
@@ -41,7 +41,7 @@ impl FromStr for Egress {
     }
 }
 
-/// The documents, as text each.
+/// Returns each document as text.
 pub(super) fn documents(egress: &[Egress]) -> Result<Vec<String>, ManifestsError> {
     let mut texts: Vec<String> = in_namespace(egress).iter().map(yaml).collect::<Result<_, _>>()?;
     texts.push(oarlock_api::TASK_ADMISSION.to_owned());
@@ -68,16 +68,19 @@ pub(super) fn in_namespace(egress: &[Egress]) -> [RoleDocument; 5] {
     }
     let commented = |comment: &str, content| RoleDocument { comment: comment.to_owned(), content };
     [
-        commented("The pods of tasks, which are privileged. Whoever makes pods here is root on every node.", namespace),
+        commented(
+            "The namespace of task pods, which are privileged. A user who creates pods here is root on nodes.",
+            namespace,
+        ),
         commented("", role),
         commented("", bound),
         commented(
-            "Of checks: those of nodes by `run-on-node` are in the network of their node. Nothing connects to a check, and a check \
-             connects\nto what `oarlock manifests --tasks-egress` names.",
+            "Applies to checks, but not to pods of `run-on-node`, which use the network of their node. Nothing connects to a check.\n\
+             A check connects only to the destinations that `oarlock manifests --tasks-egress` names.",
             network(egress, &metadata),
         ),
         commented(
-            "For what names no limits. It reserves nothing, so that a task displaces no pod of a full node.",
+            "The limits of containers without their own. The request is 0, so that a task displaces no pod of a full node.",
             limits(&metadata),
         ),
     ]
@@ -130,7 +133,7 @@ mod tests {
         let item = &limits.content["spec"]["limits"][0];
         assert_eq!((&item["type"], &item["default"]["memory"]), (&json!("Container"), &json!("2Gi")));
         let reserved = item["defaultRequest"].as_object().unwrap();
-        // What is limited and not named here would be reserved as far as its limit.
+        // A limited resource without a default request would be reserved up to its limit.
         assert!(item["default"].as_object().unwrap().keys().all(|name| reserved.contains_key(name)), "{item}");
         assert!(reserved.values().all(|amount| amount == "0"), "{item}");
     }

@@ -1,4 +1,4 @@
-//! What the Cluster port knows by the time of a scrape: requests, watches, events and the lease.
+//! The figures that the Cluster port provides at a scrape: requests, watches, events and the lease.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -6,11 +6,11 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use oarlock_core::cluster::object::Kind;
+use oarlock_core::object::api_object::Kind;
 use oarlock_kube::flows::Flows;
-use oarlock_kube::lease::Leadership;
+use oarlock_kube::lease::fence::Leadership;
 use oarlock_kube::ops::Ops;
-use oarlock_kube::transport::requests::{LATENCY_BOUNDS, RequestLabels, Tally};
+use oarlock_kube::transport::requests::{LATENCY_BOUNDS, RequestCounts, RequestLabels};
 use oarlock_kube::{Cluster, Requests};
 use oarlock_rest::Rest;
 use prometheus_client::collector::Collector;
@@ -40,9 +40,9 @@ struct EventLabels {
     outcome: &'static str,
 }
 
-/// What is measured at a scrape, as soon as it is known.
+/// The sources of figures at a scrape. Each is set when it becomes available.
 #[derive(Default)]
-pub(super) struct Sources {
+pub(super) struct ScrapeSources {
     pub(super) cluster: OnceLock<Cluster>,
     pub(super) leadership: OnceLock<watch::Receiver<Leadership>>,
     pub(super) flows: OnceLock<Flows>,
@@ -51,77 +51,83 @@ pub(super) struct Sources {
     pub(super) rest: OnceLock<Rest>,
 }
 
-impl fmt::Debug for Sources {
+impl fmt::Debug for ScrapeSources {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Sources").finish_non_exhaustive()
     }
 }
 
-/// The watches, the events and the lease.
+/// The collector of the watches, the events and the lease.
 #[derive(Debug)]
-pub(super) struct Port(pub(super) Arc<Sources>);
+pub(super) struct Port(pub(super) Arc<ScrapeSources>);
 
 impl Collector for Port {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let leadership = self.0.leadership.get().map(|leadership| *leadership.borrow());
         if let Some(now) = leadership.filter(|now| now.leading) {
-            let help = "Time since the last renewal of the lease was sent; absent where this process does not lead";
+            let help = "Seconds since this process last sent a renewal of the lease, only if it is the leader";
             let family = encoder.encode_descriptor("lease_age_seconds", help, None, MetricType::Gauge)?;
             ConstGauge::new(now.renewed.elapsed().as_secs_f64()).encode(family)?;
         }
         if let Some(recorder) = self.0.recorder.get() {
-            let help = "OpsJobs whose last state is not in the history yet";
+            let help = "Number of OpsJobs whose latest state is not in the history yet";
             let family = encoder.encode_descriptor("history_jobs_waiting", help, None, MetricType::Gauge)?;
             ConstGauge::new(i64::try_from(recorder.waiting()).unwrap_or(i64::MAX)).encode(family)?;
         }
         if let Some(counts) = self.0.rest.get().map(Rest::counts) {
-            let help = "Requests by REST that would change something, of callers who showed no right on OpsJobs";
+            let help = "Number of REST requests to change an object from callers without a known right on OpsJobs";
             let family = encoder.encode_descriptor("rest_unentitled", help, None, MetricType::Counter)?;
             ConstCounter::new(counts.unentitled).encode(family)?;
-            let help = "Connections to REST that were closed or not taken, because there were too many";
+            let help =
+                "Number of REST connections that the server closed or did not accept, because there were too many";
             let family = encoder.encode_descriptor("rest_connections_closed", help, None, MetricType::Counter)?;
             ConstCounter::new(counts.closed_connections).encode(family)?;
         }
         let Some(cluster) = self.0.cluster.get() else { return Ok(()) };
         encode_watches(&watch_figures(cluster, &self.0), &mut encoder)?;
-        let help = "Events by what became of them: emitted, failed (refused or tried in vain) or dropped";
+        let help = "Number of events by outcome: emitted, failed (rejected, or out of retries) or dropped";
         let mut family = encoder.encode_descriptor("events", help, None, MetricType::Counter)?;
         let counts = cluster.events();
         for (outcome, count) in [("emitted", counts.emitted), ("failed", counts.failed), ("dropped", counts.dropped)] {
             ConstCounter::new(count).encode(family.encode_family(&EventLabels { outcome })?)?;
         }
-        let help = "Writes to targets that may be on the wire now: fewer than 32 after the API server was busy";
+        let help = "Limit of concurrent writes to targets: 32, or fewer after the API server was busy";
         let family = encoder.encode_descriptor("writes_allowed", help, None, MetricType::Gauge)?;
         ConstGauge::new(i64::try_from(cluster.writes_allowed()).unwrap_or(i64::MAX)).encode(family)
     }
 }
 
-/// What is shown of the watches of one kind.
+/// The figures of the watches of one kind.
 struct WatchFigures {
     labels: KindLabels,
     synced: bool,
-    heard: Option<Duration>,
+    replied: Option<Duration>,
     lists: u64,
 }
 
-/// The watches, one of each kind. Jobs, flows and OpsJobs may each have one of the same kind: then the worse one counts.
-fn watch_figures(cluster: &Cluster, sources: &Sources) -> Vec<WatchFigures> {
+/// Returns the figures of the watches, by kind. Jobs, flows and OpsJobs may each watch the same kind; then the worse
+/// figures count.
+fn watch_figures(cluster: &Cluster, sources: &ScrapeSources) -> Vec<WatchFigures> {
     let mut watches = cluster.health();
-    // While a wider declaration is being listed, the watch that was there before counts.
+    // During the list of a wider declaration, the older watch counts.
     watches.dedup_by(|newer, shown| newer.kind == shown.kind);
     watches.extend(sources.flows.get().map(Flows::health).unwrap_or_default());
     watches.extend(sources.ops.get().map(Ops::health).unwrap_or_default());
     let mut figures = BTreeMap::<Kind, WatchFigures>::new();
     for health in watches {
         let labels = KindLabels { api_version: health.kind.api_version.clone(), kind: health.kind.kind.clone() };
-        let shown =
-            WatchFigures { labels, synced: health.synced && !health.unread, heard: health.heard, lists: health.lists };
+        let shown = WatchFigures {
+            labels,
+            synced: health.synced && !health.unread,
+            replied: health.replied,
+            lists: health.lists,
+        };
         match figures.entry(health.kind) {
             Entry::Vacant(place) => drop(place.insert(shown)),
             Entry::Occupied(mut other) => {
                 let other = other.get_mut();
                 other.synced &= shown.synced;
-                other.heard = other.heard.max(shown.heard);
+                other.replied = other.replied.max(shown.replied);
                 other.lists += shown.lists;
             }
         }
@@ -130,20 +136,20 @@ fn watch_figures(cluster: &Cluster, sources: &Sources) -> Vec<WatchFigures> {
 }
 
 fn encode_watches(watches: &[WatchFigures], encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-    let help = "Time since the watch of a kind was last heard of";
+    let help = "Seconds since the last event of the watch of a kind";
     let mut family = encoder.encode_descriptor("watch_age_seconds", help, None, MetricType::Gauge)?;
     for watch in watches {
-        let heard = watch.heard.as_ref().map(Duration::as_secs_f64);
-        if let Some(heard) = heard {
-            ConstGauge::new(heard).encode(family.encode_family(&watch.labels)?)?;
+        let replied = watch.replied.as_ref().map(Duration::as_secs_f64);
+        if let Some(replied) = replied {
+            ConstGauge::new(replied).encode(family.encode_family(&watch.labels)?)?;
         }
     }
-    let help = "Lists of a kind: the first, and one for each watch that could not go on";
+    let help = "Number of lists of a kind: the first list, and one for each watch that could not resume";
     let mut family = encoder.encode_descriptor("watch_lists", help, None, MetricType::Counter)?;
     for watch in watches {
         ConstCounter::new(watch.lists).encode(family.encode_family(&watch.labels)?)?;
     }
-    let help = "1 where a kind is listed, or is not served; 0 while what is known of it is incomplete";
+    let help = "1 if the cache of a kind is complete or the cluster does not serve the kind, otherwise 0";
     let mut family = encoder.encode_descriptor("watch_synced", help, None, MetricType::Gauge)?;
     for watch in watches {
         ConstGauge::new(i64::from(watch.synced)).encode(family.encode_family(&watch.labels)?)?;
@@ -151,10 +157,10 @@ fn encode_watches(watches: &[WatchFigures], encoder: &mut DescriptorEncoder<'_>)
     Ok(())
 }
 
-/// The requests to the API server.
+/// The collector of all requests to the API server.
 pub(super) struct ApiRequests(pub(super) Arc<Requests>);
 
-/// Those of them that change the cluster and are not for flows, by number alone.
+/// The collector of requests that change the cluster, except those for flows. The collector shows only their number.
 pub(super) struct Writes(pub(super) Arc<Requests>);
 
 impl fmt::Debug for ApiRequests {
@@ -171,7 +177,7 @@ impl fmt::Debug for Writes {
 
 impl Collector for ApiRequests {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let help = "Requests to the API server, by resource, verb and answer";
+        let help = "Seconds that requests to the API server take, by resource, verb and status code";
         let mut family =
             encoder.encode_descriptor("api_request_duration_seconds", help, None, MetricType::Histogram)?;
         for (labels, tally) in calls(self.0.snapshot()) {
@@ -187,11 +193,11 @@ impl Collector for ApiRequests {
 
 impl Collector for Writes {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        encode_writes(encoder, "Requests that change the cluster, by answer", &self.0)
+        encode_writes(encoder, "Number of requests that change the cluster, by status code", &self.0)
     }
 }
 
-/// The requests that change the cluster, without those that are counted apart.
+/// Encodes the requests that change the cluster, without those that are counted separately.
 pub(super) fn encode_writes(mut encoder: DescriptorEncoder<'_>, help: &str, requests: &Requests) -> fmt::Result {
     let mut family = encoder.encode_descriptor("writes", help, None, MetricType::Counter)?;
     let writes = calls(requests.own()).filter(|(l, _)| !["get", "list", "watch"].contains(&l.verb.as_str()));
@@ -201,7 +207,9 @@ pub(super) fn encode_writes(mut encoder: DescriptorEncoder<'_>, help: &str, requ
     Ok(())
 }
 
-fn calls(tallies: Vec<(RequestLabels, Tally)>) -> impl Iterator<Item = (CallLabels, Tally)> {
+fn calls(
+    tallies: impl IntoIterator<Item = (RequestLabels, RequestCounts)>,
+) -> impl Iterator<Item = (CallLabels, RequestCounts)> {
     tallies.into_iter().map(|(labels, tally)| {
         (CallLabels { resource: labels.resource, verb: labels.verb.to_owned(), code: labels.code }, tally)
     })

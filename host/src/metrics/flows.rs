@@ -1,17 +1,17 @@
 //! The metrics of JobFlows and DaemonJobs, each kind under its own prefix. Names: docs/jobflow.md 7.
 //!
-//! Gauges are the sum over the objects of a term as of their last rounds: a term takes its share back when it ends.
-//! Counters rise once what they count is durable.
+//! A gauge is the sum over the objects of a term, as of their last rounds. A term subtracts its share when it ends. A
+//! counter rises after the counted change is durable.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use oarlock_core::child::changes::{UnitEnds, changed_units, duration};
-use oarlock_core::child::parent::ParentKind;
-use oarlock_core::child::plan::ParentPlan;
-use oarlock_core::child::unit::{Unit, UnitState};
+use oarlock_core::attempts::changes::{UnitEnds, changed_units, duration};
+use oarlock_core::attempts::parent::ParentKind;
+use oarlock_core::attempts::plan::ParentPlan;
+use oarlock_core::attempts::unit::{Unit, UnitState};
 use oarlock_kube::flows::FlowKey;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet};
@@ -21,10 +21,10 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
-use crate::metrics::at_scrape::{Sources, encode_writes};
+use crate::metrics::at_scrape::{ScrapeSources, encode_writes};
 use crate::metrics::{Metrics, OTHER, few};
 
-/// Each `status.state`: what else is stored there is another's word.
+/// The values of `status.state`. Another controller may have stored other words.
 const STATES: [&str; 5] = ["Pending", "Running", "Succeed", "Failed", "Terminating"];
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -59,7 +59,7 @@ pub(crate) struct FlowMetrics {
 }
 
 impl FlowMetrics {
-    pub(super) fn register(registry: &mut Registry, sources: &Arc<Sources>) -> Self {
+    pub(super) fn register(registry: &mut Registry, sources: &Arc<ScrapeSources>) -> Self {
         let mut of = |kind, prefix| {
             let registry = registry.sub_registry_with_prefix(prefix);
             registry.register_collector(Box::new(FlowWrites { kind, sources: sources.clone() }));
@@ -68,7 +68,7 @@ impl FlowMetrics {
         Self { flows: of(ParentKind::Flow, "jobflow"), daemons: of(ParentKind::Daemon, "daemonjob") }
     }
 
-    /// Those of one kind.
+    /// Returns the metrics of one kind.
     pub(crate) fn of(&self, kind: ParentKind) -> &KindMetrics {
         match kind {
             ParentKind::Flow => &self.flows,
@@ -88,7 +88,7 @@ pub(crate) struct KindMetrics {
     start_delay: Histogram,
     round_duration: Histogram,
     blocked: Family<ReasonLabels, Gauge>,
-    /// The reasons that have a series. Gauges change while it is held.
+    /// The reasons that have a series. This lock is held while gauges change.
     reasons: Mutex<BTreeSet<String>>,
 }
 
@@ -99,7 +99,7 @@ impl KindMetrics {
             units: Family::default(),
             units_in_flight: Gauge::default(),
             attempts: Family::default(),
-            // 1 s to about 18 hours: times in a status have no parts of seconds.
+            // 1 s to about 18 hours. Times in a status have whole seconds.
             unit_duration: Histogram::new(exponential_buckets(1.0, 2.0, 17)),
             // 1 ms to about 32 s.
             start_delay: Histogram::new(exponential_buckets(0.001, 2.0, 16)),
@@ -108,26 +108,27 @@ impl KindMetrics {
             blocked: Family::default(),
             reasons: Mutex::default(),
         };
-        // Else the first failure of the infrastructure is no increase.
+        // The series exists from the start, because otherwise the first failure of the infrastructure is no increase.
         [OWN, INFRA].iter().for_each(|labels| drop(metrics.attempts.get_or_create_owned(labels)));
-        registry.register("objects", "Objects by state, as of their last rounds", metrics.objects.clone());
-        registry.register("units", "Steps or nodes that ended", metrics.units.clone());
-        let help = "Steps or nodes whose child is undecided, or whose next attempt waits for its back-off";
+        registry.register("objects", "Number of objects by state, as of their latest round", metrics.objects.clone());
+        registry.register("units", "Number of steps or nodes that ended", metrics.units.clone());
+        let help = "Number of steps or nodes whose child has not ended, or whose next attempt waits for its backoff";
         registry.register("units_in_flight", help, metrics.units_in_flight.clone());
-        let help = "Attempts of steps or nodes that ended, and whether the infrastructure failed them";
+        let help = "Number of ended attempts of steps or nodes, and whether the infrastructure failed them";
         registry.register("attempts", help, metrics.attempts.clone());
-        let help = "From the creation of the last child of a step or node to its end";
+        let help = "Seconds from the creation of the last child of a step or node to its end";
         registry.register("unit_duration_seconds", help, metrics.unit_duration.clone());
-        let help = "From the change that decided what a step or node waited for to the creation of its child";
+        let help = "Seconds from the change that lets a step or node start to the creation of its child";
         registry.register("start_delay_seconds", help, metrics.start_delay.clone());
-        let help = "One pass over one object, its writes included";
+        let help = "Seconds that one round of an object takes, including its writes";
         registry.register("round_duration_seconds", help, metrics.round_duration.clone());
-        let help = "Steps or nodes that cannot be built or created, or whose operation is not ready";
+        let help =
+            "Number of steps or nodes whose child the host cannot build or create, or whose operation is not ready";
         registry.register("blocked", help, metrics.blocked.clone());
         metrics
     }
 
-    /// Counts what ended between the units of the last status and those of the one that was just written.
+    /// Counts the units that ended between the previous status and the status that was just written.
     pub(crate) fn reported(&self, before: &[Unit], now: &[Unit]) {
         for (old, unit) in changed_units(before, now) {
             let ends = UnitEnds::between(old, unit);
@@ -159,7 +160,7 @@ impl KindMetrics {
         self.round_duration.observe(took.as_secs_f64());
     }
 
-    /// Adds the figures of an object to the gauges, with the reasons that they are counted by.
+    /// Adds the figures of an object to the gauges. Returns them with the counted reasons.
     fn add(&self, mut figures: FlowFigures) -> FlowFigures {
         let mut reasons = self.reasons();
         let mut blocked = BTreeMap::<String, usize>::new();
@@ -171,7 +172,7 @@ impl KindMetrics {
         figures
     }
 
-    fn take_back(&self, figures: &FlowFigures) {
+    fn subtract(&self, figures: &FlowFigures) {
         let _alone = self.reasons();
         self.change(figures, -1);
     }
@@ -198,7 +199,7 @@ impl KindMetrics {
     }
 }
 
-/// An object's part of the gauges, as of its last round.
+/// The share of one object in the gauges, as of its last round.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FlowFigures {
     state: &'static str,
@@ -207,9 +208,9 @@ pub(crate) struct FlowFigures {
 }
 
 impl FlowFigures {
-    /// Those of a plan.
+    /// Returns the figures of a plan.
     pub(crate) fn of(plan: &ParentPlan) -> Self {
-        let counts = &plan.verdict.counts;
+        let counts = &plan.summary.counts;
         let mut blocked = BTreeMap::<String, usize>::new();
         if counts.blocked > 0 {
             for unit in plan.units.iter().filter(|unit| unit.state == UnitState::Blocked) {
@@ -219,29 +220,29 @@ impl FlowFigures {
                 }
             }
         }
-        let state = STATES.into_iter().find(|state| *state == plan.verdict.state);
+        let state = STATES.into_iter().find(|state| *state == plan.summary.state);
         Self { state: state.unwrap_or(OTHER), in_flight: counts.pending + counts.running + counts.retrying, blocked }
     }
 }
 
-/// What a term adds to the gauges; it takes that back when it ends, however it does.
+/// The share of a term in the gauges. Dropping it subtracts the share.
 pub(crate) struct ShownFlows {
     metrics: Arc<Metrics>,
     shown: HashMap<FlowKey, FlowFigures>,
 }
 
 impl ShownFlows {
-    /// A term that shows nothing yet.
+    /// Begins a term that shows nothing yet.
     pub(crate) fn begin(metrics: Arc<Metrics>) -> Self {
         Self { metrics, shown: HashMap::new() }
     }
 
-    /// Replaces the figures of an object; `None` once it is gone.
+    /// Replaces the figures of an object; `None` after its deletion.
     pub(crate) fn set(&mut self, key: &FlowKey, figures: Option<FlowFigures>) {
         let FlowKey::Parent(kind, ..) = key else { return };
         let metrics = self.metrics.flows.of(*kind);
         if let Some(before) = self.shown.remove(key) {
-            metrics.take_back(&before);
+            metrics.subtract(&before);
         }
         if let Some(figures) = figures {
             self.shown.insert(key.clone(), metrics.add(figures));
@@ -256,10 +257,10 @@ impl Drop for ShownFlows {
     }
 }
 
-/// The writes for objects of one kind, by number alone.
+/// The collector of writes for objects of one kind. The collector shows only their number.
 struct FlowWrites {
     kind: ParentKind,
-    sources: Arc<Sources>,
+    sources: Arc<ScrapeSources>,
 }
 
 impl fmt::Debug for FlowWrites {
@@ -271,7 +272,7 @@ impl fmt::Debug for FlowWrites {
 impl Collector for FlowWrites {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let Some(flows) = self.sources.flows.get() else { return Ok(()) };
-        let help = "Requests for these objects that change the cluster, by answer";
+        let help = "Number of requests for these objects that change the cluster, by status code";
         encode_writes(encoder, help, flows.requests(self.kind))
     }
 }

@@ -1,13 +1,13 @@
-//! What a scrape shows of JobFlows and DaemonJobs.
+//! Tests of the metrics of JobFlows and DaemonJobs.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::PostParams;
-use oarlock_core::child::parent::ParentKind;
-use oarlock_core::child::plan::ParentPlan;
-use oarlock_core::child::unit::{CountsByState, Unit, UnitState};
+use oarlock_core::attempts::parent::ParentKind;
+use oarlock_core::attempts::plan::ParentPlan;
+use oarlock_core::attempts::unit::{CountsByState, Unit, UnitState};
 use oarlock_kube::Cluster;
 use oarlock_kube::flows::{FlowKey, Flows};
 use tokio::time::Duration;
@@ -34,8 +34,8 @@ fn unit(name: &str, state: UnitState, reason: &str) -> Unit {
 
 fn figures(state: &str, units: Vec<Unit>) -> FlowFigures {
     let mut plan = ParentPlan::default();
-    plan.verdict.state = state.to_owned();
-    plan.verdict.counts = CountsByState::of(&units);
+    plan.summary.state = state.to_owned();
+    plan.summary.counts = CountsByState::of(&units);
     plan.units = units.into();
     FlowFigures::of(&plan)
 }
@@ -97,7 +97,7 @@ fn an_end_is_counted_once_whatever_is_written_after_it() {
     lost.infra_attempts = 1;
     let first = [unit("a", UnitState::Failed, "BackoffLimitExceeded"), lost.clone()];
     counted.reported(&running, &first);
-    // A later status, and the first one of a host that has read the stored units.
+    // A repeated status counts nothing, and neither does the first status of a host that read the stored units.
     counted.reported(&first, &first);
     let second = [first[0].clone(), Unit { attempt: 1, infra_attempts: 1, ..unit("b", UnitState::Succeed, "") }];
     counted.reported(&first, &second);
@@ -133,7 +133,7 @@ fn five_thousand_units_that_invent_their_reasons_make_no_series_without_end() {
     assert_eq!(sum("oarlock_daemonjob_blocked{"), (0, 0));
 }
 
-/// The names in the table of docs/jobflow.md 7.
+/// Returns the names in the table of docs/jobflow.md 7.
 fn documented() -> Vec<String> {
     let text = include_str!("../../../docs/jobflow.md");
     let from = text.find("## 7 Events and metrics").unwrap();
@@ -142,7 +142,7 @@ fn documented() -> Vec<String> {
     names.map(|name| name.split('{').next().unwrap().to_owned()).collect()
 }
 
-/// Metrics of a host with flows in which each of them has a value.
+/// Returns the metrics of a host with flows in which each metric has a value.
 async fn scraped() -> String {
     let sim = oarlock_sim::Cluster::new(oarlock_sim::Options::default());
     let client = kube::Client::new(sim.service(), "default");
@@ -154,8 +154,8 @@ async fn scraped() -> String {
     let (cluster, _events) = Cluster::open(oarlock_kube::Setup { client, clock, identity: "host".into() });
     let metrics = Arc::new(Metrics::new(cluster.requests()));
     metrics.shows_port(&cluster);
-    let nodes = [(oarlock_core::cluster::object::Kind::node(), Default::default())];
-    cluster.declare(oarlock_kube::watch::watches::WatchedKinds { kinds: nodes.into(), ..Default::default() }).await;
+    let nodes = [(oarlock_core::object::api_object::Kind::node(), Default::default())];
+    cluster.declare(oarlock_kube::watch::objects::WatchedKinds { kinds: nodes.into(), ..Default::default() }).await;
     let flows = Flows::watch(cluster.clone());
     metrics.shows_flows(&flows);
     flows.synced().await;
@@ -180,7 +180,7 @@ async fn every_metric_of_the_documentation_is_described_and_shown_for_both_kinds
     {
         let family = name.strip_suffix("_total").unwrap_or(&name);
         assert!(text.contains(&format!("# HELP {family} ")), "{name} has no HELP in\n{text}");
-        // Nothing was written yet.
+        // No write happened yet.
         let is_shown = text.lines().any(|line| line.starts_with(&name));
         assert!(is_shown || name.ends_with("_writes_total"), "{name} is missing in\n{text}");
     }

@@ -1,7 +1,7 @@
-//! What a scrape shows.
+//! Tests of the metrics at a scrape.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use oarlock_core::cluster::object::Kind;
+use oarlock_core::object::api_object::Kind;
 use oarlock_core::ops_job::spec::Defaults;
 use oarlock_history::{History, HistoryPlace};
 
@@ -100,7 +100,7 @@ fn plugins_that_come_and_go_make_no_series_without_end() {
     assert!(metrics.text().contains(r#"oarlock_plugins{name="new",state="Serving"} 1"#));
 }
 
-/// The names in docs/operationjob.md: each stands in backticks, perhaps with its labels.
+/// Returns the names in a section of docs/operationjob.md. Each name stands in backticks, perhaps with its labels.
 fn documented(section: &str, prefix: &str) -> Vec<String> {
     let text = include_str!("../../../docs/operationjob.md");
     let from = text.find(&format!("- **{section}**")).unwrap();
@@ -123,19 +123,19 @@ async fn every_name_of_the_documentation_is_served() {
     let (cluster, _events) = Cluster::open(oarlock_kube::Setup { client, clock, identity: "host".into() });
     let metrics = Metrics::new(cluster.requests());
     metrics.shows_port(&cluster);
-    let lease = oarlock_kube::lease::LeaseConfig {
+    let lease = oarlock_kube::lease::config::LeaseConfig {
         namespace: "default".into(),
         name: "oarlock".into(),
         identity: "host".into(),
         duration: Duration::from_secs(15),
     };
-    let election = oarlock_kube::lease::LeaderElector::stand(&cluster, lease);
+    let election = oarlock_kube::lease::elector::LeaderElector::stand(&cluster, lease);
     election.leadership().wait_for(|now| now.leading).await.unwrap();
     metrics.shows_lease(election.leadership());
     let history = History::at(HistoryPlace::File("/nowhere/history.db".into()), "local").unwrap();
     metrics.shows_history(&Recorder::new(history, Keeping::default(), Defaults::default()));
     let pods = [(Kind::pod(), Default::default())];
-    cluster.declare(oarlock_kube::watch::watches::WatchedKinds { kinds: pods.into(), ..Default::default() }).await;
+    cluster.declare(oarlock_kube::watch::objects::WatchedKinds { kinds: pods.into(), ..Default::default() }).await;
     cluster.synced(&[Kind::pod()]).await;
     metrics.plugins_are([("replace".to_owned(), "Serving".to_owned())]);
     metrics.job_is(&key("a"), Some(figures("Pending", 0)));

@@ -21,7 +21,7 @@ struct TypeLabels {
     r#type: &'static str,
 }
 
-/// The metrics of OpsJobs. They rise once what they count is durable.
+/// The metrics of OpsJobs, which rise after the counted change is durable.
 #[derive(Debug)]
 pub(crate) struct OpsMetrics {
     phases: Family<PhaseLabels, Counter>,
@@ -37,13 +37,17 @@ impl OpsMetrics {
             durations: Family::new_with_constructor(|| Histogram::new(exponential_buckets(1.0, 2.0, 17))),
             timeouts: Family::default(),
         };
-        registry.register("phase", "Phases that OpsJobs entered", metrics.phases.clone());
-        registry.register("duration_seconds", "From the start of an OpsJob to its end", metrics.durations.clone());
-        registry.register("timeout", "OpsJobs that ran out of time", metrics.timeouts.clone());
+        registry.register("phase", "Number of times that OpsJobs entered a phase", metrics.phases.clone());
+        registry.register(
+            "duration_seconds",
+            "Seconds from the start of an OpsJob to its end",
+            metrics.durations.clone(),
+        );
+        registry.register("timeout", "Number of OpsJobs that exceeded their timeout", metrics.timeouts.clone());
         metrics
     }
 
-    /// Notes that a job of this type has this status in place of the one before.
+    /// Counts the changes between two statuses of a job of this type.
     pub(crate) fn reported(&self, kind: &'static str, before: &OpsStatus, now: &OpsStatus) {
         for phase in Phase::ALL.into_iter().filter(|phase| now.is(phase.word()) && !before.is(phase.word())) {
             let condition = now.condition(Phase::Failed.word());

@@ -1,4 +1,4 @@
-//! The visits of plugins: how many, how they ended, and how long they took.
+//! The metrics of plugin visits: their number, outcomes and durations.
 
 use std::time::Duration;
 
@@ -19,20 +19,20 @@ struct TimeLabels {
     plugin: String,
 }
 
-/// The end of a visit of one target.
+/// The outcome of a visit of one target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum VisitOutcome {
-    /// The plugin gave an answer that may be followed.
+    /// The plugin gave a valid answer.
     Answered,
-    /// It needs what the host has to ask the API server first, and is visited again once it has.
+    /// The plugin needs a live read from the host, and is visited again after it.
     Deferred,
-    /// It reported that it failed.
+    /// The plugin reported a failure.
     Failed,
-    /// It proposed what it is not granted.
+    /// The plugin proposed a change that it is not granted.
     Denied,
-    /// It trapped.
+    /// The plugin trapped.
     Trapped,
-    /// It used up its time, memory or output.
+    /// The plugin used up its time, memory or output.
     LimitExceeded,
 }
 
@@ -49,7 +49,7 @@ impl VisitOutcome {
     }
 }
 
-/// The visits of all plugins.
+/// The metrics of the visits of all plugins.
 #[derive(Debug)]
 pub(super) struct Visits {
     visits: Family<VisitLabels, Counter>,
@@ -58,11 +58,11 @@ pub(super) struct Visits {
 
 impl Visits {
     pub(super) fn register(registry: &mut Registry) -> Self {
-        // 50 us to about 13 s, the longest time that a call may take.
+        // 50 us to about 13 s. A call may take at most 10 s.
         let buckets: fn() -> Histogram = || Histogram::new(exponential_buckets(0.000_05, 4.0, 10));
         let visits = Self { visits: Family::default(), time: Family::new_with_constructor(buckets) };
-        registry.register("plugin_visits", "Visits of targets by plugin and outcome", visits.visits.clone());
-        let help = "Time of a visit in the plugin, the wait for an instance included";
+        registry.register("plugin_visits", "Number of visits of targets, by plugin and outcome", visits.visits.clone());
+        let help = "Seconds that a visit takes in the plugin, including the wait for an instance";
         registry.register("plugin_visit_duration_seconds", help, visits.time.clone());
         visits
     }

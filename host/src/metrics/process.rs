@@ -1,5 +1,5 @@
-//! The figures of the process itself, under the names that Prometheus uses for every process. Read from `/proc`; absent
-//! where there is none.
+//! The figures of the process itself, under the usual Prometheus names. The figures are read from `/proc`, and absent
+//! without it.
 
 use std::fmt;
 use std::fs::read_to_string;
@@ -10,10 +10,10 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 
-/// Ticks of a second in `/proc`: the same on every Linux.
+/// The ticks of a second in `/proc`, the same on every Linux.
 const TICKS: f64 = 100.0;
 
-/// The figures of this process.
+/// The collector of this process's figures.
 #[derive(Debug)]
 pub(super) struct Process;
 
@@ -21,15 +21,15 @@ impl Collector for Process {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let stat = Stat::read();
         if let Some(seconds) = stat.cpu_seconds() {
-            let help = "CPU time of the process";
+            let help = "CPU time of the process, in seconds";
             let family = encoder.encode_descriptor("process_cpu_seconds", help, None, MetricType::Counter)?;
             ConstCounter::new(seconds).encode(family)?;
         }
         let gauges = [
-            ("process_start_time_seconds", "When the process began, in seconds since 1970", stat.started()),
-            ("process_resident_memory_bytes", "Memory that the process has", resident_bytes()),
-            ("process_open_fds", "Open file descriptors", open_files()),
-            ("process_threads", "Threads", stat.field(20)),
+            ("process_start_time_seconds", "Start time of the process, in seconds since 1970", stat.started()),
+            ("process_resident_memory_bytes", "Resident memory of the process", resident_bytes()),
+            ("process_open_fds", "Number of open file descriptors", open_files()),
+            ("process_threads", "Number of threads", stat.field(20)),
         ];
         for (name, help, value) in gauges {
             if let Some(value) = value {
@@ -41,7 +41,7 @@ impl Collector for Process {
     }
 }
 
-/// `/proc/self/stat`, without the name of the program, which may have blanks in it.
+/// The fields of `/proc/self/stat`, without the program's name, which may contain blanks.
 struct Stat(Vec<String>);
 
 impl Stat {
@@ -51,7 +51,7 @@ impl Stat {
         Self(fields.split_whitespace().map(str::to_owned).collect())
     }
 
-    /// A field by its number in proc(5); the third one is the first here.
+    /// Returns a field by its number in proc(5). The third field is the first here.
     fn field(&self, number: usize) -> Option<f64> {
         self.0.get(number.checked_sub(3)?)?.parse().ok()
     }

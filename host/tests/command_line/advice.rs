@@ -1,11 +1,11 @@
-//! Each command that a document, a help text or an error advises can be typed.
+//! Every command that a document, a help text or an error advises is valid.
 
 use std::path::{Path, PathBuf};
 
 use clap::CommandFactory as _;
 use oarlock::commands::Cli;
 
-/// Folders and files that speak to users.
+/// Folders and files with texts for users.
 const SPEAKERS: [&str; 10] = [
     "README.md",
     "CONTRIBUTING.md",
@@ -28,7 +28,7 @@ fn texts(path: &Path, into: &mut Vec<(PathBuf, String)>) {
     }
 }
 
-/// The commands in a text: those in backticks, and those that begin a line, as in a block of code or a help text.
+/// Returns the commands in a text: those in backticks, and those at the beginning of a line, as in a code block or a help text.
 fn advised(text: &str) -> Vec<String> {
     let quoted = text.split('`').skip(1).step_by(2).filter(|part| !part.contains('\n'));
     let lines = text.lines().map(str::trim_start).filter(|line| !line.contains('`'));
@@ -40,7 +40,7 @@ fn advised(text: &str) -> Vec<String> {
     own.collect()
 }
 
-/// The reason that a command cannot be typed.
+/// Returns the reason why a command is not valid.
 fn wrong(line: &str) -> Option<String> {
     let mut cli = Cli::command();
     cli.build();

@@ -1,11 +1,11 @@
-//! What a hostile file, or a page of another site, finds of this machine: the helper that compiles, and the API of `oarlock dev`.
+//! The limits of what a hostile file or a page of another site can reach: the helper that compiles, and the API of `oarlock dev`.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::process::{Command, Stdio};
 
 use super::{component, empty_folder, oarlock_command, text};
 
-/// The value of a line in `/proc/PID/status`.
+/// Returns the value of a line in `/proc/PID/status`.
 fn status_of(process: u32, line: &str) -> Option<String> {
     let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap();
     let found = status.lines().find_map(|text| text.strip_prefix(line)?.strip_prefix(':'));
@@ -18,7 +18,7 @@ fn the_helper_that_compiles_is_confined_before_it_reads_and_still_compiles() {
     let mut command = oarlock_command(&["plugin", "compile-worker", "compile"]);
     let mut helper = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut input = helper.stdin.take().unwrap();
-    // A pipe holds 64 KiB: once all is written, the helper reads, and it is confined before it reads.
+    // A pipe holds 64 KiB. Once all bytes are written, the helper reads, and it is confined before it reads.
     assert!(bytes.len() > 128 << 10, "too small to show anything: {}", bytes.len());
     input.write_all(&bytes).unwrap();
     let before = (status_of(std::process::id(), "Seccomp"), status_of(std::process::id(), "NoNewPrivs"));
@@ -27,7 +27,7 @@ fn the_helper_that_compiles_is_confined_before_it_reads_and_still_compiles() {
     let ended = helper.wait_with_output().unwrap();
     assert!(ended.status.success() && ended.stdout.starts_with(b"+"), "{}", text(&ended.stderr));
     if before.0.is_some() {
-        // 2 is a filter.
+        // 2 means a filter.
         assert_eq!(confined, (Some("2".to_owned()), Some("1".to_owned())), "{before:?}");
         assert_eq!(text(&ended.stderr), "");
     } else {

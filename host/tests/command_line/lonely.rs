@@ -1,4 +1,4 @@
-//! A host as a process whose cluster nobody answers for: what it says, what it serves, and that it stops when told.
+//! A host process whose cluster does not answer: its log, its endpoints, and its reaction to a stop.
 
 use std::io::{BufRead as _, BufReader, Lines, Read as _, Write as _};
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::component;
 
-/// A host on a cluster that nobody answers for, with its folder.
+/// A host of a cluster that does not answer, and the host's folder.
 struct Lonely {
     folder: PathBuf,
     child: Child,
@@ -19,7 +19,7 @@ impl Lonely {
         std::fs::create_dir_all(folder.join("plugins")).unwrap();
         prepare(&folder);
         let kubeconfig = folder.join("kubeconfig");
-        // Port 1 is nobody's.
+        // No process listens on port 1.
         let config = "apiVersion: v1\nkind: Config\ncurrent-context: c\n\
                       clusters: [{name: c, cluster: {server: 'http://127.0.0.1:1'}}]\n\
                       contexts: [{name: c, context: {cluster: c, user: u}}]\nusers: [{name: u, user: {}}]\n";
@@ -50,33 +50,26 @@ impl Lonely {
 
 impl Drop for Lonely {
     fn drop(&mut self) {
-        // It has ended already unless the test failed.
+        // The host has already ended unless the test failed.
         let _ = self.child.kill();
     }
 }
 
 #[test]
-fn a_host_without_its_cluster_waits_says_so_and_stops_when_told() {
-    let mut host = Lonely::start("without-cluster", |_| {});
-    let mut lines = BufReader::new(host.child.stderr.take().unwrap()).lines();
-    let said = lines.by_ref().map_while(Result::ok).find(|line| line.contains("failed to read the lease"));
-    assert!(said.is_some(), "the host ended instead of waiting");
-    host.stops_when_told(lines);
-}
-
-#[test]
-fn a_host_says_at_once_what_it_runs_with_and_that_there_are_no_grants() {
+fn a_host_without_its_cluster_says_what_it_runs_with_waits_and_stops_when_told() {
     let mut host = Lonely::start("start-up", |_| {});
     let mut lines = BufReader::new(host.child.stderr.take().unwrap()).lines();
     let mut said = String::new();
+    let waits = "failed to read the lease";
     for line in lines.by_ref().map_while(Result::ok) {
         said += &line;
-        if line.contains("failed to read the lease") {
+        if line.contains(waits) {
             break;
         }
     }
-    for words in [env!("CARGO_PKG_VERSION"), "http://127.0.0.1:1", "identity=\"test\"", "no file of grants", "--grants"]
-    {
+    let version = env!("CARGO_PKG_VERSION");
+    let identity = "identity=\"test\"";
+    for words in [version, "http://127.0.0.1:1", identity, "grants file is missing", "--grants", waits] {
         assert!(said.contains(words), "{words:?} is missing in\n{said}");
     }
     host.stops_when_told(lines);
@@ -107,7 +100,7 @@ fn a_host_whose_kubeconfig_names_something_else_than_an_api_server_says_so() {
         std::fs::write(folder.join("kubeconfig"), config).unwrap();
     });
     let mut lines = BufReader::new(host.child.stderr.take().unwrap()).lines();
-    // Whatever else it says: the lease cannot be had either, and that is said every time or once.
+    // The host may log other lines before: it cannot take the lease either, and it reports that once or each time.
     let wanted = |line: &String| line.contains("is no Kubernetes API server");
     let said = lines.by_ref().map_while(Result::ok).take(200).find(wanted);
     assert!(said.is_some_and(|line| line.contains("kubeconfig")));
@@ -129,7 +122,7 @@ fn health_is_served_while_plugins_are_being_compiled() {
         std::fs::copy(grant, folder.join("grants.yaml")).unwrap();
         let component = std::fs::read(component("replace.wasm")).unwrap();
         for edition in 0..40_u8 {
-            // A custom section makes each another component.
+            // A custom section makes each file a different component.
             let bytes = [component.as_slice(), &[0, 2, 1, edition]].concat();
             std::fs::write(folder.join(format!("plugins/replace-{edition}.wasm")), bytes).unwrap();
         }
@@ -153,7 +146,7 @@ fn health_is_served_while_plugins_are_being_compiled() {
 fn a_host_whose_log_nobody_reads_any_more_stops_when_told() {
     let mut host = Lonely::start("closed-log", |_| {});
     let mut first = String::new();
-    // The only reader goes, as a collector of logs does that dies.
+    // The only reader closes the pipe, as a log collector that dies does.
     BufReader::new(host.child.stderr.take().unwrap()).read_line(&mut first).unwrap();
     assert!(!first.is_empty());
     let told = Command::new("kill").args(["-TERM", &host.child.id().to_string()]).status().unwrap();

@@ -1,7 +1,7 @@
-//! The binary as a user meets it: exit codes, what goes where, and the demo from end to end.
+//! The binary as a user runs it: exit codes, and the use of standard output and standard error.
 //!
-//! Takes the built binary and built components (`cargo xtask plugins`); runs real processes in real time. May not look
-//! inside: what it knows is what is printed.
+//! The tests need the built binary and built components (`cargo xtask plugins`), and run real processes in real time. A test knows only what the
+//! binary prints.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails loudly")]
 
@@ -15,7 +15,7 @@ use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
-/// Where `cargo xtask plugins` leaves components.
+/// Returns the folder into which `cargo xtask plugins` writes components.
 fn components() -> PathBuf {
     let target = || {
         let named = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
@@ -70,7 +70,7 @@ fn a_deployment_is_granted_its_own_replace_alone() {
     std::fs::write(&path, grants).unwrap();
     let vetted = |file: &str| oarlock(&["plugin", "vet", file, "--grants", &path, "-o", "json"]);
     assert!(vetted(&replace).status.success(), "{}", text(&vetted(&replace).stdout));
-    // Whoever may drop a file names it so, in a higher version.
+    // A user who may write files can drop a plugin with this name and a higher version.
     let mut manifest: serde_json::Value =
         serde_json::from_str(include_str!("../../../plugins/replace/manifest.json")).unwrap();
     manifest["version"] = "99.0.0".into();
@@ -118,7 +118,7 @@ fn two_pins_of_one_plugin_are_refused_with_both_files() {
     }
 }
 
-/// An empty folder for one test.
+/// Returns an empty folder for one test.
 fn empty_folder(name: &str) -> PathBuf {
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
     let _absent = std::fs::remove_dir_all(&folder);
@@ -130,7 +130,7 @@ fn empty_folder(name: &str) -> PathBuf {
 fn a_job_is_printed_without_uids_and_with_a_warning_where_no_cluster_answers() {
     let folder = empty_folder("no-cluster");
     let kubeconfig = folder.join("kubeconfig").display().to_string();
-    // Port 1 is nobody's.
+    // No process listens on port 1.
     let config = "apiVersion: v1\nkind: Config\ncurrent-context: c\n\
                   clusters: [{name: c, cluster: {server: 'http://127.0.0.1:1'}}]\n\
                   contexts: [{name: c, context: {cluster: c, user: u}}]\nusers: [{name: u, user: {}}]\n";
@@ -147,65 +147,8 @@ fn a_job_is_printed_without_uids_and_with_a_warning_where_no_cluster_answers() {
         told.starts_with("warning: cannot get pod a: ") && told.ends_with("whatever has its name as it starts\n"),
         "{told}"
     );
-    // The host finds what a selector means, and freezes it with its UIDs.
+    // The host resolves a selector and freezes the targets with their UIDs.
     assert_eq!(printed(&["--selector", "app=web"]).1, "");
-}
-
-#[test]
-fn the_demo_replaces_every_target_once_shows_the_gate_and_ends_by_itself() {
-    let folder = components().display().to_string();
-    let ended = oarlock(&["demo", "--fast", "--plugins-from", &folder]);
-    let (shown, errors) = (text(&ended.stdout), text(&ended.stderr));
-    assert!(ended.status.success(), "{shown}\n{errors}");
-    for words in ["kind: Secret", "MutationDenied", "6 of 6 targets went once and were replaced once"] {
-        assert!(shown.contains(words), "{words:?} is missing in\n{shown}\n{errors}");
-    }
-    assert!(!shown.contains('\x1b'), "control characters in what is no terminal:\n{shown}");
-}
-
-#[test]
-fn the_demo_of_pods_keeps_its_bounds_holds_at_a_pause_and_a_failure_and_ends_with_its_checks() {
-    let folder = components().display().to_string();
-    let ended = oarlock(&["demo", "pods", "--fast", "--plugins-from", &folder]);
-    let (shown, errors) = (text(&ended.stdout), text(&ended.stderr));
-    assert!(ended.status.success(), "{shown}\n{errors}");
-    assert_eq!(shown.lines().last(), Some("13 of 13 checks hold"), "{shown}\n{errors}");
-    for words in [
-        "4 x web-",
-        "after MaxUnavailable",
-        "maxUnavailable: 34%",
-        "container restarted -> operation over -> in traffic again",
-        "RestartFailed",
-    ] {
-        assert!(shown.contains(words), "{words:?} is missing in\n{shown}");
-    }
-}
-
-#[test]
-fn the_demo_of_flows_retries_branches_ends_and_says_what_to_type() {
-    let folder = components().display().to_string();
-    let ended = oarlock(&["demo", "flows", "--fast", "--plugins-from", &folder]);
-    let (shown, errors) = (text(&ended.stdout), text(&ended.stderr));
-    assert!(ended.status.success(), "{shown}\n{errors}");
-    for words in [
-        "7 of 7 checks hold",
-        "kind: JobTemplate",
-        "no table orders",
-        "NotNeeded",
-        "3 of 3 targets went once and were replaced once",
-        "4 of 4 nodes had one pod",
-        "oarlock watch jf/release",
-    ] {
-        assert!(shown.contains(words), "{words:?} is missing in\n{shown}\n{errors}");
-    }
-    assert!(!shown.contains('\x1b'), "control characters in what is no terminal:\n{shown}");
-}
-
-#[test]
-fn a_demo_without_plugins_names_the_command_that_builds_them() {
-    let ended = oarlock(&["demo", "--plugins-from", env!("CARGO_MANIFEST_DIR")]);
-    assert_eq!(ended.status.code(), Some(1));
-    assert!(text(&ended.stderr).contains("replace.wasm") && text(&ended.stderr).contains("cargo xtask demo"));
 }
 
 #[test]

@@ -1,13 +1,13 @@
-//! The crate that `oarlock plugin new` makes, from an empty folder.
+//! The crate that `oarlock plugin new` creates, from an empty folder.
 
 use std::path::PathBuf;
 use std::process::Command;
 
 use crate::{empty_folder, oarlock, text};
 
-/// Cargo in a crate outside of this workspace, with the versions of the workspace and without a network.
+/// Runs cargo in a crate outside this workspace, with the versions of the workspace and without a network.
 fn cargo(folder: &std::path::Path, arguments: &[&str]) {
-    // Kept for the next run.
+    // This folder speeds up the next run.
     let built = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("built");
     let mut command = Command::new(env!("CARGO"));
     let ended = command.current_dir(folder).args(arguments).args(["--offline"]).env("CARGO_TARGET_DIR", built);
@@ -36,7 +36,7 @@ fn a_new_plugin_builds_and_tests_and_would_serve_from_an_empty_folder() {
     let grants = own.join("grants.yaml").display().to_string();
     let vetted = oarlock(&["plugin", "vet", &file, "--grants", &grants]);
     assert!(vetted.status.success(), "{}{}", text(&vetted.stdout), text(&vetted.stderr));
-    // The grant that is printed for the very file serves too, and names its digest.
+    // The grant that is printed for this file works too, and names its digest.
     let printed = oarlock(&["plugin", "grant", &file, "--namespace", "shop"]);
     let printed_file = folder.join("printed.yaml");
     std::fs::write(&printed_file, &printed.stdout).unwrap();

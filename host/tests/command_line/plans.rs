@@ -1,14 +1,14 @@
-//! `oarlock plan` where no cluster answers: what it refuses before it asks one, and what its help teaches.
+//! `oarlock plan` without a cluster that answers: files that it refuses before it asks a cluster, and its help.
 
 use std::process::{Command, Output};
 
 use crate::{empty_folder, oarlock, text};
 
-/// A plan of this file in a folder whose kubeconfig names a cluster that nobody answers for.
+/// Runs `oarlock plan` on this file in a folder whose kubeconfig names a cluster that does not answer.
 fn plan(name: &str, file: &str) -> Output {
     let folder = empty_folder(name);
     std::fs::write(folder.join("job.yaml"), file).unwrap();
-    // Port 1 is nobody's.
+    // No process listens on port 1.
     let config = "apiVersion: v1\nkind: Config\ncurrent-context: c\n\
                   clusters: [{name: c, cluster: {server: 'http://127.0.0.1:1'}}]\n\
                   contexts: [{name: c, context: {cluster: c, user: u}}]\nusers: [{name: u, user: {}}]\n";

@@ -1,25 +1,25 @@
-//! What differs between two views of a job: one entry is one line of a watch.
+//! The changes between two views of a job. Each change is one line of a watch.
 
 use crate::job_view::JobView;
 use crate::target_view::TargetView;
 
-/// One thing that changed.
+/// One change between two views.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ViewChange {
-    /// The job as a whole: its progress, its numbers, what holds it back.
+    /// The job as a whole: its progress, its numbers, or the reason why it waits.
     Job,
     /// The target with this index.
     Target(usize),
-    /// The cluster is not reached, and asked again; the cause.
+    /// The connection to the cluster is lost, and the client retries. The text is the cause.
     Disconnected(String),
-    /// The cluster is reached again.
+    /// The connection to the cluster works again.
     Connected,
-    /// The job is gone, though it had not ended.
+    /// The job was deleted before it ended.
     Deleted,
 }
 
-/// The changes from `before` to `now`: the job, then its targets in their order. Without a view before, the targets that are
-/// not simply pending.
+/// Returns the changes from `before` to `now`: first the job, then its targets in their order. Without an earlier view, the changes are all
+/// targets that are not simply pending.
 pub fn changes(before: Option<&JobView>, now: &JobView) -> Vec<ViewChange> {
     let pending = TargetView { attempt: 1, ..TargetView::default() };
     let moved = |target: &&TargetView| {

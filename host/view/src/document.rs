@@ -1,4 +1,4 @@
-//! Jobs as JSON for scripts. Field names are stable, and docs/watching.md lists them.
+//! Jobs as JSON for scripts. The field names are stable, and docs/watching.md lists them.
 
 use std::collections::BTreeMap;
 
@@ -69,7 +69,7 @@ struct TargetFields<'a> {
 }
 
 #[derive(Serialize)]
-struct ChangeFields<'a> {
+struct JobChangeFields<'a> {
     #[serde(rename = "type")]
     kind: &'a str,
     time: String,
@@ -88,30 +88,30 @@ struct ListFields<'a> {
     items: Vec<JobFields<'a>>,
 }
 
-/// The document of one job with all of its targets.
+/// Returns the document of one job with all of its targets.
 ///
 /// # Errors
 ///
-/// Fails only if a number has no form in JSON.
+/// If a number has no form in JSON.
 pub fn job_document(job: &JobView, now: Timestamp) -> serde_json::Result<String> {
     let targets = job.targets().iter().map(target_fields).collect();
     pretty(&JobFields { targets: Some(targets), ..job_fields(job, now) })
 }
 
-/// The document of several jobs: `items`, without their targets.
+/// Returns the document of several jobs: `items`, without their targets.
 ///
 /// # Errors
 ///
-/// Fails only if a number has no form in JSON.
+/// If a number has no form in JSON.
 pub fn jobs_document(jobs: &[JobView], now: Timestamp) -> serde_json::Result<String> {
     pretty(&ListFields { items: jobs.iter().map(|job| job_fields(job, now)).collect() })
 }
 
-/// One line for one change of `job`, without its end.
+/// Returns the line for one change of `job`, without a line break.
 ///
 /// # Errors
 ///
-/// Fails only if a number has no form in JSON.
+/// If a number has no form in JSON.
 pub fn change_line(change: &ViewChange, job: &JobView, now: Timestamp) -> serde_json::Result<String> {
     let (kind, of_job, of_target, message) = match change {
         ViewChange::Job => ("job", Some(job_fields(job, now)), None, None),
@@ -122,7 +122,7 @@ pub fn change_line(change: &ViewChange, job: &JobView, now: Timestamp) -> serde_
     };
     let time = rfc_3339(now);
     let (namespace, name) = (job.namespace.as_str(), job.name.as_str());
-    let fields = ChangeFields { kind, time, namespace, name, job: of_job, target: of_target, message };
+    let fields = JobChangeFields { kind, time, namespace, name, job: of_job, target: of_target, message };
     Ok(printable(&serde_json::to_string(&fields)?))
 }
 
@@ -166,7 +166,7 @@ fn target_fields(target: &TargetView) -> TargetFields<'_> {
     }
 }
 
-/// RFC 3339, UTC, whole seconds.
+/// Returns a time in RFC 3339, in UTC and with whole seconds.
 pub(crate) fn rfc_3339(time: Timestamp) -> String {
     Timestamp::from_second(time.as_second()).unwrap_or(time).to_string()
 }
@@ -175,7 +175,7 @@ pub(crate) fn pretty(fields: &impl Serialize) -> serde_json::Result<String> {
     Ok(printable(&(serde_json::to_string_pretty(fields)? + "\n")))
 }
 
-/// JSON may have characters that a terminal acts on, though only within strings; there, an escape means the same.
+/// Escapes the characters of a JSON text that a terminal acts on. They occur only in strings, where an escape has the same meaning.
 pub(crate) fn printable(json: &str) -> String {
     let mut clean = String::with_capacity(json.len());
     for c in json.chars() {

@@ -1,4 +1,4 @@
-//! JobFlows and DaemonJobs as JSON for scripts. Field names are stable, and docs/watching.md lists them.
+//! JobFlows and DaemonJobs as JSON for scripts. The field names are stable, and docs/watching.md lists them.
 
 use k8s_openapi::jiff::Timestamp;
 use serde::Serialize;
@@ -61,7 +61,7 @@ struct UnitFields<'a> {
 }
 
 #[derive(Serialize)]
-struct ChangeFields<'a> {
+struct FlowChangeFields<'a> {
     #[serde(rename = "type")]
     change: &'a str,
     time: String,
@@ -76,20 +76,20 @@ struct ChangeFields<'a> {
     message: Option<&'a str>,
 }
 
-/// The document of one object with all of its units.
+/// Returns the document of one object with all of its units.
 ///
 /// # Errors
 ///
-/// Fails only if a number has no form in JSON.
+/// If a number has no form in JSON.
 pub fn flow_document(view: &FlowView) -> serde_json::Result<String> {
     pretty(&FlowFields { units: Some(view.units().iter().map(unit_fields).collect()), ..flow_fields(view) })
 }
 
-/// One line for one change, without its end.
+/// Returns the line for one change, without a line break.
 ///
 /// # Errors
 ///
-/// Fails only if a number has no form in JSON.
+/// If a number has no form in JSON.
 pub fn flow_change_line(change: &ViewChange, view: &FlowView, now: Timestamp) -> serde_json::Result<String> {
     let (change, object, unit, message) = match change {
         ViewChange::Job => ("object", Some(flow_fields(view)), None, None),
@@ -99,7 +99,7 @@ pub fn flow_change_line(change: &ViewChange, view: &FlowView, now: Timestamp) ->
         ViewChange::Deleted => ("deleted", None, None, None),
     };
     let (kind, namespace, name) = (view.kind.word(), view.namespace.as_str(), view.name.as_str());
-    let fields = ChangeFields { change, time: rfc_3339(now), kind, namespace, name, object, unit, message };
+    let fields = FlowChangeFields { change, time: rfc_3339(now), kind, namespace, name, object, unit, message };
     Ok(printable(&serde_json::to_string(&fields)?))
 }
 

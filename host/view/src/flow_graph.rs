@@ -1,6 +1,6 @@
-//! The graph of a JobFlow: who depends on whom, in layers, with what is wrong about it.
+//! The graph of a JobFlow: the dependencies of its steps, in layers, and its faults.
 //!
-//! Takes a view; yields what every drawing needs. The drawings are in `flow_text`, `flow_mermaid` and `flow_svg`.
+//! The graph takes a view and has the data for every drawing. The drawings are in `flow_text` and `flow_mermaid`.
 
 use std::collections::{HashMap, HashSet};
 
@@ -15,24 +15,24 @@ use crate::unit_view::UnitView;
 /// A graph of steps.
 #[derive(Clone, Debug)]
 pub struct FlowGraph<'a> {
-    /// The object.
+    /// The JobFlow or DaemonJob.
     pub(crate) view: &'a FlowView,
-    /// The steps of `flows`, in the order of the spec. An index is one of this list.
+    /// The steps of `flows`, in the order of the spec. An index of a step is an index of this list.
     pub(crate) steps: Vec<&'a UnitView>,
     /// The steps of `finally`.
     pub(crate) finally: Vec<&'a UnitView>,
-    /// For each step, those that it depends on.
+    /// The dependencies of each step.
     pub(crate) dependencies: Vec<Vec<usize>>,
-    /// Layers and cycles.
+    /// The layers and the cycles of the graph.
     pub(crate) layers: Layers,
-    /// Sentences about what is wrong.
+    /// Sentences about the faults of the graph.
     pub(crate) faults: Vec<String>,
-    /// The dependencies that are part of a cycle: a step, and the one that it depends on.
+    /// The dependencies that are part of a cycle: a step, and the step that it depends on.
     in_cycles: HashSet<(usize, usize)>,
 }
 
 impl<'a> FlowGraph<'a> {
-    /// The graph of a JobFlow. The nodes of a DaemonJob are steps that depend on nothing.
+    /// Returns the graph of a JobFlow. The nodes of a DaemonJob become steps without dependencies.
     pub fn new(view: &'a FlowView) -> Self {
         let (finally, steps): (Vec<&UnitView>, Vec<&UnitView>) = view.units().iter().partition(|unit| unit.is_finally);
         let mut places: HashMap<&str, usize> = HashMap::new();
@@ -64,32 +64,27 @@ impl<'a> FlowGraph<'a> {
         Self { view, steps, finally, dependencies, layers, faults, in_cycles }
     }
 
-    /// True if steps wait for each other, so that none of them ever starts.
+    /// Returns true if steps wait for each other, so that none of them ever starts.
     pub fn has_cycle(&self) -> bool {
         !self.layers.cycles.is_empty()
     }
 
-    /// Sentences about what is wrong with it: cycles, unknown dependencies, names given twice.
+    /// Returns sentences about the faults of the graph: cycles, unknown dependencies, duplicate names.
     pub fn faults(&self) -> &[String] {
         &self.faults
     }
 
-    /// True if the dependency of `step` on `on` is part of a cycle.
+    /// Returns true if the dependency of `step` on `on` is part of a cycle.
     pub(crate) fn is_in_cycle(&self, step: usize, on: usize) -> bool {
         self.in_cycles.contains(&(step, on))
     }
 
-    /// True if the step is part of a cycle.
-    pub(crate) fn is_on_cycle(&self, step: usize) -> bool {
-        self.layers.cycles.iter().any(|cycle| cycle.contains(&step))
-    }
-
-    /// `JobFlow team-a/web`, its state, its progress and the time it took, as far as they are known.
+    /// Returns `JobFlow team-a/web`, its state, its progress and its duration, as far as they are known.
     pub(crate) fn heading(&self, now: Timestamp) -> Vec<String> {
         let view = self.view;
         let place = if view.namespace.is_empty() { String::new() } else { format!("{}/", view.namespace) };
         let mut parts = vec![format!("{} {place}{}", view.kind.word(), view.name)];
-        // A file has no state.
+        // An object from a file has no state.
         if !view.uid.is_empty() {
             parts.push(view.state.clone());
             parts.push(view.progress.clone());
@@ -100,7 +95,7 @@ impl<'a> FlowGraph<'a> {
     }
 }
 
-/// State, retries and duration of a step: `Running, retry 1, 2m5s`.
+/// Returns the state, retries and duration of a step, such as `Running, retry 1, 2m5s`.
 pub(crate) fn account(step: &UnitView, now: Timestamp) -> Vec<String> {
     let mut parts = vec![step.state.word().to_owned()];
     parts.extend((step.attempt > 0).then(|| format!("retry {}", step.attempt)));

@@ -1,25 +1,25 @@
-//! Layers and cycles of a graph of steps. Nothing here recurses: a chain may have 500 steps.
+//! The layers and cycles of a graph of steps. Nothing in this module recurses, because a chain may have 500 steps.
 
 use std::collections::VecDeque;
 
-/// Cycles that are spelled, and the steps of one of them.
+/// The most cycles in a message, and the most steps of one of them.
 const MOST_CYCLES: usize = 3;
 const MOST_STEPS: usize = 20;
 
 /// The layers of a graph.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Layers {
-    /// Nodes by layer, in their own order. A node is one layer below the lowest node it depends on.
+    /// The nodes by layer, in their own order. A node is one layer below the lowest node that it depends on.
     pub(crate) layers: Vec<Vec<usize>>,
-    /// Layer of each node.
+    /// The layer of each node.
     pub(crate) layer_of: Vec<usize>,
-    /// The cycles: nodes along their dependencies, the one with the smallest name first.
+    /// The cycles. Each has its nodes along their dependencies, and begins with the node with the smallest name.
     pub(crate) cycles: Vec<Vec<usize>>,
 }
 
 impl Layers {
-    /// The layers of the nodes `0..names.len()`, where `dependencies[n]` are those that node n depends on. In a cycle, the
-    /// dependency that closes it does not count.
+    /// Returns the layers of the nodes `0..names.len()`. `dependencies[n]` are the nodes that node n depends on. In a cycle, the dependency
+    /// that closes the cycle does not count.
     pub(crate) fn new(names: &[&str], dependencies: &[Vec<usize>]) -> Self {
         let count = names.len();
         let mut dependants = vec![Vec::new(); count];
@@ -36,7 +36,7 @@ impl Layers {
         let mut layer_of = vec![0_usize; count];
         let mut is_placed = vec![false; count];
         let mut ready: VecDeque<usize> = (0..count).filter(|node| open.get(*node) == Some(&0)).collect();
-        // Where nothing is ready a cycle is entered at its first node, and each cycle has to be entered once at most.
+        // If no node is ready, the loop enters a cycle at its first node. It enters each cycle at most once.
         let mut entries = cycles.iter().filter_map(|cycle| cycle.first().copied()).chain(0..count);
         loop {
             let next = ready.pop_front().or_else(|| entries.by_ref().find(|node| is_placed.get(*node) == Some(&false)));
@@ -78,7 +78,7 @@ impl Layers {
         Self { layers, layer_of, cycles }
     }
 
-    /// The first cycles in words: `a -> c -> b -> a`, where an arrow leads from a step to one that it depends on.
+    /// Returns the first cycles in words, such as `a -> c -> b -> a`. An arrow leads from a step to a step that it depends on.
     pub(crate) fn spelled(&self, names: &[&str]) -> Vec<String> {
         let name = |node: &usize| names.get(*node).copied().unwrap_or_default();
         let spell = |cycle: &Vec<usize>| {
@@ -93,7 +93,7 @@ impl Layers {
     }
 }
 
-/// Cycles that share no node, so that each node of the graph that has any is in one of them or behind one.
+/// Returns cycles that share no node. Each node that belongs to any cycle is in one of the returned cycles or behind one.
 fn cycles(names: &[&str], dependencies: &[Vec<usize>]) -> Vec<Vec<usize>> {
     let mut left = vec![true; names.len()];
     let mut by_name: Vec<usize> = (0..names.len()).collect();
@@ -101,7 +101,7 @@ fn cycles(names: &[&str], dependencies: &[Vec<usize>]) -> Vec<Vec<usize>> {
     let mut found = Vec::new();
     loop {
         drop_loose_ends(&mut left, dependencies);
-        // Each of the nodes that are left depends on another one that is.
+        // Each remaining node depends on another remaining node.
         let Some(start) = by_name.iter().find(|node| left.get(**node) == Some(&true)) else { return found };
         let mut place = vec![None; names.len()];
         let mut path: Vec<usize> = Vec::new();
@@ -131,7 +131,7 @@ fn cycles(names: &[&str], dependencies: &[Vec<usize>]) -> Vec<Vec<usize>> {
     }
 }
 
-/// Takes out of `left`, one after the other, the nodes that depend on none of those left.
+/// Removes from `left`, one after the other, the nodes that depend on no remaining node.
 fn drop_loose_ends(left: &mut [bool], dependencies: &[Vec<usize>]) {
     let mut dependants = vec![Vec::new(); left.len()];
     let mut open = vec![0_usize; left.len()];

@@ -8,7 +8,7 @@ use crate::flow_graph::{FlowGraph, account};
 use crate::unit_state::ShownState;
 use crate::unit_view::{StepWhen, UnitView};
 
-/// The flowchart: a subgraph for `finally`, a class for each state, and the dependencies of a cycle in red.
+/// Returns the flowchart. It has a subgraph for `finally`, a class for each state, and the dependencies of a cycle in red.
 pub fn graph_mermaid(graph: &FlowGraph<'_>, now: Timestamp) -> String {
     let mut out = format!("%% {}\n", quoted(&graph.heading(now).join(", ")));
     for fault in &graph.faults {
@@ -54,7 +54,7 @@ pub fn graph_mermaid(graph: &FlowGraph<'_>, now: Timestamp) -> String {
     out
 }
 
-/// `s3["build<br/>Running, 12s"]:::running`.
+/// Returns the line of a node, such as `s3["build<br/>Running, 12s"]:::running`.
 fn node(letter: char, at: usize, step: &UnitView, now: Timestamp) -> String {
     let mut account = account(step, now);
     if letter == 'f' && step.when != StepWhen::Finished {
@@ -64,7 +64,7 @@ fn node(letter: char, at: usize, step: &UnitView, now: Timestamp) -> String {
     format!("{letter}{at}[\"{}<br/>{}\"]:::{class}", quoted(&step.name), quoted(&account.join(", ")))
 }
 
-/// Text within the quotes of a label: whatever has a meaning in Mermaid or in HTML is a character reference.
+/// Returns a text for use within the quotes of a label. Each character with a meaning in Mermaid or HTML becomes a character reference.
 fn quoted(text: &str) -> String {
     let is_plain = |c: char| c.is_alphanumeric() || " .,:/-_>()".contains(c);
     let mut out = String::with_capacity(text.len());
@@ -74,7 +74,7 @@ fn quoted(text: &str) -> String {
     out
 }
 
-/// Fill, line and text that can be read on a light page and on a dark one.
+/// Returns the fill, line and text colours of a state, which are readable on a light page and on a dark page.
 fn style(state: ShownState) -> &'static str {
     match state {
         ShownState::Succeed => "fill:#dafbe1,stroke:#1a7f37,color:#0f3d1c",

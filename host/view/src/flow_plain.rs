@@ -12,13 +12,13 @@ use crate::shown_text::escaped;
 use crate::span_text::between;
 use crate::unit_view::UnitView;
 
-/// Units that are shown.
+/// The number of units that are shown.
 const FIRST_ROWS: usize = 20;
 
-/// What differs between two views: the object, then its units in their order. Without a view before, the units that do not
-/// simply wait. An index is one of [`FlowView::units`] of `now`.
+/// Returns the changes between two views: first the object, then its units in their order. Without an earlier view, the changes are all
+/// units that do not simply wait. An index is an index of [`FlowView::units`] of `now`.
 pub fn flow_changes(before: Option<&FlowView>, now: &FlowView) -> Vec<ViewChange> {
-    // By name, for a node that joins moves the others.
+    // The lookup is by name, because a node that joins moves the indexes of the others.
     let old: HashMap<&str, &UnitView> =
         before.into_iter().flat_map(FlowView::units).map(|unit| (unit.name.as_str(), unit)).collect();
     let waiting = UnitView::default();
@@ -27,17 +27,17 @@ pub fn flow_changes(before: Option<&FlowView>, now: &FlowView) -> Vec<ViewChange
     object.into_iter().chain(now.units().iter().filter(moved).map(|unit| ViewChange::Target(unit.index))).collect()
 }
 
-/// What is news of the object.
+/// Returns the fields of the object whose changes are reported.
 fn told(view: &FlowView) -> impl PartialEq + use<'_> {
     (&view.state, &view.progress, view.counts, &view.notices, view.is_deleting, view.has_ended)
 }
 
-/// One line for one change, after its time.
+/// Returns the line for one change, after its time.
 pub fn flow_change_text(change: &ViewChange, view: &FlowView, now: Timestamp) -> String {
     format!("{}  {}", rfc_3339(now), flow_news(change, view, now))
 }
 
-/// The same without the time.
+/// Returns the line for one change without its time.
 pub fn flow_news(change: &ViewChange, view: &FlowView, now: Timestamp) -> String {
     let line = |kind: &str, name: &str, state: &str, rest: &str| format!("{kind:<9} {name:<24} {state:<10} {rest}");
     let kind = view.kind.word();
@@ -61,7 +61,7 @@ pub fn flow_news(change: &ViewChange, view: &FlowView, now: Timestamp) -> String
     escaped(line.trim_end()).into_owned()
 }
 
-/// The object with a table of its units, those that need eyes first.
+/// Returns the object with a table of its units. Units that need attention come first.
 pub fn flow_text(view: &FlowView, now: Timestamp) -> String {
     let took = between(view.started, Some(view.ended.unwrap_or(now)));
     let head = format!("{} {}/{}", view.kind.word(), view.namespace, view.name);
@@ -86,13 +86,13 @@ pub fn flow_text(view: &FlowView, now: Timestamp) -> String {
     if left > 0 { text + &format!("... and {left} more\n") } else { text }
 }
 
-/// The state, and whether it is leaving.
+/// Returns the state, and whether the object is being deleted.
 pub(crate) fn word(view: &FlowView) -> String {
     let leaves = view.is_deleting && view.state != "Terminating";
     format!("{}{}", view.state, if leaves { " (being deleted)" } else { "" })
 }
 
-/// `3/5`, as the status says it or as the numbers do.
+/// Returns the progress, such as `3/5`, from the status or, without one, from the numbers.
 pub(crate) fn progress(view: &FlowView) -> String {
     if view.progress.is_empty() {
         return format!("{}/{}", view.counts.ended(), view.counts.total);

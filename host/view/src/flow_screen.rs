@@ -1,4 +1,5 @@
-//! The screen of a JobFlow or a DaemonJob: its graph where that fits, else its units, what needs eyes first.
+//! The screen of a JobFlow or a DaemonJob. It shows the graph if the graph fits, and otherwise the units, with units that need attention
+//! first.
 
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -11,7 +12,7 @@ use crate::flow_plain::{progress, word};
 use crate::flow_text::drawing;
 use crate::flow_view::{FlowKind, FlowView};
 use crate::frame::{ShownRow, TABLE_LINES, TALL, chosen_lines, hint_line, table};
-use crate::head::{Part, bar, numbers, said, title};
+use crate::head::{Part, Sentence, bar, numbers, said, title};
 use crate::rows::Rows;
 use crate::screen::{Connection, Filter, Keypress, Moment, Reaction};
 use crate::shown_text::{cut_end, escaped};
@@ -19,21 +20,21 @@ use crate::span_text::{between, span};
 use crate::unit_state::ShownState;
 use crate::unit_view::UnitView;
 
-/// What the hint line says of the key that changes between both.
+/// The hint for the key that switches between graph and table.
 const GRAPH_KEY: &str = "d graph or table";
 
-/// One JobFlow or DaemonJob on a terminal.
+/// The screen of one JobFlow or DaemonJob on a terminal.
 #[derive(Clone, Debug, Default)]
 pub struct FlowScreen {
     view: FlowView,
     filter: Filter,
     rows: Rows,
-    /// True if the user wants the table though the graph may fit.
+    /// True if the user wants the table even if the graph fits.
     wants_table: bool,
 }
 
 impl FlowScreen {
-    /// The screen of a view, from the top.
+    /// Returns the screen of a view, scrolled to the top.
     pub fn new(view: FlowView) -> Self {
         let mut screen = Self::default();
         screen.update(view);
@@ -46,12 +47,12 @@ impl FlowScreen {
         self.admit();
     }
 
-    /// The view it shows.
+    /// Returns the view that the screen shows.
     pub fn view(&self) -> &FlowView {
         &self.view
     }
 
-    /// Does what a key asks for.
+    /// Handles a key.
     pub fn press(&mut self, key: Keypress) -> Reaction {
         match key {
             Keypress::Leave => return Reaction::Leave,
@@ -72,7 +73,7 @@ impl FlowScreen {
         self.rows.set(admitted.map(|unit| unit.index).collect());
     }
 
-    /// The graph, if it is wanted and fits.
+    /// Returns the graph if the user wants it and it fits.
     fn graph(&self, room: usize, width: usize, moment: &Moment) -> Option<Vec<Line<'static>>> {
         let is_asked = self.view.kind == FlowKind::JobFlow && self.filter == Filter::All && !self.wants_table;
         if !is_asked || self.view.units().is_empty() || self.view.units().len() > room {
@@ -135,7 +136,7 @@ pub fn draw_flow(frame: &mut Frame<'_>, screen: &mut FlowScreen, moment: &Moment
     frame.render_widget(Paragraph::new(hint_line(&place, &keys, width)), bottom);
 }
 
-/// Draws the table of the units, and yields the places of its first and its last row, from 1.
+/// Draws the table of the units. Returns the places of its first and its last row, counted from 1.
 fn units(frame: &mut Frame<'_>, screen: &mut FlowScreen, moment: &Moment, area: Rect) -> (usize, usize) {
     let chosen = screen.rows.chosen().map(|(place, _)| place);
     let room = usize::from(area.height.saturating_sub(1));
@@ -154,7 +155,7 @@ fn units(frame: &mut Frame<'_>, screen: &mut FlowScreen, moment: &Moment, area: 
     (if last == first { 0 } else { first + 1 }, last)
 }
 
-/// At most `room` lines: the object, its bar, its numbers, and what a person should read.
+/// Returns at most `room` lines: the object, its bar, its numbers, and messages for the user.
 fn head(view: &FlowView, moment: &Moment, width: usize, room: usize) -> Vec<Line<'static>> {
     let style = match view.state.as_str() {
         "Succeed" => Style::new().fg(Color::Green),
@@ -166,11 +167,14 @@ fn head(view: &FlowView, moment: &Moment, width: usize, room: usize) -> Vec<Line
     let mut told = Vec::new();
     if let Connection::Lost { cause, lasting } = &moment.connection {
         let text = format!("disconnected for {}, asking again: {cause}", span(*lasting));
-        told.push((text, Style::new().fg(Color::Red).add_modifier(Modifier::BOLD)));
+        told.push(Sentence { text, style: Style::new().fg(Color::Red).add_modifier(Modifier::BOLD) });
     }
     let notices = view.notices.iter().map(|notice| format!("{}: {}", notice.reason, notice.message));
-    told.extend(notices.chain(view.missing_detail()).map(|text| (text, Style::new().fg(Color::Yellow))));
-    told.extend(Some(view.waiting.clone()).filter(|text| !text.is_empty()).map(|text| (text, Style::new())));
+    told.extend(
+        notices.chain(view.missing_detail()).map(|text| Sentence { text, style: Style::new().fg(Color::Yellow) }),
+    );
+    let waiting = Some(view.waiting.clone()).filter(|text| !text.is_empty());
+    told.extend(waiting.map(|text| Sentence { text, style: Style::new() }));
     let age = between(view.created, Some(moment.now)).map(|age| format!("age {age}"));
     let took = between(view.started, Some(view.ended.unwrap_or(moment.now)));
     let about: Vec<String> =
@@ -183,16 +187,16 @@ fn head(view: &FlowView, moment: &Moment, width: usize, room: usize) -> Vec<Line
     lines
 }
 
-/// The parts of the bar.
+/// Returns the parts of the bar.
 fn parts(view: &FlowView) -> [Part; 6] {
     let counts = view.counts;
     let active = counts.pending.saturating_add(counts.running).saturating_add(counts.retrying);
     [
-        (counts.succeeded, "=", "succeeded", ShownState::Succeed.style()),
-        (counts.failed, "!", "failed", ShownState::Failed.style()),
-        (active, ">", "in flight", ShownState::Running.style()),
-        (counts.blocked, "?", "blocked", ShownState::Blocked.style()),
-        (counts.waiting, ".", "waiting", Style::new().add_modifier(Modifier::DIM)),
-        (counts.omitted, "-", "omitted", ShownState::Omitted.style()),
+        Part { count: counts.succeeded, sign: "=", word: "succeeded", style: ShownState::Succeed.style() },
+        Part { count: counts.failed, sign: "!", word: "failed", style: ShownState::Failed.style() },
+        Part { count: active, sign: ">", word: "in flight", style: ShownState::Running.style() },
+        Part { count: counts.blocked, sign: "?", word: "blocked", style: ShownState::Blocked.style() },
+        Part { count: counts.waiting, sign: ".", word: "waiting", style: Style::new().add_modifier(Modifier::DIM) },
+        Part { count: counts.omitted, sign: "-", word: "omitted", style: ShownState::Omitted.style() },
     ]
 }

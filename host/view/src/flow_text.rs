@@ -1,8 +1,7 @@
-//! A graph of steps as text: one line for each step, below those that it depends on, with lanes that lead to it.
+//! A graph of steps as text: one line for each step, below its dependencies, with lanes that lead to it.
 //!
-//! A lane goes down from a step to the last one that depends on it. `├` and `┼` join it and go on, `╰` and `┴` join it and
-//! end it, and `│` within a line only crosses. Where lanes would take too much room, the names of the dependencies stand
-//! behind each step instead.
+//! A lane leads down from a step to the last step that depends on it. `├` and `┼` join the lane and continue it. `╰` and `┴` join the lane
+//! and end it, and `│` within a line only crosses it. If lanes take too much room, each step shows the names of its dependencies instead.
 
 use k8s_openapi::jiff::Timestamp;
 use unicode_width::UnicodeWidthStr as _;
@@ -12,17 +11,17 @@ use crate::shown_text::{cut_end, cut_middle, escaped};
 use crate::unit_state::ShownState;
 use crate::unit_view::{StepWhen, UnitView};
 
-/// Most lanes, each of which takes two columns.
+/// The most lanes. Each lane takes two columns.
 const MOST_LANES: usize = 12;
-/// Columns beside lanes, name and state: arrow, symbol, gaps and a span.
+/// The columns besides lanes, name and state: arrow, symbol, gaps and a duration.
 const BESIDE: usize = 24;
-/// Most columns of a name.
+/// The most columns of a name.
 const MOST_NAME: usize = 36;
 
-/// One line of a drawing, with the state that gives it a colour.
+/// One line of a drawing, with the state that determines its colour.
 pub(crate) type DrawnLine = (String, Option<ShownState>);
 
-/// The whole drawing for `width` columns, with a head and a legend.
+/// Returns the whole drawing for `width` columns, with a heading and a legend.
 pub fn graph_text(graph: &FlowGraph<'_>, width: usize, now: Timestamp) -> String {
     let mut lines = vec![cut_end(&graph.heading(now).join("  "), width).into_owned()];
     lines.extend(graph.faults.iter().map(|fault| cut_end(fault, width).into_owned()));
@@ -40,7 +39,7 @@ pub fn graph_text(graph: &FlowGraph<'_>, width: usize, now: Timestamp) -> String
     lines.iter().map(|line| line.trim_end().to_owned() + "\n").collect()
 }
 
-/// The steps alone.
+/// Returns the lines of the steps only.
 pub(crate) fn drawing(graph: &FlowGraph<'_>, width: usize, now: Timestamp) -> Vec<DrawnLine> {
     let rows: Vec<usize> = graph.layers.layers.iter().flatten().copied().collect();
     let names = graph.view.units().iter().map(|unit| escaped(&unit.name).width());
@@ -64,7 +63,7 @@ pub(crate) fn drawing(graph: &FlowGraph<'_>, width: usize, now: Timestamp) -> Ve
     lines
 }
 
-/// Widths of what stands in each line.
+/// The widths of the columns of each line.
 #[derive(Clone, Copy)]
 struct Columns {
     name: usize,
@@ -74,7 +73,7 @@ struct Columns {
 }
 
 impl Columns {
-    /// `✓ build    Succeed  12s    retry 1; after a, b`.
+    /// Returns the line of a unit, such as `✓ build    Succeed  12s    retry 1; after a, b`.
     fn line(&self, before: &str, unit: &UnitView, notes: &[&str]) -> String {
         let name = escaped(&unit.name).into_owned();
         let name = cut_middle(&name, self.name).into_owned();
@@ -92,7 +91,7 @@ impl Columns {
     }
 }
 
-/// `after a, b`, or `on failure of a`.
+/// Returns the dependencies of a step in words, such as `after a, b` or `on failure of a`.
 fn after(graph: &FlowGraph<'_>, step: usize) -> String {
     let names = graph.dependencies.get(step).into_iter().flatten();
     let names: Vec<&str> = names.filter_map(|on| graph.steps.get(*on)).map(|on| on.name.as_str()).collect();
@@ -107,14 +106,14 @@ fn after(graph: &FlowGraph<'_>, step: usize) -> String {
     format!("{words} {}", names.join(", "))
 }
 
-/// That a step is in a cycle, and the step it depends on in it: no lane leads up to that.
+/// Returns a note that a step is in a cycle, with the step that it depends on in the cycle. No lane leads up to that step.
 fn in_cycle(graph: &FlowGraph<'_>, step: usize) -> String {
     let mut on = graph.dependencies.get(step).into_iter().flatten();
     let on = on.find(|on| graph.is_in_cycle(step, **on)).and_then(|on| graph.steps.get(*on));
     on.map(|on| format!("in a cycle, after {}", on.name)).unwrap_or_default()
 }
 
-/// The lanes before each row, all of the same width; nothing where they would be more than `most`.
+/// Returns the lanes before each row, all with the same width. Returns `None` if the lanes would be more than `most`.
 fn lanes(graph: &FlowGraph<'_>, rows: &[usize], most: usize) -> Option<Vec<String>> {
     let last = last_rows(graph, rows)?;
     let ends_at = |source: usize| last.get(source).copied().flatten();
@@ -145,10 +144,10 @@ fn lanes(graph: &FlowGraph<'_>, rows: &[usize], most: usize) -> Option<Vec<Strin
     }
     let words = drawn.iter().map(|(_, word)| word.len()).max().unwrap_or(0);
     let words = if words > 0 { words + 1 } else { 0 };
-    Some(drawn.into_iter().map(|row| padded(row, lanes.len(), words)).collect())
+    Some(drawn.into_iter().map(|(line, word)| padded(line, word, lanes.len(), words)).collect())
 }
 
-/// The row down to which the lane of each step goes, if it has one: a dependency that closes a cycle leads up.
+/// Returns the last row of the lane of each step that has a lane. A dependency that closes a cycle leads up and has no lane.
 fn last_rows(graph: &FlowGraph<'_>, rows: &[usize]) -> Option<Vec<Option<usize>>> {
     let count = graph.steps.len();
     let mut row_of = vec![0; count];
@@ -167,7 +166,7 @@ fn last_rows(graph: &FlowGraph<'_>, rows: &[usize]) -> Option<Vec<Option<usize>>
     Some(last)
 }
 
-/// The lanes of one row and the tip of its arrow. Its step depends on the steps `on`, and begins the lane `mine`.
+/// Returns the lanes of one row and the tip of its arrow. The step of the row depends on the steps `on` and begins the lane `mine`.
 fn line(lanes: &[Option<usize>], mine: Option<usize>, on: &[usize], ends_here: impl Fn(usize) -> bool) -> Vec<char> {
     let joins = |lane: &Option<usize>| lane.is_some_and(|source| on.contains(&source));
     let first = lanes.iter().position(joins);
@@ -192,9 +191,9 @@ fn line(lanes: &[Option<usize>], mine: Option<usize>, on: &[usize], ends_here: i
     line
 }
 
-/// A row of lanes with its arrow drawn out to the width of all of them, and with the word on it; `words` is the width of the
-/// longest one.
-fn padded((mut line, word): (Vec<char>, &str), lanes: usize, words: usize) -> String {
+/// Returns a row of lanes whose arrow extends to the width of all lanes, with the word on the arrow. `words` is the width of the longest
+/// word.
+fn padded(mut line: Vec<char>, word: &str, lanes: usize, words: usize) -> String {
     let tip = line.pop().filter(|_| lanes > 0);
     let Some(tip) = tip else { return String::new() };
     let fill = if tip == ' ' { ' ' } else { '─' };
@@ -204,7 +203,7 @@ fn padded((mut line, word): (Vec<char>, &str), lanes: usize, words: usize) -> St
     line.into_iter().chain([tip, ' ']).collect()
 }
 
-/// The steps of `finally` in a box.
+/// Returns the steps of `finally` in a box.
 fn finally(graph: &FlowGraph<'_>, columns: Columns) -> Vec<DrawnLine> {
     if graph.finally.is_empty() {
         return Vec::new();

@@ -1,7 +1,7 @@
-//! One JobFlow or DaemonJob at one time, made from what the cluster stores of it.
+//! A view of one JobFlow or DaemonJob at one time, made from the objects that the cluster stores.
 //!
-//! Takes the object and those of its JobRecords that could be read, as JSON: steps hold whole pod templates, of which nothing
-//! is shown. No field is trusted. Source: docs/jobflow.md 5.
+//! A view takes the object and its readable JobRecords as JSON, because steps contain whole pod templates, which no view shows. It trusts
+//! no field. Source: docs/jobflow.md 5.
 
 use std::collections::HashMap;
 
@@ -13,23 +13,23 @@ use crate::job_view::Notice;
 use crate::unit_state::{ShownState, UnitCounts};
 use crate::unit_view::{UnitView, text, time};
 
-/// Conditions that tell why an object does not go on, or that it ended badly, and the status with which they do.
+/// The conditions that explain why an object waits or failed, with the status in which they do.
 const TELLING: [(&str, &str); 4] = [("Valid", "False"), ("Blocked", "True"), ("Paused", "True"), ("Failed", "True")];
-/// The annotation by which a retry is asked for.
+/// The annotation that requests a retry.
 pub const RETRY_ANNOTATION: &str = "oarlock.dev/retry";
 
-/// The kind of an object that is shown.
+/// The kind of a shown object.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FlowKind {
-    /// A graph of steps.
+    /// The object is a graph of steps.
     #[default]
     JobFlow,
-    /// One run on each node.
+    /// The object has one run on each node.
     DaemonJob,
 }
 
 impl FlowKind {
-    /// The word of the API.
+    /// Returns the word of the API.
     pub fn word(self) -> &'static str {
         match self {
             Self::JobFlow => "JobFlow",
@@ -37,7 +37,7 @@ impl FlowKind {
         }
     }
 
-    /// As `kubectl` takes it before a name.
+    /// Returns the short name that `kubectl` accepts before a name.
     pub fn short(self) -> &'static str {
         match self {
             Self::JobFlow => "jf",
@@ -45,7 +45,7 @@ impl FlowKind {
         }
     }
 
-    /// The word for one of its units.
+    /// Returns the word for a unit of this kind.
     pub fn unit(self) -> &'static str {
         match self {
             Self::JobFlow => "step",
@@ -54,46 +54,46 @@ impl FlowKind {
     }
 }
 
-/// One JobFlow or DaemonJob at one time.
+/// A view of one JobFlow or DaemonJob at one time.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FlowView {
-    /// Its kind.
+    /// The kind of the object.
     pub kind: FlowKind,
-    /// Its namespace; empty for a file that names none.
+    /// The namespace of the object. It is empty for a file that names no namespace.
     pub namespace: String,
-    /// Its name.
+    /// The name of the object.
     pub name: String,
-    /// Its UID.
+    /// The UID of the object.
     pub uid: String,
-    /// Its state, a word of the API; `Pending` where it has none yet.
+    /// The state of the object, a word of the API. It is `Pending` if the object has no state yet.
     pub state: String,
-    /// Such as `3/5`; empty where it has none yet.
+    /// The progress, such as `3/5`. It is empty if the object has no progress yet.
     pub progress: String,
-    /// Its units by state.
+    /// The number of units in each state.
     pub counts: UnitCounts,
-    /// Time of its creation.
+    /// The creation time of the object.
     pub created: Option<Timestamp>,
-    /// Time of its start.
+    /// The start time of the object.
     pub started: Option<Timestamp>,
-    /// Time at which the last of it came to rest.
+    /// The time at which the last unit ended.
     pub ended: Option<Timestamp>,
-    /// Conditions that a person should read.
+    /// The conditions that the user should read.
     pub notices: Vec<Notice>,
-    /// What it waits for, as the condition `Progressing` says.
+    /// The reason why the object waits, from the condition `Progressing`.
     pub waiting: String,
-    /// True if it was deleted and is not gone yet.
+    /// True if the object was deleted and still exists.
     pub is_deleting: bool,
-    /// True if nothing of it moves any more, and no edit or retry is waiting to be seen.
+    /// True if nothing in the object changes any more and the host has seen every edit and retry request.
     pub has_ended: bool,
-    /// Entries that the status lacks and no record brought.
+    /// The number of entries that neither the status nor a record has.
     pub missing: usize,
     units: Vec<UnitView>,
-    /// Indexes of `units`: what needs eyes first.
+    /// The indexes of `units`. Units that need attention come first.
     order: Vec<usize>,
 }
 
 impl FlowView {
-    /// The view of `object`, with the entries of those `records` that it owns.
+    /// Returns the view of `object`, with the entries of those `records` that the object owns.
     pub fn new<'a>(object: &Value, records: impl IntoIterator<Item = &'a Value>) -> Self {
         let empty = Value::Null;
         let field = |name: &str| object.get(name).unwrap_or(&empty);
@@ -133,27 +133,27 @@ impl FlowView {
         }
     }
 
-    /// The units: steps in the order of the spec, finally last; nodes by name.
+    /// Returns the units: steps in the order of the spec with `finally` last, or nodes by name.
     pub fn units(&self) -> &[UnitView] {
         &self.units
     }
 
-    /// The units with what needs eyes first.
+    /// Returns the units. Units that need attention come first.
     pub fn by_need(&self) -> impl Iterator<Item = &UnitView> {
         self.order.iter().filter_map(|index| self.units.get(*index))
     }
 
-    /// True if it ended well.
+    /// Returns true if the object succeeded.
     pub fn has_succeeded(&self) -> bool {
         self.state == "Succeed"
     }
 
-    /// `jf/NAME` or `dj/NAME`.
+    /// Returns the handle of the object, `jf/NAME` or `dj/NAME`.
     pub fn handle(&self) -> String {
         format!("{}/{}", self.kind.short(), self.name)
     }
 
-    /// The sentence about entries that are missing, if any are.
+    /// Returns the sentence about missing entries, if any entries are missing.
     pub fn missing_detail(&self) -> Option<String> {
         (self.missing > 0).then(|| {
             let (missing, total) = (self.missing, self.counts.total);
@@ -162,7 +162,7 @@ impl FlowView {
     }
 }
 
-/// The entries by name. Those of the status are newer than those of records, which are written before it.
+/// Returns the entries by name. Entries of the status are newer than entries of records, because the host writes records first.
 fn entries<'a>(status: &Value, uid: &str, records: impl IntoIterator<Item = &'a Value>) -> HashMap<String, Value> {
     let own = records.into_iter().filter(|record| is_owned(record, uid));
     let of_records = recorded_units(status, own, |entry: &Value| entry.get("name")?.as_str());
@@ -199,7 +199,7 @@ fn nodes(entries: &HashMap<String, Value>) -> Vec<UnitView> {
     named.into_iter().enumerate().map(view).collect()
 }
 
-/// The condition of this type, if it has this status.
+/// Returns the condition of this type if it has this status.
 fn condition(status: &Value, kind: &str, value: &str) -> Option<Notice> {
     let mut all = status.get("conditions").and_then(Value::as_array).into_iter().flatten();
     let found = all.find(|condition| text(condition, "type") == kind && text(condition, "status") == value)?;
@@ -211,7 +211,7 @@ fn notices(status: &Value) -> Vec<Notice> {
     TELLING.iter().filter_map(|(kind, value)| condition(status, kind, value)).collect()
 }
 
-/// True if the status says that nothing moves any more. One of the original operator has neither conditions nor an end.
+/// Returns true if the status says that nothing changes any more. A status of the original operator has neither conditions nor an end time.
 fn is_at_rest(status: &Value, state: Option<&str>) -> bool {
     let has_conditions = status.get("conditions").and_then(Value::as_array).is_some_and(|all| !all.is_empty());
     let is_over = status.get("completionTime").is_some_and(|time| !time.is_null())
@@ -219,7 +219,7 @@ fn is_at_rest(status: &Value, state: Option<&str>) -> bool {
     matches!(state, Some("Succeed" | "Failed")) && (is_over || !has_conditions)
 }
 
-/// True if the status is of this spec, and of this request for a retry.
+/// Returns true if the status belongs to this spec and to this retry request.
 fn is_seen(metadata: &Value, status: &Value) -> bool {
     let generation = |object: &Value, field: &str| object.get(field).and_then(Value::as_i64);
     let is_of_spec = match (generation(metadata, "generation"), generation(status, "observedGeneration")) {
@@ -229,7 +229,7 @@ fn is_seen(metadata: &Value, status: &Value) -> bool {
     let asked = metadata.get("annotations").map(|all| text(all, RETRY_ANNOTATION)).unwrap_or_default();
     let seen = text(status, "retryToken");
     let token = asked.split('/').next().unwrap_or_default();
-    // Of a long value, the status has the token and a digest.
+    // For a long value, the status has the token and a digest.
     let is_of_token = seen.split('#').next() == Some(token);
     is_of_spec && (asked.is_empty() || seen == asked || is_of_token)
 }

@@ -1,4 +1,4 @@
-//! One frame: head, table and hints. Its cost is that of the rows it shows.
+//! Draws one frame: head, table and hints. The cost depends only on the shown rows.
 
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -12,15 +12,15 @@ use crate::screen::{JobScreen, Moment};
 use crate::shown_text::{cut_end, cut_middle, escaped, wrapped};
 use crate::target_view::TargetView;
 
-/// Lines below the head that a table needs: its header, three targets, and the hints.
+/// The lines below the head that a table needs: its header, three targets, and the hints.
 pub(crate) const TABLE_LINES: u16 = 5;
-/// A frame of this height has lines for all that is known of the chosen target.
+/// The height from which a frame has lines for all details of the chosen target.
 pub(crate) const TALL: u16 = 16;
-/// Lines for the chosen target.
+/// The number of lines for the chosen target.
 const CHOSEN_LINES: usize = 2;
-/// A frame of this width has a column of times.
+/// The width from which a frame has a column of durations.
 const WIDE: u16 = 60;
-/// Columns of a state, such as `In flight` or `Succeeded`, and of a time.
+/// The columns of a state, such as `In flight` or `Succeeded`, and of a duration.
 const STATE: u16 = 9;
 const SPAN: u16 = 6;
 
@@ -45,18 +45,18 @@ pub fn draw(frame: &mut Frame<'_>, screen: &mut JobScreen, moment: &Moment) {
     frame.render_widget(Paragraph::new(hint_line(&place, &keys, width)), bottom);
 }
 
-/// All that is known of the chosen row: a table cuts it.
+/// Returns the lines with all details of the chosen row, which the table shortens.
 pub(crate) fn chosen_lines(text: Option<&str>, width: usize) -> Vec<Line<'static>> {
     let Some(text) = text else { return Vec::new() };
     let text = text.trim_end_matches([':', ' ']);
     let mut lines = vec![Line::styled("-".repeat(width), Style::new().add_modifier(Modifier::DIM))];
     lines.extend(wrapped(&escaped(text), width, CHOSEN_LINES).into_iter().map(Line::from));
-    // The table keeps its height, whichever row is chosen.
+    // The table keeps its height for every chosen row.
     lines.resize(CHOSEN_LINES + 1, Line::default());
     lines
 }
 
-/// Draws the table of targets, and yields the places of its first and its last row, from 1.
+/// Draws the table of targets. Returns the places of its first and its last row, counted from 1.
 fn targets(frame: &mut Frame<'_>, screen: &mut JobScreen, moment: &Moment, area: Rect) -> (usize, usize) {
     let chosen = screen.chosen().map(|(place, _)| place);
     let room = usize::from(area.height.saturating_sub(1));
@@ -76,7 +76,7 @@ fn targets(frame: &mut Frame<'_>, screen: &mut JobScreen, moment: &Moment, area:
 
 /// A row of a table: a target of a job, a step, a node.
 pub(crate) struct ShownRow {
-    /// Its name, escaped.
+    /// The escaped name.
     pub(crate) label: String,
     pub(crate) state: &'static str,
     pub(crate) span: Option<String>,
@@ -84,7 +84,7 @@ pub(crate) struct ShownRow {
     pub(crate) style: Style,
 }
 
-/// Draws a table; `header` stands above the names, and `chosen` is a place among `rows`.
+/// Draws a table. `header` is the title of the names, and `chosen` is an index of `rows`.
 pub(crate) fn table(frame: &mut Frame<'_>, area: Rect, header: &str, rows: &[ShownRow], chosen: Option<usize>) {
     let longest = rows.iter().map(|row| row.label.width()).max().unwrap_or(0).max(header.width());
     let name = longest.min(usize::from(area.width).saturating_mul(45) / 100).max(1);
@@ -119,7 +119,7 @@ fn style(target: &TargetView) -> Style {
     }
 }
 
-/// The place, and those keys for which there is room.
+/// Returns the line with the place and with the keys for which there is room.
 pub(crate) fn hint_line(place: &str, keys: &[&str], width: usize) -> Line<'static> {
     let mut text = place.to_owned();
     for key in keys {

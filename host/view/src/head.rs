@@ -1,4 +1,4 @@
-//! The head of a frame: the job, its bar, its rate, and what holds it back.
+//! The head of a frame: the job, its bar, its rate, and the reasons why it waits.
 
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
@@ -12,12 +12,12 @@ use crate::shown_progress::{ShownCounts, ShownProgress};
 use crate::shown_text::{cut_end, cut_middle, escaped, wrapped};
 use crate::span_text::{between, span};
 
-/// The lines that every head has: title, bar, numbers, rate.
+/// The number of lines that every head has: title, bar, numbers, rate.
 const LEAST: usize = 4;
-/// Most lines of one sentence about what holds the job back.
+/// The most lines of one sentence about the reason why the job waits.
 const SENTENCE_LINES: usize = 2;
 
-/// At most `room` lines of `width` columns.
+/// Returns the head in at most `room` lines of `width` columns.
 pub(crate) fn head(job: &JobView, moment: &Moment, width: usize, room: usize) -> Vec<Line<'static>> {
     let color = match job.progress {
         ShownProgress::Succeeded => Style::new().fg(Color::Green),
@@ -28,9 +28,9 @@ pub(crate) fn head(job: &JobView, moment: &Moment, width: usize, room: usize) ->
     let mut told = Vec::new();
     if let Connection::Lost { cause, lasting } = &moment.connection {
         let text = format!("disconnected for {}, asking again: {cause}", span(*lasting));
-        told.push((text, Style::new().fg(Color::Red).add_modifier(Modifier::BOLD)));
+        told.push(Sentence { text, style: Style::new().fg(Color::Red).add_modifier(Modifier::BOLD) });
     }
-    told.extend(obstacles(job).into_iter().map(|text| (text, Style::new().fg(Color::Yellow))));
+    told.extend(obstacles(job).into_iter().map(|text| Sentence { text, style: Style::new().fg(Color::Yellow) }));
     if room > LEAST + told.len() {
         lines.push(Line::from(cut_end(&escaped(&about(job, moment)), width).into_owned()));
     }
@@ -43,11 +43,17 @@ pub(crate) fn head(job: &JobView, moment: &Moment, width: usize, room: usize) ->
     lines
 }
 
-/// Sentences in at most `room` lines. Each has a line before one has two.
-pub(crate) fn said(told: Vec<(String, Style)>, width: usize, room: usize) -> Vec<Line<'static>> {
+/// A sentence with its style.
+pub(crate) struct Sentence {
+    pub(crate) text: String,
+    pub(crate) style: Style,
+}
+
+/// Returns sentences in at most `room` lines. Each sentence gets one line before any sentence gets two.
+pub(crate) fn said(told: Vec<Sentence>, width: usize, room: usize) -> Vec<Line<'static>> {
     let mut lines = Vec::new();
     let mut left = told.len();
-    for (text, style) in told {
+    for Sentence { text, style } in told {
         let free = room.saturating_sub(lines.len());
         left = left.saturating_sub(1);
         let most = free.saturating_sub(left).clamp(1, SENTENCE_LINES).min(free);
@@ -56,7 +62,7 @@ pub(crate) fn said(told: Vec<(String, Style)>, width: usize, room: usize) -> Vec
     lines
 }
 
-/// The name at the left, the state at the right.
+/// Returns the title line, with the name at the left and the state at the right.
 pub(crate) fn title(name: &str, state: &str, color: Style, width: usize) -> Line<'static> {
     let state = cut_end(&escaped(state), width / 2).into_owned();
     let room = width.saturating_sub(state.width() + 1);
@@ -76,32 +82,37 @@ fn about(job: &JobView, moment: &Moment) -> String {
     parts.join(", ")
 }
 
-/// A part of a bar: what it stands for, its sign, its word and its style. The signs tell them apart without colours.
-pub(crate) type Part = (usize, &'static str, &'static str, Style);
+/// A part of a bar. The signs distinguish the parts without colours.
+#[derive(Clone, Copy)]
+pub(crate) struct Part {
+    pub(crate) count: usize,
+    pub(crate) sign: &'static str,
+    pub(crate) word: &'static str,
+    pub(crate) style: Style,
+}
 
 fn parts(counts: &ShownCounts) -> [Part; 4] {
     [
-        (counts.succeeded, "=", "succeeded", Style::new().fg(Color::Green)),
-        (counts.failed, "!", "failed", Style::new().fg(Color::Red)),
-        (counts.in_flight, ">", "in flight", Style::new().fg(Color::Cyan)),
-        (counts.pending, ".", "pending", Style::new().add_modifier(Modifier::DIM)),
+        Part { count: counts.succeeded, sign: "=", word: "succeeded", style: Style::new().fg(Color::Green) },
+        Part { count: counts.failed, sign: "!", word: "failed", style: Style::new().fg(Color::Red) },
+        Part { count: counts.in_flight, sign: ">", word: "in flight", style: Style::new().fg(Color::Cyan) },
+        Part { count: counts.pending, sign: ".", word: "pending", style: Style::new().add_modifier(Modifier::DIM) },
     ]
 }
 
-/// The bar of `width` columns, with its percent.
+/// Returns the bar of `width` columns, with its percentage.
 pub(crate) fn bar<const N: usize>(parts: &[Part; N], percent: usize, width: usize) -> Line<'static> {
     let percent = format!(" {percent:>3}%");
     let room = width.saturating_sub(percent.width() + 2);
-    let lengths = shares(parts.map(|(count, ..)| count), room);
+    let lengths = shares(parts.map(|part| part.count), room);
     let mut spans = vec![Span::raw("[")];
-    spans.extend(
-        parts.iter().zip(lengths).map(|((_, sign, _, style), length)| Span::styled(sign.repeat(length), *style)),
-    );
+    spans.extend(parts.iter().zip(lengths).map(|(part, length)| Span::styled(part.sign.repeat(length), part.style)));
     spans.extend([Span::raw("]"), Span::raw(percent)]);
     Line::from(spans)
 }
 
-/// `room` columns by number, at least one for each number that is not 0; all of it for the last one where all are.
+/// Divides `room` columns by the counts. Each count that is not 0 gets at least one column. If all counts are 0, the last part gets all
+/// columns.
 fn shares<const N: usize>(counts: [usize; N], room: usize) -> [usize; N] {
     let total: usize = counts.iter().sum();
     let share = |count: usize| match total {
@@ -110,7 +121,7 @@ fn shares<const N: usize>(counts: [usize; N], room: usize) -> [usize; N] {
         _ => (count.saturating_mul(room) / total).max(1),
     };
     let mut lengths = counts.map(share);
-    // The greatest part bears what rounding left over or took too much.
+    // The largest part absorbs the rounding difference.
     let used: usize = lengths.iter().sum();
     let last = N.saturating_sub(1);
     let greatest = (0..N).max_by_key(|at| lengths.get(*at).copied()).filter(|_| total > 0).unwrap_or(last);
@@ -120,12 +131,12 @@ fn shares<const N: usize>(counts: [usize; N], room: usize) -> [usize; N] {
     lengths
 }
 
-/// The numbers in words, or in signs where words do not fit; `none` where all are 0.
+/// Returns the numbers in words, or in signs if words do not fit. Returns `none` if all numbers are 0.
 pub(crate) fn numbers(parts: &[Part], width: usize, none: &'static str) -> Line<'static> {
-    let shown = parts.iter().filter(|(count, ..)| *count > 0);
+    let shown = parts.iter().filter(|part| part.count > 0);
     let long: Vec<(String, Style)> =
-        shown.clone().map(|(count, sign, word, style)| (format!("{sign} {count} {word}"), *style)).collect();
-    let short = shown.map(|(count, sign, _, style)| (format!("{sign}{count}"), *style));
+        shown.clone().map(|Part { count, sign, word, style }| (format!("{sign} {count} {word}"), *style)).collect();
+    let short = shown.map(|Part { count, sign, style, .. }| (format!("{sign}{count}"), *style));
     let fits = long.iter().map(|(text, _)| text.width() + 2).sum::<usize>() <= width + 2;
     let texts = if fits { long } else { short.collect() };
     if texts.is_empty() {
@@ -153,7 +164,7 @@ fn pace(job: &JobView, moment: &Moment) -> String {
     }
 }
 
-/// What a person should read, the most general first.
+/// Returns the sentences that the user should read, the most general first.
 fn obstacles(job: &JobView) -> Vec<String> {
     let waits = job.waits_for.as_ref().map(|word| match &job.waiting {
         Some(sentence) => format!("waits for {word}: {sentence}"),

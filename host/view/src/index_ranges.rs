@@ -1,8 +1,8 @@
-//! Sets of target indexes as a status stores them: zero-based ranges such as `0-249,251`.
+//! Sets of target indexes in the form of a status: zero-based ranges such as `0-249,251`.
 //!
-//! A text may be cut or malformed, so it is read as far as it makes sense. Source: docs/operationjob.md 2.5.
+//! A text may be cut or malformed, so the parser ignores invalid parts. Source: docs/operationjob.md 2.5.
 
-/// One text of ranges.
+/// The ranges of one text.
 #[derive(Debug)]
 pub(crate) struct IndexRanges(Vec<(usize, usize)>);
 
@@ -23,7 +23,7 @@ impl IndexRanges {
         self.0.iter().take(after).next_back().is_some_and(|(_, last)| *last >= index)
     }
 
-    /// The highest index that is named; what comes after it may have been cut off.
+    /// Returns the highest named index. Later indexes may have been cut off.
     pub(crate) fn last(&self) -> Option<usize> {
         self.0.iter().map(|(_, last)| *last).max()
     }

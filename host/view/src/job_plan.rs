@@ -1,34 +1,34 @@
-//! What a job would do if it were created, as data: the document of `oarlock plan -o json`. Field names are stable, and
+//! The plan of a job that does not exist yet, as data: the document of `oarlock plan -o json`. The field names are stable, and
 //! docs/planning.md lists them.
 
 use serde::Serialize;
 
 use crate::document::pretty;
 
-/// What a job would do.
+/// The changes that a job would make.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct JobPlan {
-    /// Its namespace.
+    /// The namespace of the job.
     pub namespace: String,
-    /// Its name; empty where the cluster would choose one.
+    /// The name of the job. It is empty if the cluster would choose a name.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub name: String,
-    /// Its action.
+    /// The action of the job.
     pub action: String,
     /// The plugin that the plan was made with.
     pub plugin: PlanPlugin,
-    /// The file of its grant.
+    /// The file of the plugin's grant.
     pub grants: String,
-    /// How the cluster's plugin compares.
+    /// The comparison with the cluster's plugin.
     pub cluster: ClusterPlugin,
-    /// Numbers of targets.
+    /// The numbers of targets.
     pub counts: PlanCounts,
-    /// What the plugin may do after the first changes, as words.
+    /// The changes that the plugin may make after the first changes, in words.
     pub possible: Vec<String>,
-    /// What should be known before the job is created.
+    /// Warnings for the user before the job is created.
     pub warnings: Vec<String>,
-    /// What the API server said to the job itself, where it was asked.
+    /// The API server's answer to the job itself, if it was asked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub server: Option<ServerAnswer>,
     /// The targets, in the order of the job.
@@ -39,75 +39,75 @@ pub struct JobPlan {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PlanPlugin {
-    /// Its name.
+    /// The name of the plugin.
     pub name: String,
-    /// Its version.
+    /// The version of the plugin.
     pub version: String,
-    /// `sha256:...` of its file.
+    /// The digest of the plugin's file, `sha256:...`.
     pub digest: String,
-    /// The file, where it is one of this machine.
+    /// The file, if it is on this machine.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub file: String,
 }
 
-/// How the plugin of a cluster compares with that of a plan.
+/// The comparison of the plugin of a cluster with the plugin of a plan.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterPlugin {
     /// The comparison.
     pub comparison: Comparison,
-    /// The plugin that the cluster serves the action with, where that is known.
+    /// The plugin with which the cluster serves the action, if it is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub plugin: Option<PlanPlugin>,
-    /// A sentence about it.
+    /// A sentence about the comparison.
     pub message: String,
 }
 
 /// A comparison by digest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub enum Comparison {
-    /// The cluster serves the very same file.
+    /// The cluster serves the same file.
     Same,
-    /// It serves the action with another file.
+    /// The cluster serves the action with another file.
     Differs,
-    /// It does not serve the action.
+    /// The cluster does not serve the action.
     NotServed,
-    /// Nobody said.
+    /// The plugin of the cluster is unknown.
     #[default]
     Unknown,
 }
 
-/// Numbers of targets: those of each outcome, which are all of them, and those that the API server spoke of.
+/// The numbers of targets for each outcome, which together are all targets, and for each answer of the API server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PlanCounts {
-    /// All.
+    /// The number of all targets.
     pub total: usize,
-    /// Those of outcome `Changed`.
+    /// The number of targets with the outcome `Changed`.
     pub changed: usize,
-    /// Those of outcome `Waiting`.
+    /// The number of targets with the outcome `Waiting`.
     pub waiting: usize,
-    /// Those of outcome `Succeeded`.
+    /// The number of targets with the outcome `Succeeded`.
     pub succeeded: usize,
-    /// Those of outcome `Failed`.
+    /// The number of targets with the outcome `Failed`.
     pub failed: usize,
-    /// Targets of which the API server accepts all first changes, however many; 0 where it was not asked.
+    /// The number of targets for which the API server accepts all first changes. It is 0 if the API server was not asked.
     pub accepted: usize,
-    /// Targets of which it refuses one or more.
+    /// The number of targets for which the API server refuses at least one change.
     pub refused: usize,
 }
 
-/// What would become of a target first.
+/// The first outcome of a target.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 pub enum PlanOutcome {
-    /// It would fail, at once or once it starts.
+    /// The target would fail at once or once it starts.
     Failed,
-    /// It is changed at once.
+    /// The job would change the target at once.
     #[default]
     Changed,
-    /// Nothing is done to it at once; its first changes are those that come later, where they are known.
+    /// The job would not change the target at once. The first changes are the later ones, if they are known.
     Waiting,
-    /// There is nothing to do.
+    /// The target needs no change.
     Succeeded,
 }
 
@@ -115,62 +115,62 @@ pub enum PlanOutcome {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PlanTarget {
-    /// Its position, from 0.
+    /// The index of the target, from 0.
     pub index: usize,
-    /// Its name.
+    /// The name of the target.
     pub name: String,
-    /// What would become of it first.
+    /// The first outcome of the target.
     pub outcome: PlanOutcome,
-    /// What keeps it from starting at once, in a word; then all else is said of the time after that.
+    /// The reason why the target does not start at once, in a word. If it is set, the other fields describe the time after the start.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub waits_for: Option<String>,
-    /// Why it fails, or why nothing is done at first, in a word.
+    /// The reason why the target fails or why the job makes no change at first, in a word.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// The same, in a sentence.
+    /// The reason in a sentence.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
-    /// What comes before the first changes, or before it fails.
+    /// The steps before the first changes or before the failure.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub before: Vec<String>,
     /// The first changes, in order.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub first: Vec<PlanChange>,
-    /// What the API server said to the first requests, where it was asked: one that it refuses speaks for all.
+    /// The API server's answer to the first requests, if it was asked. One refused request counts as the answer to all.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub server: Option<ServerAnswer>,
 }
 
-/// One change.
+/// One change of an object.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PlanChange {
-    /// `evict`, `patch`, `create` or `delete`.
+    /// The verb: `evict`, `patch`, `create` or `delete`.
     pub verb: String,
-    /// `apiVersion` of the object.
+    /// The `apiVersion` of the object.
     pub api_version: String,
-    /// `kind` of the object.
+    /// The `kind` of the object.
     pub kind: String,
-    /// Name of the object.
+    /// The name of the object.
     pub name: String,
-    /// Its parts, such as `labels a=b; finalizers f`; empty if the verb says all.
+    /// The parts of the change, such as `labels a=b; finalizers f`. It is empty if the verb says everything.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub what: String,
 }
 
-/// The API server's answer to a request that it was to try.
+/// The API server's answer to a dry run of a request.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ServerAnswer {
-    /// It would do it.
+    /// True if the API server would make the change.
     pub accepted: bool,
-    /// Why not.
+    /// The reason for a refusal.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub message: String,
 }
 
 impl JobPlan {
-    /// Counts the targets anew.
+    /// Counts the targets again.
     pub fn count(&mut self) {
         let of = |outcome| self.targets.iter().filter(|target| target.outcome == outcome).count();
         let answers = |accepted| {
@@ -188,18 +188,18 @@ impl JobPlan {
         };
     }
 
-    /// True if some target would fail, or the API server refuses something.
+    /// Returns true if a target would fail or the API server refuses a change.
     pub fn has_trouble(&self) -> bool {
         let refused = self.server.as_ref().is_some_and(|answer| !answer.accepted);
         refused || self.counts.failed > 0 || self.counts.refused > 0
     }
 }
 
-/// The document of a plan.
+/// Returns the document of a plan.
 ///
 /// # Errors
 ///
-/// Fails only if a number has no form in JSON.
+/// If a number has no form in JSON.
 pub fn plan_document(plan: &JobPlan) -> serde_json::Result<String> {
     pretty(plan)
 }

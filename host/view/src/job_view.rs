@@ -1,7 +1,7 @@
-//! One job at one time, made from what the cluster stores of it.
+//! A view of one job at one time, made from the objects that the cluster stores.
 //!
-//! Takes an OperationJob and those of its OperationRecords that could be read; yields one model for every way of showing it.
-//! No field of these objects is trusted: a status may be absent, cut, of another version, or wrong. Source:
+//! A view takes an OperationJob and its readable OperationRecords, and is the model for every way to show the job. It trusts no field of
+//! these objects: a status may be absent, cut, of another version, or wrong. Source: docs/operationjob.md 2.
 //! docs/operationjob.md 2.
 
 use k8s_openapi::jiff::Timestamp;
@@ -16,7 +16,7 @@ use crate::shown_progress::{ShownCounts, ShownProgress};
 use crate::target_accounts::TargetAccounts;
 use crate::target_view::TargetView;
 
-/// Conditions that tell why a job does not go on, and the status with which they do.
+/// The conditions that explain why a job waits or failed, with the status in which they do.
 const TELLING: [(&str, &str); 5] = [
     ("Valid", "False"),
     ("ActionAvailable", "False"),
@@ -25,73 +25,73 @@ const TELLING: [(&str, &str); 5] = [
     ("Failed", "True"),
 ];
 
-/// A condition that a person should read.
+/// A condition that the user should read.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Notice {
-    /// Type of the condition.
+    /// The type of the condition.
     pub condition: String,
-    /// `True` or `False`.
+    /// The status: `True` or `False`.
     pub status: String,
-    /// A CamelCase word.
+    /// The reason, a CamelCase word.
     pub reason: String,
-    /// One sentence.
+    /// The message, one sentence.
     pub message: String,
 }
 
-/// One job at one time.
+/// A view of one job at one time.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct JobView {
-    /// It is an OpsJob, and no OperationJob.
+    /// True for an OpsJob, and false for an OperationJob.
     pub(crate) is_ops: bool,
-    /// Its namespace; empty of an OpsJob.
+    /// The namespace of the job. It is empty for an OpsJob.
     pub namespace: String,
-    /// Its name.
+    /// The name of the job.
     pub name: String,
-    /// Its UID.
+    /// The UID of the job.
     pub uid: String,
-    /// The action.
+    /// The action of the job.
     pub action: String,
-    /// The plugin it is bound to.
+    /// The plugin to which the job is bound.
     pub plugin: Option<PluginBinding>,
-    /// Its progress.
+    /// The progress of the job.
     pub progress: ShownProgress,
-    /// Its targets by progress.
+    /// The number of targets in each progress.
     pub counts: ShownCounts,
-    /// Time of its creation.
+    /// The creation time of the job.
     pub created: Option<Timestamp>,
-    /// Time of the first status.
+    /// The time of the first status.
     pub started: Option<Timestamp>,
-    /// Time of its end.
+    /// The end time of the job.
     pub ended: Option<Timestamp>,
-    /// What holds all of it back, in a word or two.
+    /// The reason why the whole job waits, in a word or two.
     pub waits_for: Option<String>,
-    /// The sentence of what holds all of it back.
+    /// The reason why the whole job waits, in a sentence.
     pub waiting: Option<String>,
-    /// Conditions that tell why it does not go on.
+    /// The conditions that explain why the job waits or failed.
     pub notices: Vec<Notice>,
-    /// Bounds of its spec that are set, such as `parallelism 10`.
+    /// The limits that the spec sets, such as `parallelism 10`.
     pub bounds: Vec<String>,
-    /// Bound on the targets that may start.
+    /// The limit on the targets that may start.
     pub partition: Option<usize>,
-    /// True if it only plans.
+    /// True for a dry run.
     pub dry_run: bool,
-    /// True if it was deleted and still lets go of its targets.
+    /// True if the job was deleted and is still releasing its targets.
     pub is_deleting: bool,
-    /// What it came to: of an OpsJob.
+    /// The outputs of an OpsJob.
     pub outputs: Vec<ShownOutput>,
-    /// The number of its records.
+    /// The number of the job's records.
     pub(crate) records: usize,
-    /// The number of those that were not read though targets of theirs have ended.
+    /// The number of unread records with targets that have ended.
     pub(crate) missing_records: usize,
     pub(crate) targets: Vec<TargetView>,
-    /// Indexes of `targets`: what needs eyes first.
+    /// The indexes of `targets`. Targets that need attention come first.
     pub(crate) order: Vec<usize>,
-    /// Times at which targets ended, in order.
+    /// The times at which targets ended, in order.
     pub(crate) ends: Vec<Timestamp>,
 }
 
 impl JobView {
-    /// The view of `job`, with the detail of those `records` that belong to it.
+    /// Returns the view of `job`, with the details of those `records` that belong to it.
     pub fn new<'a>(job: &OperationJob, records: impl IntoIterator<Item = &'a OperationRecord>) -> Self {
         let spec = job.spec.clone().unwrap_or_default();
         let status = job.status.clone().unwrap_or_default();
@@ -125,7 +125,7 @@ impl JobView {
         view.with_targets(targets)
     }
 
-    /// The same with these targets.
+    /// Returns the view with these targets.
     pub(crate) fn with_targets(self, targets: Vec<TargetView>) -> Self {
         let mut order: Vec<usize> = (0..targets.len()).collect();
         order.sort_by_key(|index| targets.get(*index).map(TargetView::rank));
@@ -134,28 +134,28 @@ impl JobView {
         Self { targets, order, ends, ..self }
     }
 
-    /// Its name for people, such as `team/web` or `ops/reboot`.
+    /// Returns the name of the job for people, such as `team/web` or `ops/reboot`.
     pub(crate) fn title(&self) -> String {
         let Self { namespace, name, .. } = self;
         if self.is_ops { format!("ops/{name}") } else { format!("{namespace}/{name}") }
     }
 
-    /// The targets, in the order of the job's list.
+    /// Returns the targets, in the order of the job's list.
     pub fn targets(&self) -> &[TargetView] {
         &self.targets
     }
 
-    /// The targets with what needs eyes first.
+    /// Returns the targets. Targets that need attention come first.
     pub fn by_need(&self) -> impl Iterator<Item = &TargetView> {
         self.order.iter().filter_map(|index| self.targets.get(*index))
     }
 
-    /// True if the job says that nothing may start.
+    /// Returns true if the job says that nothing may start.
     pub fn is_paused(&self) -> bool {
         self.notices.iter().any(|notice| notice.condition == "Paused")
     }
 
-    /// The sentence about detail that is missing, if any is.
+    /// Returns the sentence about missing details, if any details are missing.
     pub fn missing_detail(&self) -> Option<String> {
         (self.missing_records > 0).then(|| {
             let (missing, count) = (self.missing_records, self.records);
@@ -163,15 +163,15 @@ impl JobView {
         })
     }
 
-    /// The number of targets that ended after one time and not after another.
+    /// Returns the number of targets that ended after one time and not after another.
     pub(crate) fn ended_between(&self, after: Timestamp, until: Timestamp) -> usize {
         let before = |time: Timestamp| self.ends.partition_point(|end| *end <= time);
         before(until).saturating_sub(before(after))
     }
 }
 
-/// The number of records that must be there, since targets of theirs have ended, and were not read. A record is written with
-/// the first outcome among its targets, and targets start before that.
+/// Returns the number of unread records that must exist because some of their targets have ended. The host writes a record with the first
+/// outcome among its targets, and targets start earlier.
 fn missing(summary: &RecordsSummary, records: &[&OperationRecord], targets: &[TargetView]) -> usize {
     let size = number(Some(summary.size));
     if size == 0 {
@@ -183,7 +183,7 @@ fn missing(summary: &RecordsSummary, records: &[&OperationRecord], targets: &[Ta
     shards.filter(|(shard, of_shard)| of_shard.iter().any(has_detail) && !is_there(*shard)).count()
 }
 
-/// The numbers that the status gives; those of the targets where it gives none.
+/// Returns the numbers in the status, or counts the targets if the status has no numbers.
 fn counts(status: &OperationJobStatus, targets: &[TargetView]) -> ShownCounts {
     if status.total_pod_count.is_some() {
         return ShownCounts {
@@ -216,7 +216,7 @@ fn notices(status: &OperationJobStatus) -> Vec<Notice> {
     conditions.iter().filter(tells).map(notice).collect()
 }
 
-/// The message of the condition that is True while a job goes on, if it says that the job waits.
+/// Returns the message of the condition that is True while a job runs, if it says that the job waits.
 fn waiting(status: &OperationJobStatus) -> Option<String> {
     let mut conditions = status.conditions.iter().flatten();
     let waits = |condition: &&Condition| condition.kind == "Reconciling" && condition.reason == "Waiting";

@@ -1,18 +1,16 @@
-//! One job as people and scripts see it: as text, as a frame of a terminal, as JSON.
+//! Views of jobs for people and scripts: as text, as a frame of a terminal, and as JSON.
 //!
-//! Takes an OperationJob, an OpsJob, a JobFlow or a DaemonJob, its records and the time as a value, or a plan; yields text, or cells of a frame. It may not read a
-//! clock, a terminal or a cluster, and decides nothing about a job.
+//! This crate takes an OperationJob, an OpsJob, a JobFlow or a DaemonJob with its records and the time as a value, or a plan. It returns
+//! text, or cells of a frame. It may not read a clock, a terminal or a cluster, and it decides nothing about a job.
 
 mod changes;
 mod document;
 mod flow_document;
 mod flow_graph;
 mod flow_layers;
-mod flow_layout;
 mod flow_mermaid;
 mod flow_plain;
 mod flow_screen;
-mod flow_svg;
 mod flow_text;
 mod flow_view;
 mod frame;
@@ -43,7 +41,6 @@ pub use flow_graph::FlowGraph;
 pub use flow_mermaid::graph_mermaid;
 pub use flow_plain::{flow_change_text, flow_changes, flow_news, flow_text};
 pub use flow_screen::{FlowScreen, draw_flow};
-pub use flow_svg::graph_svg;
 pub use flow_text::graph_text;
 pub use flow_view::{FlowKind, FlowView, RETRY_ANNOTATION};
 pub use frame::draw;

@@ -1,7 +1,7 @@
-//! An OpsJob at one time: a job like others, whose targets are told by its OperationJob while there is one.
+//! A view of an OpsJob at one time. While its OperationJob exists, the OperationJob provides the targets.
 //!
-//! Takes an OpsJob and its OperationJob, where that could be read; yields the same view as of an OperationJob. No field of these
-//! objects is trusted. Source: docs/opsjob.md 4, 5.
+//! A view takes an OpsJob and its OperationJob, if that could be read, and has the same form as the view of an OperationJob. It trusts no
+//! field of these objects. Source: docs/opsjob.md 4, 5.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,7 @@ use crate::job_view::{JobView, Notice};
 use crate::shown_progress::{ShownCounts, ShownProgress};
 use crate::target_view::TargetView;
 
-/// Conditions that tell why a job does not go on or how it ended, and the status with which they do.
+/// The conditions that explain why a job waits or how it ended, with the status in which they do.
 const TELLING: [(&str, &str); 5] = [
     ("TargetsResolved", "False"),
     ("OperationJobCreated", "False"),
@@ -22,15 +22,15 @@ const TELLING: [(&str, &str); 5] = [
     ("Stopping", "True"),
     ("Failed", "True"),
 ];
-/// Most targets that a job can have. A spec that says more is wrong, and may not cost memory.
+/// The most targets that a job can have. A spec with a higher number is wrong and must not cost memory.
 const MOST_TARGETS: usize = 10_000;
 
-/// What a job came to.
+/// An output of a job.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ShownOutput {
-    /// Its name; several may have the same.
+    /// The name of the output. Several outputs may have the same name.
     pub name: String,
-    /// Text, or JSON as text.
+    /// The value: text, or JSON as text.
     pub value: String,
 }
 
@@ -47,7 +47,7 @@ fn time(value: &Value, pointer: &str) -> Option<Timestamp> {
 }
 
 impl JobView {
-    /// The view of an OpsJob, with the targets of its OperationJob.
+    /// Returns the view of an OpsJob, with the targets of its OperationJob.
     pub fn of_ops(ops: &Value, child: Option<&OperationJob>) -> Self {
         let targets = match child {
             Some(child) => Self::new(child, []).targets().to_vec(),
@@ -82,7 +82,7 @@ impl JobView {
     }
 }
 
-/// The targets as the job itself tells of them: those that failed by conditions, and those that succeeded by outputs.
+/// Returns the targets from the OpsJob itself: conditions name the failed targets, and outputs name the successful ones.
 fn targets(ops: &Value) -> Vec<TargetView> {
     let has_ended = matches!(text(ops, "/status/phase"), "Succeeded" | "Failed");
     let outputs = outputs(ops);
@@ -97,7 +97,7 @@ fn targets(ops: &Value) -> Vec<TargetView> {
         let passed = nodes.iter().filter(|node| node.get("passed") == Some(&Value::Bool(true)));
         succeeded.extend(passed.map(|node| text(node, "/node").to_owned()));
     }
-    // Of a dumplog, all of which it does not say that they are missing.
+    // All targets of a dumplog have succeeded unless the output lists them as missing.
     if let Some(missing) = outputs.iter().find(|output| output.name == "missing").filter(|_| has_ended) {
         let missing: Vec<String> = serde_json::from_str(&missing.value).unwrap_or_default();
         let named = list(ops, "/spec/targets").iter().map(|target| text(target, "/name").to_owned());
@@ -127,7 +127,7 @@ fn targets(ops: &Value) -> Vec<TargetView> {
     named.enumerate().map(view).collect()
 }
 
-/// What was never begun since others had failed counts as pending.
+/// Returns the numbers of targets. Targets that were skipped because others had failed count as pending.
 fn counts(ops: &Value) -> ShownCounts {
     let count = |field: &str| {
         let count = ops.pointer(&format!("/status/progress/{field}")).and_then(Value::as_u64);
@@ -154,7 +154,7 @@ fn notices(ops: &Value) -> Vec<Notice> {
 
 fn bounds(ops: &Value) -> Vec<String> {
     let number = |field: &str| ops.pointer(field).and_then(Value::as_i64).filter(|number| *number > 0);
-    // The API fills them in for each type, and what works on pods has none of its own.
+    // The API sets these fields for each type, but the types that work on pods ignore them.
     let has_batches = !matches!(text(ops, "/spec/type"), "dumplog" | "exportimage");
     let ratio = Some(text(ops, "/spec/availableRatio")).filter(|ratio| has_batches && !ratio.is_empty());
     let bounds = [

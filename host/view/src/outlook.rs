@@ -1,35 +1,35 @@
-//! How fast a job goes, and how long it still takes.
+//! The rate of a job, and an estimate of its remaining time.
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 use crate::job_view::JobView;
 
-/// The rate is that of the last minute: what a job did before says little about what it does now.
+/// The time for which the rate is measured. Earlier ends say little about the current rate.
 const WINDOW: SignedDuration = SignedDuration::from_secs(60);
 
-/// Rate and estimate at one time.
+/// The rate and the estimate at one time.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Outlook {
-    /// Targets that ended in the last minute, or since the start of a younger job, as targets a minute. Absent while nothing
-    /// moves, and where no detail of targets is known.
+    /// The targets that ended in the last minute, or since the start of a younger job, as targets a minute. It is absent while no target
+    /// ends, and if no details of targets are known.
     pub per_minute: Option<f64>,
     /// The time that the targets which may start need at this rate.
     pub remaining: Option<SignedDuration>,
-    /// True if the partition keeps others from starting: then the estimate is for the ones below it.
+    /// True if the partition keeps targets from starting. The estimate is then for the targets below the partition.
     pub to_partition: bool,
 }
 
 impl Outlook {
-    /// The outlook of `job` at `now`.
+    /// Returns the outlook of `job` at `now`.
     pub fn new(job: &JobView, now: Timestamp) -> Self {
         if job.progress.is_terminal() {
             return Self::default();
         }
         let age = job.started.map_or(WINDOW, |started| now.duration_since(started));
         let window = age.clamp(SignedDuration::from_secs(1), WINDOW);
-        // Of a younger job every end counts, also one in the second of its start: whole seconds are stored.
+        // For a younger job, all ends count, including an end in the second of its start, because the stored times have whole seconds.
         let after = now.checked_sub(WINDOW).ok().filter(|_| age > WINDOW).unwrap_or(Timestamp::MIN);
-        // The cluster's clock may be a little ahead of this one.
+        // The cluster's clock may be a little ahead of the local clock.
         let ended = job.ended_between(after, now.checked_add(WINDOW).unwrap_or(now));
         if ended == 0 {
             return Self::default();
@@ -44,7 +44,7 @@ impl Outlook {
         Self { per_minute: Some(per_minute), remaining, to_partition: last < job.counts.total }
     }
 
-    /// `12.4/min, about 29m left`; empty while nothing moves.
+    /// Returns a sentence such as `12.4/min, about 29m left`. It is empty while no target ends.
     pub fn sentence(&self) -> String {
         let Some(rate) = self.per_minute else { return String::new() };
         let digits = usize::from(rate < 99.95);

@@ -1,4 +1,4 @@
-//! Jobs as plain text, for a terminal's scrollback, for a pipe and for a log.
+//! Jobs as plain text, for the scrollback of a terminal, for a pipe and for a log.
 
 use comfy_table::{Table, presets};
 use k8s_openapi::jiff::Timestamp;
@@ -12,30 +12,30 @@ use crate::shown_text::{cut_end, escaped};
 use crate::span_text::between;
 use crate::target_view::TargetView;
 
-/// Targets of one job that are shown unless all are asked for.
+/// The number of targets of a job that are shown, unless the user requests all.
 const FIRST_ROWS: usize = 20;
-/// Columns of an output unless all is asked for.
+/// The columns of an output, unless the user requests everything.
 const OUTPUT_COLUMNS: usize = 200;
 
-/// Columns of a list of jobs.
+/// The columns of a list of jobs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ListColumns {
-    /// True for the namespace of each job.
+    /// True to show the namespace of each job.
     pub namespace: bool,
-    /// True for plugin, start and rate, too.
+    /// True to also show plugin, duration, rate and bounds.
     pub wide: bool,
 }
 
-/// Rows of the table of one job's targets.
+/// The rows of the table of a job's targets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TargetRows {
-    /// The first ones of those that need eyes, and of the others.
+    /// The first rows. Targets that need attention come first.
     First,
-    /// All, in the order of the job's list.
+    /// All targets, in the order of the job's list.
     All,
 }
 
-/// A table of jobs.
+/// Returns a table of jobs.
 pub fn job_list(jobs: &[JobView], columns: ListColumns, now: Timestamp) -> String {
     let mut header = vec!["NAME", "ACTION", "PROGRESS", "DONE", "FAILED", "IN FLIGHT", "WAITS FOR", "AGE"];
     if columns.namespace {
@@ -72,7 +72,7 @@ fn list_row(job: &JobView, columns: ListColumns, now: Timestamp) -> Vec<String> 
     row
 }
 
-/// One job with a table of its targets.
+/// Returns one job with a table of its targets.
 pub fn job_text(job: &JobView, rows: TargetRows, now: Timestamp) -> String {
     let mut lines: Vec<String> = facts(job, now)
         .into_iter()
@@ -84,7 +84,7 @@ pub fn job_text(job: &JobView, rows: TargetRows, now: Timestamp) -> String {
         escaped(&text).into_owned()
     });
     lines.extend(notices.chain(job.missing_detail()));
-    // The table has the nodes.
+    // The table shows the nodes.
     let outputs = job.outputs.iter().filter(|output| output.name != "node");
     lines.extend(outputs.map(|output| output_line(output, rows)));
     let shown: Vec<&TargetView> = match rows {
@@ -103,7 +103,7 @@ pub fn job_text(job: &JobView, rows: TargetRows, now: Timestamp) -> String {
     if left > 0 { text + &format!("... and {left} more; -o wide shows all\n") } else { text }
 }
 
-/// An output; whole where all is asked for.
+/// Returns the line of an output, which is whole if the user requests everything.
 fn output_line(output: &ShownOutput, rows: TargetRows) -> String {
     let text = escaped(&format!("{}: {}", output.name, output.value)).into_owned();
     if rows == TargetRows::All { text } else { cut_end(&text, OUTPUT_COLUMNS).into_owned() }
@@ -132,7 +132,7 @@ fn facts(job: &JobView, now: Timestamp) -> [(&'static str, String); 8] {
     ]
 }
 
-/// One line for one change of `job`.
+/// Returns the line for one change of `job`.
 pub fn change_text(change: &ViewChange, job: &JobView, now: Timestamp) -> String {
     let line = match change {
         ViewChange::Job => {
@@ -152,7 +152,7 @@ pub fn change_text(change: &ViewChange, job: &JobView, now: Timestamp) -> String
     format!("{}  {}", rfc_3339(now), escaped(line.trim_end()))
 }
 
-/// The progress of a job, and whether it is leaving or only plans.
+/// Returns the progress of a job, and whether it is being deleted or is a dry run.
 pub(crate) fn word(job: &JobView) -> String {
     let mut word = progress(job);
     if job.is_deleting {
@@ -161,25 +161,25 @@ pub(crate) fn word(job: &JobView) -> String {
     word
 }
 
-/// The progress of a job, and whether it only plans.
+/// Returns the progress of a job, and whether it is a dry run.
 fn progress(job: &JobView) -> String {
     let word = job.progress.word();
     if job.dry_run { format!("{word} (dry run)") } else { word.to_owned() }
 }
 
-/// Name and version of the plugin.
+/// Returns the name and version of the plugin.
 pub(crate) fn plugin(job: &JobView) -> String {
     job.plugin.as_ref().map(|plugin| format!("{} {}", plugin.name, plugin.version)).unwrap_or_default()
 }
 
-/// Rows below a header, as kubectl prints them.
+/// Returns rows below a header, in the format of kubectl.
 pub fn text_table(header: &[&str], rows: impl Iterator<Item = Vec<String>>) -> String {
     let mut table = Table::new();
     table.load_preset(presets::NOTHING).set_header(header);
     for row in rows {
         table.add_row(row.iter().map(|cell| escaped(cell).into_owned()));
     }
-    // kubectl's tables begin in the first column, have three spaces between columns and none at the end.
+    // The tables of kubectl begin in the first column and have three spaces between columns and none at the end.
     for column in table.column_iter_mut() {
         column.set_padding((0, 3));
     }

@@ -1,4 +1,4 @@
-//! A plan for people: facts, and a table in which targets of the same fate share a line.
+//! A plan as text for people: facts, and a table in which targets with the same outcome share a line.
 
 use std::collections::BTreeMap;
 
@@ -6,12 +6,12 @@ use crate::job_plan::{JobPlan, PlanChange, PlanOutcome, PlanTarget, ServerAnswer
 use crate::plain::{TargetRows, text_table};
 use crate::shown_text::escaped;
 
-/// Lines of the table unless all targets are asked for.
+/// The most lines of the table, unless the user requests all targets.
 const MOST_GROUPS: usize = 20;
-/// Names that a line of several targets shows.
+/// The number of names in a line of several targets.
 const EXAMPLES: usize = 3;
 
-/// A plan as text.
+/// Returns a plan as text.
 pub fn plan_text(plan: &JobPlan, rows: TargetRows) -> String {
     let facts = facts(plan).into_iter().filter(|(_, value)| !value.is_empty());
     let lines = facts.map(|(name, value)| format!("{:<14}{}\n", format!("{name}:"), escaped(&value)));
@@ -45,7 +45,7 @@ fn facts(plan: &JobPlan) -> [(&'static str, String); 9] {
     ]
 }
 
-/// The targets whose first changes the API server accepts and refuses: one target may have several.
+/// Returns the numbers of targets whose first changes the API server accepts or refuses. A target may have several first changes.
 fn accepts(plan: &JobPlan) -> String {
     let of = |count| format!("the first changes of {}", targets(count));
     match (plan.counts.accepted, plan.counts.refused) {
@@ -72,7 +72,7 @@ fn counts(plan: &JobPlan) -> String {
     format!("{}: {}", of.total, parts.collect::<Vec<_>>().join(", "))
 }
 
-/// What targets wait for, with their numbers, the most first.
+/// Returns the reasons why targets wait, with their numbers, the highest number first.
 fn waits(plan: &JobPlan) -> String {
     let mut reasons: BTreeMap<&str, usize> = BTreeMap::new();
     for word in plan.targets.iter().filter_map(|target| target.waits_for.as_deref()) {
@@ -87,14 +87,14 @@ fn possible(plan: &JobPlan) -> String {
     if plan.possible.is_empty() { String::new() } else { format!("possible: {}", plan.possible.join(", ")) }
 }
 
-/// One line for each target.
+/// Returns one line for each target.
 fn every_target(plan: &JobPlan) -> String {
     let asked = is_asked(plan);
     let row = |target: &PlanTarget| row(target.name.clone(), &Fate::of_one(target), asked);
     text_table(&header("TARGET", asked), plan.targets.iter().map(row))
 }
 
-/// One line for all targets of one fate.
+/// Returns one line for all targets with the same columns.
 fn groups(plan: &JobPlan) -> String {
     let mut groups: BTreeMap<Fate, Vec<&PlanTarget>> = BTreeMap::new();
     for target in &plan.targets {
@@ -116,7 +116,7 @@ fn groups(plan: &JobPlan) -> String {
     if hides { text + "--all shows every target in a line of its own\n" } else { text }
 }
 
-/// The columns beside the names of targets: those that share them share a line.
+/// The columns besides the names of targets. Targets with equal columns share a line.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Fate {
     outcome: PlanOutcome,
@@ -127,17 +127,17 @@ struct Fate {
 }
 
 impl Fate {
-    /// That of one target, whose objects are named.
+    /// Returns the columns of one target, with the names of its objects.
     fn of_one(target: &PlanTarget) -> Self {
-        Self::of(target, PlanChange::words, str::to_owned)
+        Self::of(target, PlanChange::describe, str::to_owned)
     }
 
-    /// That of a target as others may share it: without the names of objects, and with `NAME` for its own.
+    /// Returns the columns of a target that other targets may share: without the names of objects, and with `NAME` for its own name.
     fn of_any(target: &PlanTarget) -> Self {
-        Self::of(target, PlanChange::words_of_any, |text| without_name(text, &target.name))
+        Self::of(target, PlanChange::describe_of_any, |text| without_name(text, &target.name))
     }
 
-    fn of(target: &PlanTarget, words: impl Fn(&PlanChange) -> String, shown: impl Fn(&str) -> String) -> Self {
+    fn of(target: &PlanTarget, describe: impl Fn(&PlanChange) -> String, shown: impl Fn(&str) -> String) -> Self {
         let server = match &target.server {
             None => String::new(),
             Some(ServerAnswer { accepted: true, .. }) => "accepts".to_owned(),
@@ -147,13 +147,13 @@ impl Fate {
             outcome: target.outcome,
             is_late: target.waits_for.is_some(),
             when: when(target),
-            first: shown(&first(target, &steps(target, words))),
+            first: shown(&first(target, &steps(target, describe))),
             server,
         }
     }
 }
 
-/// `text` with `NAME` wherever `name` stands as a whole name, and not as part of a longer one.
+/// Returns `text` with `NAME` in place of each occurrence of `name` that is not part of a longer name.
 fn without_name(text: &str, name: &str) -> String {
     let in_name = |c: char| c.is_ascii_alphanumeric() || c == '-';
     let mut shown = String::with_capacity(text.len());
@@ -174,12 +174,12 @@ fn without_name(text: &str, name: &str) -> String {
 }
 
 impl PlanChange {
-    fn words(&self) -> String {
+    fn describe(&self) -> String {
         self.worded(&self.name)
     }
 
-    /// The words without the name of the object.
-    fn words_of_any(&self) -> String {
+    /// Returns the words without the name of the object.
+    fn describe_of_any(&self) -> String {
         self.worded("")
     }
 
@@ -191,8 +191,8 @@ impl PlanChange {
     }
 }
 
-fn steps(target: &PlanTarget, words: impl Fn(&PlanChange) -> String) -> String {
-    target.before.iter().cloned().chain(target.first.iter().map(words)).collect::<Vec<_>>().join(", then ")
+fn steps(target: &PlanTarget, describe: impl Fn(&PlanChange) -> String) -> String {
+    target.before.iter().cloned().chain(target.first.iter().map(describe)).collect::<Vec<_>>().join(", then ")
 }
 
 fn is_asked(plan: &JobPlan) -> bool {
@@ -205,7 +205,7 @@ fn header(targets: &'static str, asked: bool) -> Vec<&'static str> {
     header
 }
 
-/// When a target starts. One that is skipped never does.
+/// Returns when a target starts. A skipped target never starts.
 fn when(target: &PlanTarget) -> String {
     match &target.waits_for {
         _ if is_skipped(target) => "never".to_owned(),
@@ -214,7 +214,7 @@ fn when(target: &PlanTarget) -> String {
     }
 }
 
-/// What becomes of a target first. One that fails may be changed before.
+/// Returns the first outcome of a target. A target that fails may be changed before.
 fn first(target: &PlanTarget, steps: &str) -> String {
     let why = || {
         let parts = [target.reason.as_deref(), target.message.as_deref()];
@@ -232,7 +232,7 @@ fn first(target: &PlanTarget, steps: &str) -> String {
     }
 }
 
-/// True for a target that fails because others do.
+/// Returns true for a target that fails because others fail.
 fn is_skipped(target: &PlanTarget) -> bool {
     target.outcome == PlanOutcome::Failed && target.reason.as_deref() == Some("Skipped")
 }
@@ -243,7 +243,7 @@ fn row(names: String, fate: &Fate, asked: bool) -> Vec<String> {
     row
 }
 
-/// `998 x web-1, web-2, web-3, ...`.
+/// Returns the names of targets, such as `998 x web-1, web-2, web-3, ...`.
 fn names(targets: &[&PlanTarget]) -> String {
     let shown: Vec<&str> = targets.iter().take(EXAMPLES).map(|target| target.name.as_str()).collect();
     let more = if targets.len() > EXAMPLES { ", ..." } else { "" };

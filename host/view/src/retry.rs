@@ -7,20 +7,20 @@ use crate::shown_text::escaped;
 use crate::unit_state::ShownState;
 use crate::unit_view::UnitView;
 
-/// Names that a refusal lists.
+/// The most names that a refusal lists.
 const MOST_NAMES: usize = 40;
 
-/// The value of the annotation that has the `named` units run again, or all of them: `<token>` or `<token>/<unit>,...`. The token
-/// is `now` in UTC to the millisecond, so that each request is a new one.
+/// Returns the value of the annotation that runs the `named` units again, or all units: `<token>` or `<token>/<unit>,...`. The token is
+/// `now` in UTC to the millisecond, so that each request is new.
 ///
 /// # Errors
 ///
-/// Refuses names that are of no unit, and a request by which nothing would run, in a sentence for the user.
+/// If a name belongs to no unit, or if the request would run no unit, with a message for the user.
 pub fn retry_value(view: &FlowView, named: &[String], now: Timestamp) -> Result<String, String> {
     let (handle, unit) = (view.handle(), view.kind.unit());
     let is_known = |name: &&String| view.units().iter().any(|unit| unit.name == **name);
     let unknown: Vec<&str> = named.iter().filter(|name| !is_known(name)).map(String::as_str).collect();
-    // Of a table that was cut nobody knows which names it lacks.
+    // If entries are missing, an unknown name may belong to a missing entry.
     if !unknown.is_empty() && view.missing == 0 {
         return Err(format!("{handle} has no {unit} {}: {}", shown(&unknown), known(view)));
     }

@@ -1,21 +1,21 @@
-//! Rows of a table that scrolls: which are shown, and which one is chosen.
+//! The rows of a table that scrolls: the shown rows and the chosen row.
 
 use crate::screen::Keypress;
 
-/// The rows of a table, as indexes of what they show.
+/// The rows of a table, as indexes of the shown items.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Rows {
     indexes: Vec<usize>,
-    /// The chosen row. It stays in its place while what it shows moves: whoever looks at the top sees what needs eyes.
+    /// The chosen row. It keeps its place while the items move, so that a user at the top sees the items that need attention.
     chosen: usize,
-    /// The first row that is shown.
+    /// The first shown row.
     first: usize,
-    /// Rows that the last frame had room for.
+    /// The number of rows for which the last frame had room.
     room: usize,
 }
 
 impl Rows {
-    /// Takes other rows, and keeps the place as far as there are any.
+    /// Takes other rows and keeps the place, if it still exists.
     pub(crate) fn set(&mut self, indexes: Vec<usize>) {
         self.indexes = indexes;
         self.clamp();
@@ -26,7 +26,7 @@ impl Rows {
         self.chosen = 0;
     }
 
-    /// Does what a key asks for, if it is one that scrolls.
+    /// Handles a key that scrolls. Ignores other keys.
     pub(crate) fn press(&mut self, key: Keypress) {
         let page = self.room.max(1);
         self.chosen = match key {
@@ -41,7 +41,7 @@ impl Rows {
         self.clamp();
     }
 
-    /// The rows for `room` lines: the place of the first one, and what they show.
+    /// Returns the rows for `room` lines: the place of the first row, and the indexes of the items.
     pub(crate) fn visible(&mut self, room: usize) -> (usize, &[usize]) {
         self.room = room;
         let last = self.indexes.len().saturating_sub(room);
@@ -51,12 +51,12 @@ impl Rows {
         (self.first, self.indexes.get(self.first..end).unwrap_or_default())
     }
 
-    /// The place of the chosen row, and what it shows.
+    /// Returns the place of the chosen row, and the index of its item.
     pub(crate) fn chosen(&self) -> Option<(usize, usize)> {
         Some((self.chosen, *self.indexes.get(self.chosen)?))
     }
 
-    /// The number of rows.
+    /// Returns the number of rows.
     pub(crate) fn len(&self) -> usize {
         self.indexes.len()
     }

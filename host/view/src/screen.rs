@@ -1,6 +1,6 @@
-//! The screen of one job in a terminal: what is shown of it, and what keys change about that.
+//! The screen of one job in a terminal: the shown data, and the keys that change it.
 //!
-//! Work that grows with the number of targets is done when a newer view or another filter comes, never for a frame.
+//! Work that grows with the number of targets is done for a newer view or another filter, and never for a frame.
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
@@ -12,18 +12,18 @@ use crate::target_view::TargetView;
 /// The targets that the table shows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Filter {
-    /// All, with what needs eyes first.
+    /// All targets. Targets that need attention come first.
     #[default]
     All,
-    /// Blocked, in flight or failed.
+    /// Targets that are blocked, in flight or failed.
     NeedsEyes,
-    /// Started, not ended.
+    /// Targets that have started and not ended.
     InFlight,
-    /// Failed.
+    /// Failed targets.
     Failed,
-    /// Not started.
+    /// Targets that have not started.
     Pending,
-    /// Succeeded.
+    /// Targets that succeeded.
     Succeeded,
 }
 
@@ -50,7 +50,7 @@ impl Filter {
         }
     }
 
-    /// Its name in the hint line.
+    /// Returns the name of the filter in the hint line.
     pub fn word(self) -> &'static str {
         match self {
             Self::All => "all",
@@ -63,73 +63,73 @@ impl Filter {
     }
 }
 
-/// A key, as far as the screen knows it.
+/// A key that the screen knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Keypress {
-    /// One target up.
+    /// Moves one target up.
     Up,
-    /// One target down.
+    /// Moves one target down.
     Down,
-    /// One page up.
+    /// Moves one page up.
     PageUp,
-    /// One page down.
+    /// Moves one page down.
     PageDown,
-    /// To the first target.
+    /// Moves to the first target.
     Home,
-    /// To the last target.
+    /// Moves to the last target.
     End,
-    /// The next filter.
+    /// Selects the next filter.
     Filter,
-    /// The graph in place of the table, or the other way round.
+    /// Switches between the graph and the table.
     Drawing,
-    /// Away.
+    /// Leaves the screen.
     Leave,
 }
 
-/// What a key asks of the program.
+/// The action of the program that a key requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reaction {
-    /// Another frame.
+    /// The program draws another frame.
     Redraw,
-    /// To leave the screen.
+    /// The program leaves the screen.
     Leave,
 }
 
-/// Whether the cluster is reached.
+/// The state of the connection to the cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Connection {
-    /// The view is as new as the cluster tells.
+    /// The view is current.
     #[default]
     Reached,
-    /// The view is old: the cluster is asked again.
+    /// The view is old, and the client retries.
     Lost {
         /// The cause.
         cause: String,
-        /// The time for which it lasts.
+        /// The time since the connection was lost.
         lasting: SignedDuration,
     },
 }
 
-/// The state of the world that a frame shows beside the job.
+/// The time and the connection that a frame shows besides the job.
 #[derive(Clone, Debug)]
 pub struct Moment {
-    /// The time.
+    /// The current time.
     pub now: Timestamp,
-    /// Whether the cluster is reached.
+    /// The state of the connection to the cluster.
     pub connection: Connection,
 }
 
-/// One job on a terminal.
+/// The screen of one job in a terminal.
 #[derive(Clone, Debug, Default)]
 pub struct JobScreen {
     job: JobView,
     filter: Filter,
-    /// The targets that the filter admits, what needs eyes first.
+    /// The targets that the filter admits. Targets that need attention come first.
     rows: Rows,
 }
 
 impl JobScreen {
-    /// The screen of a job, from the top.
+    /// Returns the screen of a job, scrolled to the top.
     pub fn new(job: JobView) -> Self {
         let mut screen = Self::default();
         screen.update(job);
@@ -142,17 +142,17 @@ impl JobScreen {
         self.admit();
     }
 
-    /// The view it shows.
+    /// Returns the view that the screen shows.
     pub fn job(&self) -> &JobView {
         &self.job
     }
 
-    /// The filter of its table.
+    /// Returns the filter of the table.
     pub fn filter(&self) -> Filter {
         self.filter
     }
 
-    /// Does what a key asks for.
+    /// Handles a key.
     pub fn press(&mut self, key: Keypress) -> Reaction {
         match key {
             Keypress::Leave => return Reaction::Leave,
@@ -166,19 +166,19 @@ impl JobScreen {
         Reaction::Redraw
     }
 
-    /// The rows for `room` lines: the place of the first one, and the targets.
+    /// Returns the rows for `room` lines: the place of the first row, and the targets.
     pub(crate) fn visible(&mut self, room: usize) -> (usize, Vec<&TargetView>) {
         let (first, indexes) = self.rows.visible(room);
         (first, indexes.iter().filter_map(|index| self.job.targets().get(*index)).collect())
     }
 
-    /// The chosen target and its place among the rows.
+    /// Returns the chosen target and its place among the rows.
     pub(crate) fn chosen(&self) -> Option<(usize, &TargetView)> {
         let (place, index) = self.rows.chosen()?;
         Some((place, self.job.targets().get(index)?))
     }
 
-    /// The number of rows that the filter admits.
+    /// Returns the number of rows that the filter admits.
     pub(crate) fn len(&self) -> usize {
         self.rows.len()
     }

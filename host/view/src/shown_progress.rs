@@ -1,25 +1,25 @@
-//! Progress of a job or a target as it is shown, and numbers of targets by progress.
+//! The shown progress of a job or a target, and the numbers of targets in each progress.
 
 use serde::Serialize;
 
-/// Progress in the words of the API, and one more for what cannot be told.
+/// The progress in the words of the API, and `Unknown`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub enum ShownProgress {
-    /// Not started.
+    /// The job or target has not started.
     #[default]
     Pending,
-    /// Started, not ended.
+    /// The job or target has started and not ended.
     Processing,
-    /// Ended well.
+    /// The job or target succeeded.
     Succeeded,
-    /// Ended otherwise.
+    /// The job or target failed.
     Failed,
-    /// Not told: the word is of another version, or the detail of a target cannot be read.
+    /// The progress is unknown, because its word belongs to another version or the detail of a target cannot be read.
     Unknown,
 }
 
 impl ShownProgress {
-    /// The progress that a stored word names; no word means that nothing has started.
+    /// Returns the progress that a stored word names. No word means that nothing has started.
     pub(crate) fn read(word: Option<&str>) -> Self {
         match word {
             None | Some("" | "Pending") => Self::Pending,
@@ -30,7 +30,7 @@ impl ShownProgress {
         }
     }
 
-    /// The word of the API.
+    /// Returns the word of the API.
     pub fn word(self) -> &'static str {
         match self {
             Self::Pending => "Pending",
@@ -41,12 +41,12 @@ impl ShownProgress {
         }
     }
 
-    /// True once it never changes again.
+    /// Returns true if the progress never changes again.
     pub fn is_terminal(self) -> bool {
         matches!(self, Self::Succeeded | Self::Failed)
     }
 
-    /// The more advanced of two accounts of one target; of two that are equally advanced, this one.
+    /// Returns the more advanced of two reports about one target. If both are equally advanced, returns this one.
     pub(crate) fn or_more_advanced(self, other: Self) -> Self {
         let rank = |progress| match progress {
             Self::Unknown => 0,
@@ -58,34 +58,34 @@ impl ShownProgress {
     }
 }
 
-/// Numbers of targets by progress.
+/// The numbers of targets in each progress.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ShownCounts {
-    /// All.
+    /// The number of all targets.
     pub total: usize,
-    /// Ended well.
+    /// The number of targets that succeeded.
     pub succeeded: usize,
-    /// Ended otherwise.
+    /// The number of targets that failed.
     pub failed: usize,
-    /// Started, not ended.
+    /// The number of targets that have started and not ended.
     pub in_flight: usize,
-    /// Not started.
+    /// The number of targets that have not started.
     pub pending: usize,
 }
 
 impl ShownCounts {
-    /// The targets that have ended.
+    /// Returns the number of targets that have ended.
     pub fn ended(&self) -> usize {
         self.succeeded.saturating_add(self.failed)
     }
 
-    /// The ended ones of all, as whole percent; 100 is said of all alone.
+    /// Returns the percentage of targets that have ended, rounded down, so that 100 means all targets.
     pub fn percent(&self) -> usize {
         self.ended().saturating_mul(100).checked_div(self.total).unwrap_or(0).min(100)
     }
 
-    /// `2 succeeded, 1 failed, 3 in flight, 4 pending`, without what there is none of.
+    /// Returns the numbers in words, such as `2 succeeded, 1 failed, 3 in flight, 4 pending`. It omits numbers that are 0.
     pub fn sentence(&self) -> String {
         let parts = [
             (self.succeeded, "succeeded"),

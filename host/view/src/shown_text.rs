@@ -1,16 +1,16 @@
-//! Text of a cluster made fit for a terminal: escaped, cut and wrapped.
+//! Makes text of a cluster fit for a terminal: escapes, cuts and wraps it.
 
 use std::borrow::Cow;
 
 use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 
-/// True for what a terminal would act on, or what would show text in another order than it is stored in.
+/// Returns true for characters that a terminal acts on, or that change the order of the shown text.
 pub(crate) fn is_unprintable(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')
 }
 
-/// `text` with control and direction characters as escapes: names and messages of a cluster may hold any.
+/// Returns `text` with control and direction characters as escapes. Names and messages of a cluster may contain any character.
 pub fn escaped(text: &str) -> Cow<'_, str> {
     if !text.contains(is_unprintable) {
         return Cow::Borrowed(text);
@@ -22,7 +22,7 @@ pub fn escaped(text: &str) -> Cow<'_, str> {
     Cow::Owned(clean)
 }
 
-/// `text` in `width` columns, with the sign of omission where it is longer.
+/// Returns `text` in `width` columns, with an ellipsis if the text is longer.
 pub(crate) fn cut_end(text: &str, width: usize) -> Cow<'_, str> {
     if text.width() <= width {
         return Cow::Borrowed(text);
@@ -30,7 +30,7 @@ pub(crate) fn cut_end(text: &str, width: usize) -> Cow<'_, str> {
     Cow::Owned(format!("{}…", head_of(text, width.saturating_sub(1))).chars().take(width).collect())
 }
 
-/// `text` in `width` columns without its middle where it is longer: names of pods differ at their ends.
+/// Returns `text` in `width` columns, without its middle if the text is longer, because names of pods differ at their ends.
 pub(crate) fn cut_middle(text: &str, width: usize) -> Cow<'_, str> {
     if text.width() <= width || width < 5 {
         return cut_end(text, width);
@@ -41,7 +41,7 @@ pub(crate) fn cut_middle(text: &str, width: usize) -> Cow<'_, str> {
     Cow::Owned(format!("{}…{tail}", head_of(text, width - 1 - tail_width)))
 }
 
-/// The first characters of `text` that fit into `width` columns.
+/// Returns the first characters of `text` that fit into `width` columns.
 fn head_of(text: &str, width: usize) -> &str {
     let mut used = 0;
     let end = text.char_indices().find(|(_, c)| {
@@ -51,7 +51,7 @@ fn head_of(text: &str, width: usize) -> &str {
     end.map_or(text, |(at, _)| text.get(..at).unwrap_or(text))
 }
 
-/// `text` in at most `most` lines of `width` columns, broken at spaces where there are any.
+/// Returns `text` in at most `most` lines of `width` columns, broken at spaces if possible.
 pub(crate) fn wrapped(text: &str, width: usize, most: usize) -> Vec<String> {
     let mut lines = Vec::new();
     let mut rest = text.trim();
@@ -63,7 +63,7 @@ pub(crate) fn wrapped(text: &str, width: usize, most: usize) -> Vec<String> {
         let fits = head_of(rest, width);
         let whole = fits.len() == rest.len() || rest.get(fits.len()..).is_some_and(|next| next.starts_with(' '));
         let line = if whole { fits } else { fits.rsplit_once(' ').map_or(fits, |(before, _)| before) };
-        // A character that is wider than the line would never be used up.
+        // A character that is wider than the line would never be consumed.
         let line = if line.is_empty() { rest } else { line };
         lines.push(cut_end(line.trim_end(), width).into_owned());
         rest = rest.get(line.len()..).unwrap_or_default().trim_start();

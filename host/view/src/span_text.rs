@@ -1,10 +1,10 @@
-//! Spans of time as kubectl shows them: two units at most.
+//! Durations in the format of kubectl, with at most two units.
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 const UNITS: [(i64, char); 4] = [(86_400, 'd'), (3600, 'h'), (60, 'm'), (1, 's')];
 
-/// `45s`, `2m5s`, `10m`, `3h1m`; nothing below zero, since clocks differ.
+/// Returns a duration such as `45s`, `2m5s`, `10m` or `3h1m`. A negative duration becomes `0s`, because clocks differ.
 pub(crate) fn span(span: SignedDuration) -> String {
     let seconds = span.as_secs().max(0);
     let at = UNITS.iter().position(|(size, _)| seconds >= *size).unwrap_or(UNITS.len() - 1);
@@ -17,7 +17,7 @@ pub(crate) fn span(span: SignedDuration) -> String {
     }
 }
 
-/// The span between two times, if both are known.
+/// Returns the duration between two times, if both are known.
 pub(crate) fn between(from: Option<Timestamp>, to: Option<Timestamp>) -> Option<String> {
     Some(span(to?.duration_since(from?)))
 }

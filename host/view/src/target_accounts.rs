@@ -1,6 +1,6 @@
-//! What a job's spec, status and records say of its targets, brought together.
+//! Combines the data about a job's targets from its spec, status and records.
 //!
-//! The status and the records of a large job are written one after the other, so each may be ahead of the other. Source:
+//! The host writes the status and the records of a large job one after the other, so each may be newer than the other. Source:
 //! docs/operationjob.md 2.5.
 
 use oarlock_api::{
@@ -12,10 +12,10 @@ use crate::job_view::number;
 use crate::shown_progress::ShownProgress;
 use crate::target_view::TargetView;
 
-/// Most targets that a job can have. A status that says more is wrong, and may not cost memory.
+/// The most targets that a job can have. A status with a higher number is wrong and must not cost memory.
 const MOST_TARGETS: usize = 10_000;
 
-/// The accounts of a job's targets.
+/// The combined data about a job's targets.
 pub(crate) struct TargetAccounts<'a> {
     named: &'a [TargetRef],
     details: Vec<Option<&'a TargetDetail>>,
@@ -79,13 +79,14 @@ impl<'a> TargetAccounts<'a> {
     fn view(&self, index: usize) -> TargetView {
         let name = self.named.get(index).and_then(|target| target.name.as_deref()).unwrap_or_default();
         match self.details.get(index).copied().flatten() {
-            // A line of a record that cannot be read is a detail without a name.
+            // An unreadable line of a record becomes a detail without a name.
             Some(detail) if !detail.name.is_empty() => TargetView::new(index, detail, self.in_ranges(index)),
             _ => TargetView::unexplained(index, name, self.in_ranges(index).unwrap_or_default()),
         }
     }
 
-    /// The progress by the ranges of a large job. An index in none of them is pending, unless it may have been cut off.
+    /// Returns the progress according to the ranges of a large job. An index in no range is pending, unless the range may have been cut
+    /// before it.
     fn in_ranges(&self, index: usize) -> Option<ShownProgress> {
         let whole = |ranges: &IndexRanges| ranges.last().is_some_and(|last| last >= index);
         self.has_ranges.then(|| match index {

@@ -1,4 +1,4 @@
-//! One target of a job as it is shown, and what of it needs eyes.
+//! A view of one target of a job, and whether it needs attention.
 
 use std::collections::BTreeMap;
 
@@ -8,43 +8,43 @@ use serde_json::Value;
 
 use crate::shown_progress::ShownProgress;
 
-/// Extras that a row leaves out: they are the host's own notes.
+/// Extras that a row omits, because they are internal notes of the host.
 const NOTES_OF_THE_HOST: [&str; 5] = ["ClaimedUID", "EvictedAt", "Node", "Owner", "Released"];
 
-/// One target.
+/// A view of one target.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TargetView {
-    /// Its place in the job's list, from 0.
+    /// The index of the target in the job's list, from 0.
     pub index: usize,
-    /// Its name; empty where only the record knows it and cannot be read.
+    /// The name of the target. It is empty if only an unreadable record has the name.
     pub name: String,
-    /// Its progress.
+    /// The progress of the target.
     pub progress: ShownProgress,
-    /// The attempt, from 1.
+    /// The number of the attempt, from 1.
     pub attempt: i32,
-    /// Time of its start.
+    /// The start time of the target.
     pub started: Option<Timestamp>,
-    /// Time of its end.
+    /// The end time of the target.
     pub ended: Option<Timestamp>,
-    /// End of the wait before the next attempt.
+    /// The end of the wait before the next attempt.
     pub next_attempt: Option<Timestamp>,
-    /// The reason why it failed or waits.
+    /// The reason why the target failed or waits.
     pub error: Option<TargetError>,
-    /// Extras of the plugin and of the host.
+    /// The extras of the plugin and of the host.
     pub extra: BTreeMap<String, String>,
 }
 
 impl TargetView {
-    /// A target of which no detail is known.
+    /// Returns a target without known details.
     pub(crate) fn unexplained(index: usize, name: &str, progress: ShownProgress) -> Self {
         Self { index, name: name.to_owned(), progress, attempt: 1, ..Self::default() }
     }
 
-    /// A target from its stored detail, and from what the ranges of its job say: the more advanced of the two is right.
+    /// Returns a target from its stored detail and from the ranges of its job. The more advanced of the two is right.
     pub(crate) fn new(index: usize, detail: &TargetDetail, ranges: Option<ShownProgress>) -> Self {
         let stored = ShownProgress::read(detail.progress.as_deref());
         let progress = ranges.map_or(stored, |ranges| stored.or_more_advanced(ranges));
-        // The obstacle of a target that has ended since is over.
+        // The obstacle of a target that has ended meanwhile is over.
         let is_over = progress.is_terminal() && !stored.is_terminal() || progress == ShownProgress::Succeeded;
         let time = |text: &Option<String>| text.as_deref().and_then(|text| text.parse().ok());
         Self {
@@ -60,17 +60,17 @@ impl TargetView {
         }
     }
 
-    /// True if it has not ended and something is in its way.
+    /// Returns true if the target has not ended and something blocks it.
     pub fn is_blocked(&self) -> bool {
         !self.progress.is_terminal() && self.error.is_some()
     }
 
-    /// True if it is what a person looks for first: blocked, in flight or failed.
+    /// Returns true if the target needs attention: it is blocked, in flight or failed.
     pub fn needs_eyes(&self) -> bool {
         self.rank() < 3
     }
 
-    /// Its place among the targets of a table: what needs eyes first, and what has succeeded last.
+    /// Returns the rank of the target in a table. Targets that need attention come first, and targets that succeeded come last.
     pub(crate) fn rank(&self) -> u8 {
         match self.progress {
             _ if self.is_blocked() => 0,
@@ -82,7 +82,7 @@ impl TargetView {
         }
     }
 
-    /// Its state in a word or two, for people.
+    /// Returns the state of the target in a word or two, for people.
     pub fn state(&self) -> &'static str {
         match self.progress {
             _ if self.next_attempt.is_some() => "Retrying",
@@ -92,7 +92,7 @@ impl TargetView {
         }
     }
 
-    /// The time since which it is in flight, or which it took.
+    /// Returns the time for which the target is in flight, or its duration.
     pub(crate) fn span(&self, now: Timestamp) -> Option<String> {
         match self.progress {
             ShownProgress::Pending => None,
@@ -101,7 +101,7 @@ impl TargetView {
         }
     }
 
-    /// Everything else that is known of it, in a line: attempt, error, and the extras that say something to people.
+    /// Returns the other details of the target in a line: attempt, error, and extras for people.
     pub fn detail(&self, now: Timestamp) -> String {
         let mut parts = Vec::new();
         if self.attempt > 1 {
@@ -117,7 +117,7 @@ impl TargetView {
         parts.join("; ")
     }
 
-    /// The extras that say something to people, in words.
+    /// Returns the extras for people, in words.
     fn shown_extras(&self) -> impl Iterator<Item = String> {
         let shown = self.extra.iter().filter(|(key, _)| !NOTES_OF_THE_HOST.contains(&key.as_str()));
         shown.map(|(key, value)| match key.as_str() {
@@ -131,20 +131,20 @@ impl TargetView {
         })
     }
 
-    /// True if a person would see that `now` is not as this one was.
+    /// Returns true if the shown data of `now` differs from the shown data of this target.
     pub(crate) fn differs_from(&self, now: &Self) -> bool {
         (self.progress, self.attempt, self.next_attempt) != (now.progress, now.attempt, now.next_attempt)
             || self.error != now.error
             || now.shown_extras().next().is_some() && self.shown_extras().ne(now.shown_extras())
     }
 
-    /// Its name, or its place in the list where the name is not known.
+    /// Returns the name of the target, or its index if the name is unknown.
     pub fn label(&self) -> String {
         if self.name.is_empty() { format!("#{}", self.index) } else { self.name.clone() }
     }
 }
 
-/// The drain of a node, from the JSON that the host stores: how far it is, and how many pods do not go.
+/// Describes the drain of a node from the JSON that the host stores: its state, and the number of pods that do not go.
 fn drain_in_words(stored: &str) -> String {
     let drain: Value = serde_json::from_str(stored).unwrap_or_default();
     if drain.get("state").is_some_and(|state| state == "Drained") {
@@ -158,7 +158,7 @@ fn drain_in_words(stored: &str) -> String {
     }
 }
 
-/// The state of a task, from the JSON that the host stores, and why it waits or failed.
+/// Describes the state of a task from the JSON that the host stores, with the reason why it waits or failed.
 fn task_in_words(stored: &str) -> String {
     let task: Value = serde_json::from_str(stored).unwrap_or_default();
     let text = |field: &str| task.get(field).and_then(Value::as_str).filter(|text| !text.is_empty());

@@ -1,35 +1,35 @@
-//! State of a unit, the step of a JobFlow or the node of a DaemonJob, and the numbers of units by state.
+//! The state of a unit (a step of a JobFlow or a node of a DaemonJob), and the numbers of units in each state.
 
 use ratatui::style::{Color, Modifier, Style};
 use serde::Serialize;
 use serde_json::Value;
 
-/// State of a unit in the words of the API, and one more for what cannot be told. Source: docs/jobflow.md 2.4.
+/// The state of a unit in the words of the API, and `Unknown`. Source: docs/jobflow.md 2.4.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub enum ShownState {
-    /// It is not its turn.
+    /// The unit may not start yet.
     #[default]
     Waiting,
-    /// It is its turn, and something is in its way.
+    /// The unit could start, but something blocks it.
     Blocked,
-    /// Its child is there, without an active pod.
+    /// The child of the unit exists without an active pod.
     Pending,
-    /// Its child runs.
+    /// The child of the unit runs.
     Running,
-    /// An attempt failed, and the next one waits for its time.
+    /// An attempt failed, and the unit waits for the next attempt.
     Retrying,
-    /// Ended well.
+    /// The unit succeeded.
     Succeed,
-    /// Ended otherwise.
+    /// The unit failed.
     Failed,
-    /// It never runs.
+    /// The unit never runs.
     Omitted,
-    /// Not told: the word is of another version, or the entry could not be read.
+    /// The state is unknown, because its word belongs to another version or the entry could not be read.
     Unknown,
 }
 
 impl ShownState {
-    /// All of them, in the order in which a person wants to hear of them.
+    /// All states, in the order in which users need to see them.
     pub const ALL: [Self; 9] = [
         Self::Failed,
         Self::Blocked,
@@ -42,13 +42,13 @@ impl ShownState {
         Self::Omitted,
     ];
 
-    /// The state that a stored word names; no word means that it is not its turn.
+    /// Returns the state that a stored word names. No word means that the unit may not start yet.
     pub(crate) fn read(word: &str) -> Self {
         let known = Self::ALL.into_iter().find(|state| state.word() == word);
         known.unwrap_or(if word.is_empty() { Self::Waiting } else { Self::Unknown })
     }
 
-    /// The word of the API.
+    /// Returns the word of the API.
     pub fn word(self) -> &'static str {
         match self {
             Self::Waiting => "Waiting",
@@ -63,7 +63,7 @@ impl ShownState {
         }
     }
 
-    /// One column that stands for it in a drawing.
+    /// Returns the symbol of the state in a drawing, one column wide.
     pub fn symbol(self) -> char {
         match self {
             Self::Waiting => '○',
@@ -78,22 +78,22 @@ impl ShownState {
         }
     }
 
-    /// True once it changes by hand alone.
+    /// Returns true if only a user can change the state.
     pub fn is_terminal(self) -> bool {
         matches!(self, Self::Succeed | Self::Failed | Self::Omitted)
     }
 
-    /// True while a child of it may be at work, or will be by itself.
+    /// Returns true while a child of the unit may run, or will run without a user's action.
     pub fn is_active(self) -> bool {
         matches!(self, Self::Pending | Self::Running | Self::Retrying)
     }
 
-    /// The place in [`Self::ALL`]: what needs eyes first.
+    /// Returns the index in [`Self::ALL`], by which units that need attention come first.
     pub(crate) fn rank(self) -> usize {
         Self::ALL.iter().position(|state| *state == self).unwrap_or(Self::ALL.len())
     }
 
-    /// Its colour on a terminal.
+    /// Returns the colour of the state on a terminal.
     pub(crate) fn style(self) -> Style {
         match self {
             Self::Blocked | Self::Retrying => Style::new().fg(Color::Yellow),
@@ -106,31 +106,31 @@ impl ShownState {
     }
 }
 
-/// Numbers of units by state, as `status.counts` has them.
+/// The numbers of units in each state, as in `status.counts`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct UnitCounts {
-    /// All.
+    /// The number of all units.
     pub total: usize,
-    /// Not their turn.
+    /// The number of units that may not start yet.
     pub waiting: usize,
-    /// Something is in their way.
+    /// The number of units that something blocks.
     pub blocked: usize,
-    /// With a child, without an active pod.
+    /// The number of units whose child has no active pod.
     pub pending: usize,
-    /// At work.
+    /// The number of units whose child runs.
     pub running: usize,
-    /// Between two attempts.
+    /// The number of units between two attempts.
     pub retrying: usize,
-    /// Ended well.
+    /// The number of units that succeeded.
     pub succeeded: usize,
-    /// Ended otherwise.
+    /// The number of units that failed.
     pub failed: usize,
-    /// Never run.
+    /// The number of units that never run.
     pub omitted: usize,
 }
 
 impl UnitCounts {
-    /// The numbers that a status gives; those of the units where it gives none.
+    /// Returns the numbers in a status, or counts the units if the status has no numbers.
     pub(crate) fn new(counts: Option<&Value>, states: &[ShownState]) -> Self {
         let told = |name: &str| counts.and_then(|counts| counts.get(name)).and_then(Value::as_u64);
         let is_told = told("total").is_some();
@@ -154,17 +154,17 @@ impl UnitCounts {
         }
     }
 
-    /// Those that have ended or never run.
+    /// Returns the number of units that have ended or never run.
     pub fn ended(&self) -> usize {
         self.succeeded.saturating_add(self.failed).saturating_add(self.omitted)
     }
 
-    /// The ended ones of all, as whole percent; 100 is said of all alone.
+    /// Returns the percentage of units that have ended, rounded down, so that 100 means all units.
     pub fn percent(&self) -> usize {
         self.ended().saturating_mul(100).checked_div(self.total).unwrap_or(0).min(100)
     }
 
-    /// `2 succeeded, 1 failed, 3 running, 4 waiting`, without what there is none of.
+    /// Returns the numbers in words, such as `2 succeeded, 1 failed, 3 running, 4 waiting`. It omits numbers that are 0.
     pub fn sentence(&self) -> String {
         let parts = [
             (self.succeeded, "succeeded"),

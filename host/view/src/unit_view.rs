@@ -1,6 +1,6 @@
-//! One unit, the step of a JobFlow or the node of a DaemonJob, as it is shown.
+//! A view of one unit: a step of a JobFlow or a node of a DaemonJob.
 //!
-//! No field is trusted: a spec may be stored from before its rules, a status may be absent, cut, or of another version.
+//! The view trusts no field. A spec may be older than its validation rules, and a status may be absent, cut, or of another version.
 
 use k8s_openapi::jiff::Timestamp;
 use serde_json::Value;
@@ -8,15 +8,15 @@ use serde_json::Value;
 use crate::span_text::between;
 use crate::unit_state::ShownState;
 
-/// What the outcome of its dependencies must be for a step to start. Source: docs/jobflow.md 2.3.
+/// The required outcome of a step's dependencies for the step to start. Source: docs/jobflow.md 2.3.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum StepWhen {
-    /// They succeeded.
+    /// All dependencies succeeded.
     #[default]
     Success,
-    /// One failed.
+    /// A dependency failed.
     Failure,
-    /// They ended.
+    /// All dependencies ended.
     Finished,
 }
 
@@ -30,7 +30,7 @@ impl StepWhen {
         }
     }
 
-    /// The word of the API.
+    /// Returns the word of the API.
     pub fn word(self) -> &'static str {
         match self {
             Self::Success => "success",
@@ -40,45 +40,45 @@ impl StepWhen {
     }
 }
 
-/// One unit.
+/// A view of one unit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UnitView {
-    /// Its place among the units, from 0: flows, then finally; nodes by name.
+    /// The index of the unit, from 0. Steps of `flows` come before steps of `finally`, and nodes are sorted by name.
     pub index: usize,
-    /// Name of the step or the node.
+    /// The name of the step or the node.
     pub name: String,
-    /// Names of the steps it depends on, each once, as they are written.
+    /// The names of the steps that the step depends on, each once and in the order of the spec.
     pub dependencies: Vec<String>,
-    /// What their outcome must be.
+    /// The required outcome of the dependencies.
     pub when: StepWhen,
     /// True for a step of `finally`.
     pub is_finally: bool,
-    /// Its state.
+    /// The state of the unit.
     pub state: ShownState,
-    /// A CamelCase word about it, or nothing.
+    /// A CamelCase word about the state, or an empty text.
     pub reason: String,
-    /// A sentence about it, or nothing.
+    /// A sentence about the state, or an empty text.
     pub message: String,
-    /// Name of its child, or nothing.
+    /// The name of the unit's child, or an empty text.
     pub job: String,
-    /// 0, and one more for each retry.
+    /// The number of the attempt. The first attempt is 0, and each retry adds 1.
     pub attempt: u64,
-    /// Start of its child.
+    /// The start time of the unit's child.
     pub started: Option<Timestamp>,
-    /// Its end.
+    /// The end time of the unit's child.
     pub ended: Option<Timestamp>,
-    /// True if its child was built from an older spec.
+    /// True if the child was built from an older spec.
     pub outdated: bool,
-    /// True if it failed and that does not count.
+    /// True if the unit failed and the failure does not count.
     pub tolerated: bool,
-    /// True if its success makes up for the failures of its dependencies.
+    /// True if the success of the step makes up for the failures of its dependencies.
     pub handles_failure: bool,
-    /// Name of the step that made up for its failure, or nothing.
+    /// The name of the step that made up for the unit's failure, or an empty text.
     pub handled_by: String,
 }
 
 impl UnitView {
-    /// The step that an entry of `spec.flows` or `spec.finally` describes.
+    /// Returns the step that an entry of `spec.flows` or `spec.finally` describes.
     pub(crate) fn of_step(step: &Value, is_finally: bool) -> Self {
         let mut dependencies: Vec<String> = Vec::new();
         for name in step.get("dependencies").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str) {
@@ -92,7 +92,7 @@ impl UnitView {
         Self { name: text(step, "name"), dependencies, when, is_finally, handles_failure, ..Self::default() }
     }
 
-    /// The same with what an entry of the status, or of a record, says of it.
+    /// Returns the unit with the data from an entry of the status or of a record.
     pub(crate) fn with_status(self, entry: &Value) -> Self {
         Self {
             state: ShownState::read(&text(entry, "state")),
@@ -109,18 +109,18 @@ impl UnitView {
         }
     }
 
-    /// What the outcome of its dependencies must be for it to start, in words, and what its success then means.
+    /// Returns the required outcome of the dependencies in words, and whether the success of the step makes up for their failure.
     pub fn condition(&self) -> &'static str {
         if self.handles_failure { "failure, made up for" } else { self.when.word() }
     }
 
-    /// The time it took, or has taken so far.
+    /// Returns the duration of the unit so far.
     pub fn span(&self, now: Timestamp) -> Option<String> {
         let end = self.ended.or_else(|| (!self.state.is_terminal()).then_some(now));
         between(self.started, end)
     }
 
-    /// What is to be told beside its state: retries, what is in its way, and that it is outdated, tolerated or made up for.
+    /// Returns the details besides the state: retries, obstacles, and whether the unit is outdated, tolerated or made up for.
     pub fn detail(&self) -> String {
         let mut parts = Vec::new();
         if self.attempt > 0 {
@@ -138,7 +138,7 @@ impl UnitView {
         parts.join("; ")
     }
 
-    /// True if a person should know that it changed to this: times alone are no news.
+    /// Returns true if the change between the units is worth a message. Changes of times alone are not.
     pub(crate) fn differs_from(&self, other: &Self) -> bool {
         let told = |unit: &Self| {
             let Self { state, attempt, outdated, tolerated, .. } = *unit;
@@ -148,17 +148,17 @@ impl UnitView {
     }
 }
 
-/// Whether a field is true.
+/// Returns true if a field is true.
 fn is_set(object: &Value, field: &str) -> bool {
     object.get(field).and_then(Value::as_bool).unwrap_or_default()
 }
 
-/// The text of a field, or nothing.
+/// Returns the text of a field, or an empty text.
 pub(crate) fn text(object: &Value, field: &str) -> String {
     object.get(field).and_then(Value::as_str).unwrap_or_default().to_owned()
 }
 
-/// The time in a field, if it is one.
+/// Returns the time in a field, if the field has a valid time.
 pub(crate) fn time(object: &Value, field: &str) -> Option<Timestamp> {
     object.get(field)?.as_str()?.parse().ok()
 }

@@ -1,4 +1,4 @@
-//! What a watch needs of whatever it follows, so that one command follows jobs, flows and runs on nodes.
+//! The traits of everything that a watch can follow, so that one command follows jobs, flows and DaemonJobs.
 
 use k8s_openapi::jiff::Timestamp;
 use ratatui::Frame;
@@ -17,58 +17,58 @@ use crate::plain::{TargetRows, change_text, job_text};
 use crate::screen::{JobScreen, Keypress, Moment, Reaction};
 use crate::shown_progress::ShownProgress;
 
-/// Columns of what stays in a terminal's scrollback.
+/// The columns of the text that stays in the scrollback of a terminal.
 const SCROLLBACK: usize = 100;
 
-/// A view of something that is followed to its end.
+/// A view of an object that a watch follows to its end.
 pub trait Watched: Sized {
-    /// Its screen.
+    /// The screen of the view.
     type Screen: WatchedScreen<View = Self>;
 
-    /// True once nothing of it moves any more.
+    /// Returns true once nothing in the object changes any more.
     fn has_ended(&self) -> bool;
 
-    /// True if it ended well.
+    /// Returns true if the object succeeded.
     fn has_succeeded(&self) -> bool;
 
-    /// Such as `opj/web`: what `oarlock watch` takes.
+    /// Returns the handle that `oarlock watch` accepts, such as `opj/web`.
     fn handle(&self) -> String;
 
-    /// What differs from the view before.
+    /// Returns the changes from an earlier view to this view.
     fn changes(&self, before: Option<&Self>) -> Vec<ViewChange>;
 
-    /// One line of text for a change.
+    /// Returns the line of text for a change.
     fn change_text(&self, change: &ViewChange, now: Timestamp) -> String;
 
-    /// One line of JSON for a change.
+    /// Returns the line of JSON for a change.
     ///
     /// # Errors
     ///
-    /// Fails only if a number has no form in JSON.
+    /// If a number has no form in JSON.
     fn change_line(&self, change: &ViewChange, now: Timestamp) -> serde_json::Result<String>;
 
-    /// What stays in the terminal once the screen is gone.
+    /// Returns the text that stays in the terminal after the screen.
     fn text(&self, now: Timestamp) -> String;
 }
 
 /// The screen of a view.
 pub trait WatchedScreen: Sized {
-    /// What it shows.
+    /// The view that the screen shows.
     type View;
 
-    /// The screen from the top.
+    /// Returns the screen of a view, scrolled to the top.
     fn begin(view: Self::View) -> Self;
 
     /// Takes a newer view.
     fn renew(&mut self, view: Self::View);
 
-    /// The view it shows.
+    /// Returns the view that the screen shows.
     fn shown(&self) -> &Self::View;
 
-    /// Does what a key asks for.
+    /// Handles a key.
     fn react(&mut self, key: Keypress) -> Reaction;
 
-    /// Draws it into the whole of `frame`.
+    /// Draws the screen into the whole of `frame`.
     fn draw(&mut self, frame: &mut Frame<'_>, moment: &Moment);
 }
 

@@ -1,31 +1,32 @@
-//! Replaced versions of plugins, which jobs that began with them still use.
+//! Replaced versions of plugins that running jobs still use.
 //!
-//! May not grow without bound: each is kept code, and anybody who may drop a file can replace it again and again.
+//! The number of versions is limited, because each version keeps code in memory. Any user who may write plugin files can replace a file
+//! again and again.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Sweeps for which a version is kept after its last lookup: half an hour, three times the resync of a quiet job.
+/// The number of sweeps for which a version stays after its last lookup. It is half an hour, three times the resync of a quiet job.
 const KEPT_SWEEPS: u32 = 900;
-/// Most versions. Of more, those go first that no job asked for lately.
+/// The most versions. Above this number, the versions without recent lookups go first.
 const MAX_VERSIONS: usize = 16;
 
-/// Replaced versions by digest, each a `T`.
+/// The replaced versions by digest, each a `T`.
 pub(crate) struct Draining<T> {
     versions: BTreeMap<String, DrainingVersion<T>>,
-    /// Rises with each version that is added or found to be in use.
+    /// A counter that rises with each version that is added or in use.
     uses: u64,
 }
 
 /// One replaced version.
 pub(crate) struct DrainingVersion<T> {
     pub plugin: T,
-    /// Set when a job that is bound to it looks it up.
+    /// True once a job that is bound to the version has looked it up.
     pub asked: Arc<AtomicBool>,
-    /// Sweeps since the last lookup.
+    /// The number of sweeps since the last lookup.
     idle: u32,
-    /// The number of its last use.
+    /// The value of the counter `uses` at the last use.
     used: u64,
 }
 
@@ -36,7 +37,7 @@ impl<T> Default for Draining<T> {
 }
 
 impl<T> Draining<T> {
-    /// Adds a version, unless it is there.
+    /// Adds a version, unless it exists already.
     pub(crate) fn add(&mut self, digest: &str, plugin: T) {
         self.uses = self.uses.saturating_add(1);
         let version = DrainingVersion { plugin, asked: Arc::default(), idle: 0, used: self.uses };
@@ -61,7 +62,7 @@ impl<T> Draining<T> {
         self.versions.iter()
     }
 
-    /// Retires versions that no job asked for lately. Returns `true` if it retired any.
+    /// Removes the versions that no job looked up lately. Returns true if it removed any.
     pub(crate) fn sweep(&mut self) -> bool {
         let before = self.versions.len();
         for version in self.versions.values_mut() {
@@ -97,7 +98,7 @@ mod tests {
         let mut draining = Draining::default();
         draining.add("quiet", ());
         draining.add("unused", ());
-        // The resync comes every 600 s, and a sweep every 2 s.
+        // A quiet job resyncs every 600 s, and a sweep runs every 2 s.
         for _ in 0..5 {
             ask(&mut draining, "quiet");
             for _ in 0..310 {

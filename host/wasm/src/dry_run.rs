@@ -1,6 +1,6 @@
-//! A dry run of dropping a file: the state that a plugin would reach, and the reason.
+//! A dry run of a plugin file: the state that the plugin would reach, and the reason.
 //!
-//! It does everything that loading does, `setup` included.
+//! The dry run does everything that loading does, including `setup`.
 
 use oarlock_core::plugin::grant::Grant;
 use serde::Serialize;
@@ -13,13 +13,13 @@ use crate::status::PluginStatus;
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct VetReport {
-    /// The contents of the file, where it can be read.
+    /// The contents of the file, if the file can be parsed.
     pub inspection: Option<Inspection>,
     /// The status that the plugin would have.
     pub status: PluginStatus,
 }
 
-/// Loads a component under these grants, in a registry of its own, and reports its status.
+/// Loads a component with these grants in a separate registry and returns its status.
 pub async fn dry_run(bytes: Vec<u8>, grants: Vec<Grant>, options: Options) -> Result<Option<VetReport>, PluginsError> {
     let inspection = inspect(&bytes).ok();
     let plugins = Plugins::start(Options { dir: None, grants: None, ..options }).await?;

@@ -1,7 +1,7 @@
-//! The election of the plugin that serves an action, and what the files that were not elected are told.
+//! The election of the plugin that serves an action, and the statuses of the files that were not elected.
 //!
-//! Takes the plugins that could serve, in the order of their files; yields one for each action. May not leave anything to chance: of
-//! several contents of one version the one that serves goes on, and where none of them serves, the first file by name does.
+//! An election takes the plugins that could serve, in the order of their files, and elects one plugin for each action. It leaves nothing to
+//! chance. If several contents have one version, the content that serves continues. If none of them serves, the first file by name serves.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,14 +23,15 @@ pub(crate) struct Candidate<'a> {
 pub(crate) struct Election {
     /// The plugins that serve, by action.
     pub serving: BTreeMap<String, Arc<Plugin>>,
-    /// The file of each of them, by action.
+    /// The file of each serving plugin, by action.
     elected: BTreeMap<String, String>,
-    /// The other files of the name and version that serve an action, with other contents.
+    /// The other files with the name and version of a serving plugin but with other contents, by action.
     doubles: BTreeMap<String, Vec<String>>,
 }
 
 impl Election {
-    /// Elects for each action. `before` has the plugins that served until now; while a start looks through its files, none.
+    /// Elects a plugin for each action. `before` has the plugins that have served until now. It is empty while a starting host scans its
+    /// files.
     pub(crate) fn hold<'a>(
         candidates: impl Iterator<Item = Candidate<'a>>,
         grants: &[Grant],
@@ -52,11 +53,11 @@ impl Election {
         election
     }
 
-    /// The status of a file whose plugin could serve.
+    /// Returns the status of a file whose plugin could serve.
     pub(crate) fn tell(&self, status: PluginStatus, plugin: &Plugin) -> PluginStatus {
         let action = &plugin.manifest().action;
         let Some(winner) = self.serving.get(action) else {
-            return status.with((PluginState::Rejected, "ActionTaken", "no file serves its action"));
+            return status.with(PluginState::Rejected, "ActionTaken", "no file serves its action");
         };
         if winner.digest() == plugin.digest() {
             return self.tell_winner(status, action);
@@ -72,7 +73,7 @@ impl Election {
         };
         let file = self.elected.get(action).map_or("", String::as_str);
         let sentence = format!("{file} ({name} {version}) serves this action; {cure}");
-        status.with((PluginState::Rejected, "ActionTaken", &sentence))
+        status.with(PluginState::Rejected, "ActionTaken", &sentence)
     }
 }
 
@@ -80,19 +81,19 @@ impl Election {
     fn tell_winner(&self, status: PluginStatus, action: &str) -> PluginStatus {
         let doubles = self.doubles.get(action).map(Vec::as_slice).unwrap_or_default();
         if doubles.is_empty() {
-            return status.with((PluginState::Serving, "Serving", "it serves its action"));
+            return status.with(PluginState::Serving, "Serving", "it serves its action");
         }
         let others = doubles.join(" and ");
         let sentence = format!(
             "it serves its action; {others} has the same version and another content: a file that serves goes on, and a start takes the \
              first by name; raise the version of the right one, or remove one file"
         );
-        status.with((PluginState::Serving, "SameVersion", &sentence))
+        status.with(PluginState::Serving, "SameVersion", &sentence)
     }
 }
 
-/// The candidates that come first. Where they have several names, these are of the name whose grant comes first: else whoever
-/// may drop a file of one plugin would take another's action. Of that name they are of the highest version.
+/// Returns the candidates that come first. Among several names, the name whose grant comes first wins. Otherwise, a user who may write the
+/// file of one plugin could take the action of another plugin. Among the candidates of that name, the highest version wins.
 fn first_of<'a>(rivals: &[Candidate<'a>], grants: &[Grant]) -> Vec<Candidate<'a>> {
     let place = |rival: &Candidate<'_>| {
         let name = &rival.plugin.manifest().name;
@@ -104,7 +105,8 @@ fn first_of<'a>(rivals: &[Candidate<'a>], grants: &[Grant]) -> Vec<Candidate<'a>
     named().filter(|rival| Some(&rival.plugin.manifest().version) == highest).copied().collect()
 }
 
-/// The one that serves, of candidates of one version in the order of their files: the one that served before, else the first.
+/// Returns the candidate that serves, among candidates of one version in the order of their files. The candidate that served before wins,
+/// and otherwise the first.
 fn chosen<'a>(first: &[Candidate<'a>], incumbent: Option<&Arc<Plugin>>) -> Option<Candidate<'a>> {
     let of = |digest: &str| first.iter().find(|candidate| candidate.plugin.digest() == digest).copied();
     incumbent.and_then(|incumbent| of(incumbent.digest())).or_else(|| first.first().copied())

@@ -1,7 +1,6 @@
-//! Follows the plugin directory and the file of grants, each in a task of its own.
+//! Follows the plugin directory and the file of grants, each in its own task.
 //!
-//! Files are read where that may block, and loaded one at a time, so that a large directory needs no more memory than
-//! its largest file.
+//! Files are read on threads that may block, and loaded one at a time. So a large directory needs no more memory than its largest file.
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
@@ -20,21 +19,21 @@ use crate::registry::Registry;
 use crate::rejection::causes;
 use crate::status::{FirstScan, GrantsState};
 
-/// Scans after which a file that is still being written counts as one that will be dropped later: two seconds.
+/// The number of scans after which an unfinished file no longer delays the readiness of the host. It is two seconds.
 const FIRST_SCANS: u32 = 20;
 
-/// Runs file I/O, which may take as long as the file system likes. `None` if it panicked.
+/// Runs file I/O, which may take any time. Returns `None` if it panicked.
 async fn blocking<T: Send + 'static, R: Send + 'static>(
     on: &Arc<Mutex<T>>,
     run: impl FnOnce(&mut T) -> R + Send + 'static,
 ) -> Option<R> {
     let on = on.clone();
     let ended = spawn_blocking(move || run(&mut on.lock())).await;
-    ended.inspect_err(|error| tracing::error!(%error, "reading a file panicked; it is tried again")).ok()
+    ended.inspect_err(|error| tracing::error!(%error, "a panic while reading a file; retrying")).ok()
 }
 
-/// Follows the file of grants until the task is dropped. Sets `known` once it was read, or is known to be unreadable. It
-/// never waits for a component that is being compiled.
+/// Follows the file of grants until the task is dropped. Sets `known` once the file was read or is known to be unreadable. This function
+/// never waits for the compilation of a component.
 pub(crate) async fn follow_grants(registry: Arc<Registry>, file: GrantsFile, known: watch::Sender<bool>) {
     let path = file.path().to_owned();
     let name = path.file_name().map(OsStr::to_owned);
@@ -54,7 +53,7 @@ pub(crate) async fn follow_grants(registry: Arc<Registry>, file: GrantsFile, kno
                         tracing::error!(%path, %error, "failed to read the grants; the previous grants stay in force");
                     }
                     _ => {
-                        tracing::error!(%path, %error, "failed to read the grants; the file grants nothing until that is mended")
+                        tracing::error!(%path, %error, "failed to read the grants; the host grants nothing until you correct the file")
                     }
                 }
             }
@@ -65,7 +64,7 @@ pub(crate) async fn follow_grants(registry: Arc<Registry>, file: GrantsFile, kno
     }
 }
 
-/// The plugin directory, whose files go into a registry.
+/// The follower that puts the files of the plugin directory into a registry.
 pub(crate) struct Follower {
     registry: Arc<Registry>,
     directory: Arc<Mutex<Directory>>,
@@ -78,7 +77,7 @@ impl Follower {
 
     /// Follows the plugin directory until the task is dropped, once the grants are known.
     pub(crate) async fn follow(self, mut grants_known: watch::Receiver<bool>) {
-        // The sender is gone only if there are no grants to follow.
+        // The sender is dropped only if there are no grants to follow.
         let _ = grants_known.wait_for(|known| *known).await;
         let mut events = FileEvents::subscribe(self.directory.lock().path(), None);
         let mut renamed = BTreeSet::new();
@@ -86,7 +85,7 @@ impl Follower {
         loop {
             let unsettled = self.scan(renamed).await;
             scans = scans.saturating_add(1);
-            // A file that is never whole does not keep the host from being ready.
+            // A file that is never complete must not keep the host from being ready.
             if !unsettled || scans >= FIRST_SCANS {
                 self.registry.first_scan_is(FirstScan::Done);
             }
@@ -102,12 +101,12 @@ impl Follower {
         }
     }
 
-    /// Scans the plugin directory once and loads its changes. Returns `true` while a file is still being written.
+    /// Scans the plugin directory once and loads its changes. Returns true while a file is still being written.
     async fn scan(&self, renamed: BTreeSet<OsString>) -> bool {
         let again = self.registry.try_again().await;
         let scan = blocking(&self.directory, move |directory| directory.scan(&renamed, &again)).await;
         let Scan { rejected, unsettled, removed, ready } = scan.unwrap_or_default();
-        // First: of a link whose target is gone no content stays, and the link itself is rejected.
+        // Removals come first. A link without its target loses its content, and the link itself is rejected.
         for source in &removed {
             self.registry.remove(source).await;
         }
@@ -123,15 +122,14 @@ impl Follower {
             changing |= !self.load(&file, Effort::Cache, &mut others).await;
         }
         self.registry.first_scan_is(FirstScan::Cached);
-        // Read again, so that one of them at a time is in memory.
+        // Each file is read again, so that only one file at a time is in memory.
         for file in others {
             changing |= !self.load(&file, Effort::Helper, &mut Vec::new()).await;
         }
         changing
     }
 
-    /// Loads a file, or adds it to `others` if that takes more than this effort. Returns `false` if it has changed since
-    /// the scan.
+    /// Loads a file, or adds it to `others` if loading takes more than this effort. Returns false if the file has changed since the scan.
     async fn load(&self, file: &ReadyFile, effort: Effort, others: &mut Vec<ReadyFile>) -> bool {
         let wanted = file.clone();
         match blocking(&self.directory, move |directory| directory.read(&wanted)).await {

@@ -1,24 +1,27 @@
-//! Finds, vets, compiles, serves and calls plugins: the Plugins port on wasmtime.
+//! The Plugins port on wasmtime: finds, vets, compiles, serves and calls plugins.
 //!
-//! May not know a cluster: the caller hands in the objects that a plugin reads, and gets back its proposal. Imports run
-//! one way, in the order in which the modules stand here.
+//! This crate does not know a cluster. The caller passes the objects that a plugin reads, and gets the plugin's proposal. A module imports
+//! only modules that stand before it in this list.
 
 mod rejection;
 
 mod memory;
 
-/// Running plugins: the engine, instances, sessions of calls, host functions and limits.
+/// Runs plugins: the engine, instances, sessions of calls, host functions and limits.
 mod run {
     pub(crate) mod bindings;
     pub(crate) mod call_error;
     pub(crate) mod convert;
     pub(crate) mod engine;
     pub(crate) mod guest;
+    pub(crate) mod handles;
     pub(crate) mod host_functions;
     pub(crate) mod limits;
+    pub(crate) mod log_budget;
     pub(crate) mod object_json;
     pub(crate) mod output_pipe;
     pub(crate) mod plugin_log;
+    pub(crate) mod seeded_random;
     pub(crate) mod session;
     pub(crate) mod ticker;
     pub(crate) mod warm_instance;
@@ -27,7 +30,7 @@ mod run {
 
 mod plugin;
 
-/// Turning files into plugins: watching the directory, vetting, compiling and granting.
+/// Turns files into plugins: watches the directory, vets, compiles and grants.
 mod load {
     pub(crate) mod annotate;
     pub(crate) mod cache;

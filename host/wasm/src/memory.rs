@@ -1,43 +1,43 @@
 //! The memory that the host, its plugins and the compile helper share.
 //!
-//! A container that goes beyond its limit is ended as a whole, so each part keeps to a share of its own: a quarter is
-//! the plugins', three eighths are the helper's, an eighth is the file that is loaded, and the rest is the host's.
+//! The kernel ends a container that exceeds its limit as a whole, so each part keeps to its own share. Plugins get a quarter, the helper
+//! three eighths, and the file that is being loaded an eighth. The host gets the rest.
 
 use crate::load::vet::MAX_BYTES;
 use crate::rejection::Rejection;
 
-/// Memory of all plugins that run at once where there is no limit: as much as the engine's pool has.
+/// The memory of all running plugins without a limit, in MiB. It is the size of the engine's pool.
 const POOL_MIB: u32 = 32 * 64;
 
-/// The shares of one limit.
+/// The shares of a memory limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MemoryShares {
     limit: Option<u64>,
 }
 
 impl MemoryShares {
-    /// The shares of a limit in bytes; `None` is no limit.
+    /// Returns the shares of a limit in bytes. `None` means no limit.
     pub(crate) fn of(limit: Option<u64>) -> Self {
         Self { limit }
     }
 
-    /// Bytes that the helper may allocate.
+    /// Returns the bytes that the helper may allocate.
     pub(crate) fn helper(self) -> Option<u64> {
         self.limit.map(|limit| (limit / 8).saturating_mul(3))
     }
 
-    /// MiB of all instances that exist at once.
+    /// Returns the MiB of all instances that exist at once.
     pub(crate) fn plugins_mib(self) -> u32 {
         let quarter = self.limit.map(|limit| u32::try_from((limit / 4) >> 20).unwrap_or(u32::MAX));
         quarter.unwrap_or(POOL_MIB).min(POOL_MIB)
     }
 
-    /// Bytes of the largest file.
+    /// Returns the bytes of the largest file.
     pub(crate) fn file(self) -> u64 {
         self.limit.map_or(MAX_BYTES, |limit| (limit / 8).min(MAX_BYTES))
     }
 
-    /// Rejects a plugin whose instances do not fit into the share.
+    /// Rejects a plugin whose instances do not fit into the share of plugins.
     pub(crate) fn check_instance(self, mib: u32) -> Result<(), Rejection> {
         let share = self.plugins_mib();
         if mib <= share {
@@ -51,7 +51,7 @@ impl MemoryShares {
         Err(Rejection::new("MemoryLimit", sentence))
     }
 
-    /// Rejects a file that is too large, before it is read.
+    /// Rejects a file that is too large before the host reads it.
     pub(crate) fn check_file(self, bytes: u64) -> Result<(), Rejection> {
         let most = self.file();
         if bytes <= most {
@@ -66,7 +66,7 @@ impl MemoryShares {
         Err(Rejection::new("TooLarge", format!("the file has {has} MiB; a plugin has at most {most}{cure}")))
     }
 
-    /// What the helper had, and how to give it more; empty where there is no limit.
+    /// Returns a text about the memory of the helper and how to increase it. The text is empty without a limit.
     pub(crate) fn of_helper(self) -> String {
         let Some((share, limit)) = self.helper().zip(self.limit) else { return String::new() };
         format!(

@@ -1,11 +1,11 @@
-//! One plugin that serves: its code, its grant and the registration that `setup` returned. It never changes.
+//! A plugin that serves: its code, its grant and the registration that `setup` returned. It never changes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use oarlock_core::cluster::object::Kind;
-use oarlock_core::cluster::store::{Indexed, NODE_NAME};
-use oarlock_core::cluster::task_pod::JOB_UID;
+use oarlock_core::cache::store::{Indexed, NODE_NAME};
+use oarlock_core::object::api_object::Kind;
+use oarlock_core::object::task_pod::JOB_UID;
 use oarlock_core::plugin::lookup::PluginInfo;
 use oarlock_core::plugin::manifest::{Manifest, TargetKind};
 use oarlock_core::plugin::proposal::RelationKey;
@@ -15,7 +15,7 @@ use crate::run::guest::Guest;
 use crate::run::session::Session;
 use crate::run::warm_instance::CallContext;
 
-/// A component that was vetted: all that is kept of one without a grant.
+/// A vetted component. The host keeps no more of a component without a grant.
 pub(crate) struct Vetted {
     pub digest: String,
     pub manifest: Arc<Manifest>,
@@ -28,7 +28,7 @@ pub(crate) struct Compiled {
     pub pre: ActionPre<Guest>,
 }
 
-/// One plugin that serves.
+/// A plugin that serves.
 pub(crate) struct Plugin {
     pub(crate) compiled: Arc<Compiled>,
     pub(crate) info: Arc<PluginInfo>,
@@ -38,11 +38,11 @@ pub(crate) struct Plugin {
 /// The fields and indexes of one kind that plugins declare.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeclaredKind {
-    /// JSON Pointers of the fields to keep.
+    /// The JSON Pointers of the fields to keep.
     pub fields: BTreeSet<String>,
-    /// Labels and fields that relations match by.
+    /// The labels and fields by which relations match.
     pub indexed: Indexed,
-    /// `true` if the kind is a target or in a relation, and so has to be watched. Others are read live, by name.
+    /// True if the kind is a target or in a relation, so that the host must watch it. The host reads other kinds live, by name.
     pub watched: bool,
 }
 
@@ -50,12 +50,12 @@ pub struct DeclaredKind {
 pub type Declared = BTreeMap<Kind, DeclaredKind>;
 
 impl Plugin {
-    /// Its manifest.
+    /// Returns the manifest of the plugin.
     pub(crate) fn manifest(&self) -> &Arc<Manifest> {
         &self.compiled.manifest
     }
 
-    /// `sha256:...` of its file.
+    /// Returns the digest of the plugin's file, `sha256:...`.
     pub(crate) fn digest(&self) -> &str {
         &self.compiled.digest
     }
@@ -65,7 +65,7 @@ impl Plugin {
         Session::new(self.context.clone())
     }
 
-    /// The kinds that it declares.
+    /// Returns the kinds that the plugin declares.
     pub(crate) fn declared(&self) -> Declared {
         let mut declared = Declared::new();
         for rule in &self.manifest().reads {
@@ -81,12 +81,12 @@ impl Plugin {
             pods.indexed.fields.insert(NODE_NAME.to_owned());
         }
         if self.manifest().tasks.iter().any(|task| !task.is_of_host()) {
-            // The pods that do its tasks are found by their job.
+            // The host finds the pods of tasks by their job.
             let pods = declared.entry(Kind::pod()).or_default();
             pods.watched = true;
             pods.indexed.labels.insert(JOB_UID.to_owned());
             if self.manifest().takes(TargetKind::Pod) {
-                // What is done for a pod on a node is done on its own.
+                // A task for a pod runs on the node of that pod.
                 pods.fields.insert(NODE_NAME.to_owned());
             }
         }
@@ -106,7 +106,7 @@ impl Plugin {
     }
 }
 
-/// Everything that any of these plugins declares.
+/// Returns the union of the declarations of these plugins.
 pub(crate) fn union<'a>(plugins: impl Iterator<Item = &'a Arc<Plugin>>) -> Declared {
     let mut all = Declared::new();
     for (kind, declared) in plugins.flat_map(|plugin| plugin.declared()) {

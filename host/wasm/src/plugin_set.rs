@@ -1,13 +1,14 @@
-//! The plugin files, and the replaced versions that jobs still use.
+//! The plugin files, and the replaced versions that running jobs still use.
 //!
-//! May not load anything: it is told the outcome of loading each file. It has one writer at a time.
+//! The set loads nothing itself. The registry passes the outcome of each load to it. It has one writer at a time.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use oarlock_core::plugin::grant::Grant;
+use oarlock_core::requests::backoff::Backoff;
 
 use crate::draining::Draining;
 use crate::election::{Candidate, Election};
@@ -16,28 +17,30 @@ use crate::plugin::{Compiled, Plugin, Vetted, union};
 use crate::snapshot::{Callable, Snapshot};
 use crate::status::{PluginState, PluginStatus};
 
-/// Time until what failed for now is tried again: at first, and at most. It doubles in between.
-const FIRST_RETRY: Duration = Duration::from_secs(2);
-const LAST_RETRY: Duration = Duration::from_secs(60);
+/// The waits before the host retries a file that failed for now.
+const RETRIES: Backoff = Backoff::from_secs(2, 60);
+
+/// The missing lines of a grant that a message names.
+const NAMED_LINES: usize = 3;
 
 /// One plugin file.
 pub(crate) struct PluginEntry {
     pub digest: Option<String>,
     pub vetted: Option<Arc<Vetted>>,
-    /// Its code, while it is granted.
+    /// The code of the file, while the file has a grant.
     pub compiled: Option<Arc<Compiled>>,
     pub outcome: Outcome,
-    /// The last plugin of this file that could serve, for as long as the present content cannot.
+    /// The last plugin of this file that could serve, while the current content cannot.
     pub last_good: Option<Arc<Plugin>>,
-    /// The bytes of a component that has no file, until it is compiled.
+    /// The bytes of a component without a file, until it is compiled.
     bytes: Option<Arc<Vec<u8>>>,
     retry: Option<Retry>,
 }
 
-/// The next try of what failed for now.
+/// The next try of a load that failed for now.
 #[derive(Clone, Copy)]
 struct Retry {
-    wait: Duration,
+    failures: u32,
     at: Instant,
 }
 
@@ -45,9 +48,9 @@ struct Retry {
 pub(crate) enum Outcome {
     /// The file is still being written.
     Unsettled,
-    /// It is granted, and not compiled yet.
+    /// The file has a grant and is not compiled yet.
     Compiling,
-    /// The file was loaded, or rejected on the way.
+    /// The host loaded the file, or rejected it.
     Loaded(Admission),
 }
 
@@ -57,13 +60,13 @@ pub(crate) struct PluginSet {
     pub entries: BTreeMap<String, PluginEntry>,
     pub grants: Vec<Grant>,
     draining: Draining<Arc<Plugin>>,
-    /// Digests that lost their grant, which do not drain.
+    /// The digests that lost their grant. These versions do not drain.
     revoked: HashSet<String>,
 }
 
 impl PluginSet {
-    /// Elects the plugins that serve. `before` is the snapshot until now, and `incumbents` are those in it that go on where another file
-    /// has their version.
+    /// Elects the plugins that serve. `before` is the previous snapshot. `incumbents` are the plugins of that snapshot that continue if
+    /// another file has the same version.
     pub(crate) fn publish(&mut self, before: &Snapshot, incumbents: &BTreeMap<String, Arc<Plugin>>) -> Snapshot {
         let candidates = self.entries.iter();
         let candidates = candidates.filter_map(|(source, entry)| Some(Candidate { source, plugin: entry.plugin()? }));
@@ -95,7 +98,7 @@ impl PluginSet {
         }
     }
 
-    /// Replaces the file `source`. Its last good plugin serves on while the new one cannot.
+    /// Replaces the file `source`. Its last good plugin continues to serve while the new plugin cannot.
     pub(crate) fn set(&mut self, source: &str, mut entry: PluginEntry) {
         if let Some(before) = self.entries.remove(source) {
             entry.last_good = before.plugin().cloned().filter(|_| !entry.is_ready());
@@ -113,7 +116,7 @@ impl PluginSet {
         }
     }
 
-    /// Takes the outcome of the file `source` under a new grant. Nothing that the old grant allowed goes on.
+    /// Takes the outcome of the file `source` with a new grant. Uses that only the old grant allowed end.
     pub(crate) fn set_admission(&mut self, source: &str, outcome: Outcome) {
         let Some(entry) = self.entries.get_mut(source) else { return };
         entry.outcome = outcome;
@@ -125,7 +128,7 @@ impl PluginSet {
         entry.settle();
     }
 
-    /// Takes the admission of the last good plugin of the file `source` under a new grant.
+    /// Takes the admission of the last good plugin of the file `source` with a new grant.
     pub(crate) fn set_last_good(&mut self, source: &str, admission: Admission) {
         let Some(entry) = self.entries.get_mut(source) else { return };
         let before = entry.last_good.take();
@@ -136,13 +139,13 @@ impl PluginSet {
         }
     }
 
-    /// Components without a file that are granted and not compiled.
+    /// Returns the components without a file that have a grant and are not compiled.
     pub(crate) fn granted_bytes(&self) -> Vec<(String, Arc<Vec<u8>>)> {
         let granted = self.entries.iter().filter(|(_, entry)| matches!(entry.outcome, Outcome::Compiling));
         granted.filter_map(|(source, entry)| Some((source.clone(), entry.bytes.clone()?))).collect()
     }
 
-    /// The files to load again, and those that are compiled and only to be admitted again.
+    /// Returns the files to load again, and the compiled files that only need a new admission.
     pub(crate) fn due(&self) -> (BTreeSet<String>, Vec<(String, Arc<Compiled>)>) {
         let now = Instant::now();
         let (mut load, mut admit) = (BTreeSet::new(), Vec::new());
@@ -157,13 +160,13 @@ impl PluginSet {
         (load, admit)
     }
 
-    /// Replaced versions of the plugins of these names, which a new grant affects too.
+    /// Returns the replaced versions of the plugins with these names. A new grant affects them too.
     pub(crate) fn draining(&self, of: impl Fn(&str) -> bool) -> Vec<Arc<Compiled>> {
         let named = self.draining.iter().filter(|(_, draining)| of(&draining.plugin.manifest().name));
         named.map(|(_, draining)| draining.plugin.compiled.clone()).collect()
     }
 
-    /// Takes the admission of a replaced version under a new grant.
+    /// Takes the admission of a replaced version with a new grant.
     pub(crate) fn set_draining_admission(&mut self, digest: &str, admission: Admission) {
         match (admission, self.draining.get_mut(digest)) {
             (Admission::Ready(plugin), Some(draining)) => draining.plugin = plugin,
@@ -171,12 +174,12 @@ impl PluginSet {
         }
     }
 
-    /// Retires replaced versions that no job asked for lately. Returns `true` if it retired any.
+    /// Removes replaced versions that no job looked up lately. Returns true if it removed any.
     pub(crate) fn sweep(&mut self) -> bool {
         self.draining.sweep()
     }
 
-    /// True if there is a file of the plugin of this name.
+    /// Returns true if a file of the plugin with this name exists.
     fn has(&self, name: &str) -> bool {
         self.entries.values().any(|entry| entry.vetted.as_ref().is_some_and(|vetted| vetted.manifest.name == name))
     }
@@ -186,19 +189,20 @@ impl PluginSet {
             self.entries.iter().flat_map(|(source, entry)| entry.statuses(source, election)).collect();
         for (_, draining) in self.draining.iter() {
             let plugin = &draining.plugin;
-            let state = if self.has(&plugin.manifest().name) {
-                (PluginState::Draining, "Replaced", "it serves jobs that began with it")
+            let (reason, message) = if self.has(&plugin.manifest().name) {
+                ("Replaced", "it serves jobs that began with it")
             } else {
-                (PluginState::Draining, "Removed", "its file was removed; it serves jobs that began with it")
+                ("Removed", "its file was removed; it serves jobs that began with it")
             };
-            list.push(PluginStatus::of_plugin("", plugin.manifest(), plugin.digest()).with(state));
+            let status = PluginStatus::of_plugin("", plugin.manifest(), plugin.digest());
+            list.push(status.with(PluginState::Draining, reason, message));
         }
         list
     }
 }
 
 impl PluginEntry {
-    /// A file of which nothing but this is known.
+    /// Returns an entry for a file of which the host knows only the digest and the outcome.
     pub(crate) fn new(digest: Option<String>, outcome: Outcome) -> Self {
         Self { digest, vetted: None, compiled: None, outcome, last_good: None, bytes: None, retry: None }
     }
@@ -207,7 +211,8 @@ impl PluginEntry {
         matches!(self.outcome, Outcome::Loaded(Admission::Ready(_)))
     }
 
-    /// Keeps what the outcome needs: no code without a grant, and a time to try again only after a failure for now.
+    /// Drops data that the outcome does not need. Without a grant the host keeps no code, and only a failure for now gets a time for the
+    /// next try.
     fn settle(&mut self) {
         let outcome = match &self.outcome {
             Outcome::Loaded(admission) => Some(admission),
@@ -217,11 +222,11 @@ impl PluginEntry {
             self.compiled = None;
         }
         let failed = matches!(outcome, Some(Admission::Rejected(rejection)) if rejection.retryable);
-        let doubled = self.retry.map_or(FIRST_RETRY, |retry| retry.wait.saturating_mul(2).min(LAST_RETRY));
-        self.retry = failed.then(|| Retry { wait: doubled, at: Instant::now() + doubled });
+        let failures = self.retry.map_or(0, |retry| retry.failures.saturating_add(1));
+        self.retry = failed.then(|| Retry { failures, at: Instant::now() + RETRIES.wait(failures) });
     }
 
-    /// The plugin of this file that could serve.
+    /// Returns the plugin of this file that could serve.
     pub(crate) fn plugin(&self) -> Option<&Arc<Plugin>> {
         match &self.outcome {
             Outcome::Loaded(Admission::Ready(plugin)) => Some(plugin),
@@ -229,13 +234,15 @@ impl PluginEntry {
         }
     }
 
-    /// The statuses of the file: of its present content, and of the last good plugin if that serves.
+    /// Returns the statuses of the file: the status of its current content, and the status of its last good plugin if that plugin serves.
     fn statuses(&self, source: &str, election: &Election) -> Vec<PluginStatus> {
         let serves = |good: &&Arc<Plugin>| election.serving.values().any(|plugin| Arc::ptr_eq(plugin, good));
         let last_good = self.last_good.as_ref().filter(serves);
-        let state = (PluginState::Serving, "LastGood", "it serves its action until its replacement can");
-        let last_good =
-            last_good.map(|good| PluginStatus::of_plugin(source, good.manifest(), good.digest()).with(state));
+        let message = "it serves its action until its replacement can";
+        let last_good = last_good.map(|good| {
+            let status = PluginStatus::of_plugin(source, good.manifest(), good.digest());
+            status.with(PluginState::Serving, "LastGood", message)
+        });
         [self.status(source, election)].into_iter().chain(last_good).collect()
     }
 
@@ -245,21 +252,29 @@ impl PluginEntry {
             None => PluginStatus { digest: self.digest.clone(), ..PluginStatus::of_source(source) },
         };
         match &self.outcome {
-            Outcome::Unsettled => status.with((PluginState::Discovered, "Settling", "it is still being written")),
-            Outcome::Compiling => status.with((PluginState::Discovered, "Compiling", "it is being compiled")),
+            Outcome::Unsettled => status.with(PluginState::Discovered, "Settling", "it is still being written"),
+            Outcome::Compiling => status.with(PluginState::Discovered, "Compiling", "it is being compiled"),
             Outcome::Loaded(Admission::Rejected(rejection)) => {
-                status.with((PluginState::Rejected, &rejection.reason, &rejection.sentence))
+                status.with(PluginState::Rejected, &rejection.reason, &rejection.sentence)
             }
             Outcome::Loaded(Admission::Awaiting(missing)) => {
                 status.missing = missing.clone();
-                let lines = missing.iter().map(|line| line.split("   #").next().unwrap_or_default());
-                let lines = lines.collect::<Vec<_>>().join("; ");
-                let sentence = format!("its grant lacks (`oarlock plugin grant FILE` prints a whole one): {lines}");
-                status.with((PluginState::AwaitingGrant, "GrantMissing", &sentence))
+                status.with(PluginState::AwaitingGrant, "GrantMissing", &lacks(missing))
             }
             Outcome::Loaded(Admission::Ready(plugin)) => election.tell(status, plugin),
         }
     }
+}
+
+/// Returns the message for a plugin whose grant lacks these lines. It names the first lines; `oarlock plugin` shows all of them.
+fn lacks(missing: &[String]) -> String {
+    let shown = missing.iter().take(NAMED_LINES).map(|line| line.split("   #").next().unwrap_or_default());
+    let shown = shown.collect::<Vec<_>>().join("; ");
+    let more = match missing.len().saturating_sub(NAMED_LINES) {
+        0 => String::new(),
+        more => format!(" and {more} more lines"),
+    };
+    format!("its grant lacks {shown}{more}; add what `oarlock plugin grant FILE` prints to the grants")
 }
 
 #[cfg(test)]
@@ -273,11 +288,20 @@ mod tests {
     }
 
     #[test]
+    fn a_grant_that_lacks_many_lines_is_told_in_one_short_sentence() {
+        let missing: Vec<String> = (0..9).map(|number| format!("read v1 Kind{number}   # why")).collect();
+        let first = "its grant lacks read v1 Kind0; read v1 Kind1; read v1 Kind2 and 6 more lines";
+        let advice = "; add what `oarlock plugin grant FILE` prints to the grants";
+        assert_eq!(lacks(&missing), format!("{first}{advice}"));
+        assert_eq!(lacks(&missing[..1]), format!("its grant lacks read v1 Kind0{advice}"));
+    }
+
+    #[test]
     fn what_failed_for_now_is_tried_again_less_and_less_often_until_it_changes() {
         let mut set = PluginSet::default();
         let mut fails = |digest| {
             set.set("a.wasm", waits(digest));
-            set.entries["a.wasm"].retry.unwrap().wait.as_secs()
+            set.entries["a.wasm"].retry.map(|retry| RETRIES.wait(retry.failures).as_secs()).unwrap()
         };
         assert_eq!([(); 7].map(|()| fails("sha256:1")), [2, 4, 8, 16, 32, 60, 60]);
         assert_eq!(fails("sha256:2"), 2);

@@ -1,6 +1,6 @@
-//! The plugins of a host: everything the round and the commands ask for.
+//! The plugins of a host, for the rounds and the commands.
 //!
-//! It finds plugins by action and calls them. May not know the purpose of a plugin's proposals.
+//! This module finds plugins by action and calls them. It does not know the purpose of a plugin's proposals.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -28,32 +28,32 @@ use crate::run::engine::{Engine, EngineError};
 use crate::run::session::Session;
 use crate::status::{FirstScan, GrantsState, PluginStatus};
 
-/// Options for finding and running plugins.
+/// The options for finding and running plugins.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The plugin directory; `None` where plugins are published by hand.
+    /// The plugin directory. It is `None` if the caller publishes plugins itself.
     pub dir: Option<PathBuf>,
-    /// The file of grants; `None` where grants are set by hand.
+    /// The file of grants. It is `None` if the caller sets grants itself.
     pub grants: Option<PathBuf>,
-    /// The digest of the only grants that count, see [`crate::grants_digest`]; `None` lets any of that file count.
+    /// The digest of the only accepted grants, see [`crate::grants_digest`]. With `None`, the host accepts any grants in the file.
     pub grants_digest: Option<String>,
-    /// Every plugin is granted all that it asks for; of its grant only limits and configuration count. For authors.
+    /// True to grant every plugin all its requests. A grant then sets only limits and configuration. This option is for authors of plugins.
     pub grant_all: bool,
-    /// The directory of the compile cache, see [`crate::default_cache_dir`]; `None` keeps no compiled code.
+    /// The directory of the compile cache, see [`crate::default_cache_dir`]. With `None`, the host keeps no compiled code.
     pub cache_dir: Option<PathBuf>,
     /// The process that compiles.
     pub compile_with: CompileWith,
     /// The highest limits that a grant can give.
     pub caps: PluginLimits,
-    /// The longest that a call may wait; `None` leaves it to the engine's clock, which stops each call that computes.
-    /// Use `None` under paused time, which would skip over a call.
+    /// The longest wait for a call. With `None`, only the clock of the engine stops calls, when they compute too long. Use `None` with
+    /// paused time, which would skip over a call.
     pub wall_timeout: Option<Duration>,
-    /// Bytes of memory that the host, its plugins and the helper share; `None` is no limit.
+    /// The bytes of memory that the host, its plugins and the helper share. `None` means no limit.
     pub memory_limit: Option<u64>,
 }
 
 impl Options {
-    /// No directory and no cache, compiling in this process: for tests.
+    /// Returns options for tests: no directory, no cache, and compilation in this process.
     pub fn in_memory() -> Self {
         let compile_with = CompileWith::InProcess;
         Self {
@@ -70,7 +70,7 @@ impl Options {
     }
 }
 
-/// The plugins could not be started.
+/// The reason why the plugins could not be started.
 #[derive(Debug, Error)]
 pub enum PluginsError {
     /// The engine did not start.
@@ -93,7 +93,7 @@ pub enum PluginsError {
         /// The directory.
         path: PathBuf,
     },
-    /// The grants lie in the plugin directory.
+    /// The file of grants is in the plugin directory.
     #[error("failed to read the grants")]
     Grants {
         /// The cause.
@@ -102,17 +102,17 @@ pub enum PluginsError {
     },
 }
 
-/// The plugins of a host. Cheap to clone; the directory is watched until the last clone is dropped.
+/// The plugins of a host. They are cheap to clone. The host watches the directory until the last clone is dropped.
 #[derive(Clone)]
 pub struct Plugins {
     registry: Arc<Registry>,
-    /// Following the directory and the grants; they end with the last clone.
+    /// The tasks that follow the directory and the grants. They end when the last clone is dropped.
     _tasks: Arc<JoinSet<()>>,
 }
 
 impl Plugins {
-    /// Starts the engine. The files of the directory are loaded in the background, those in the cache first, and more
-    /// are watched for. Needs a runtime, and waits for nothing.
+    /// Starts the engine and loads the files of the directory in the background, files with cached code first. The host then watches for
+    /// more files. This function needs a tokio runtime and waits for no file.
     pub async fn start(options: Options) -> Result<Self, PluginsError> {
         let memory = MemoryShares::of(options.memory_limit);
         let engine = Engine::start(memory).map_err(|source| PluginsError::Engine { source })?;
@@ -145,52 +145,52 @@ impl Plugins {
         Ok(Self { registry, _tasks: Arc::new(tasks) })
     }
 
-    /// The plugin for a job of `action` that is bound to `digest`, or to none yet.
+    /// Returns the plugin for a job of `action` that is bound to `digest`, or to no digest yet.
     pub fn find(&self, action: &str, digest: Option<&str>) -> PluginLookup {
         self.registry.find(action, digest)
     }
 
-    /// Begins calls of the plugin of `digest` that share an instance: those of one job in one round.
+    /// Begins the calls of one job in one round to the plugin with this `digest`. The calls share an instance.
     pub fn wave(&self, digest: &str) -> Option<Session> {
         self.registry.snapshot().by_digest(digest).map(|plugin| plugin.session())
     }
 
-    /// Digests of all plugins that may be called: those that serve, and replaced versions that jobs still use.
+    /// Returns the digests of all callable plugins: plugins that serve, and replaced versions that running jobs still use.
     pub fn digests(&self) -> BTreeSet<String> {
         self.registry.snapshot().digests()
     }
 
-    /// The status of each plugin.
+    /// Returns the status of each plugin.
     pub fn list(&self) -> Vec<PluginStatus> {
         self.registry.snapshot().list.clone()
     }
 
-    /// The kinds that all plugins that may be called declare.
+    /// Returns the kinds that the callable plugins declare.
     pub fn declared(&self) -> Declared {
         self.registry.snapshot().declared.clone()
     }
 
-    /// The kinds that the plugin of this digest declares; none if it cannot be called.
+    /// Returns the kinds that the plugin with this digest declares. The result is empty if the plugin is not callable.
     pub fn declared_by(&self, digest: &str) -> Declared {
         self.registry.snapshot().by_digest(digest).map(|plugin| plugin.declared()).unwrap_or_default()
     }
 
-    /// A number that rises when the served plugins or a status change.
+    /// Returns a number that rises when the served plugins or a status change.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.registry.changes()
     }
 
-    /// The progress of the first scan of the plugin directory; done from the start where there is none.
+    /// Returns the progress of the first scan of the plugin directory. Without a directory, the scan is done from the start.
     pub fn first_scan(&self) -> watch::Receiver<FirstScan> {
         self.registry.first_scan()
     }
 
-    /// The state of the file of grants; `changes` rises with it.
+    /// Returns the state of the file of grants. The number of [`Plugins::changes`] rises with each change of the state.
     pub fn grants_state(&self) -> GrantsState {
         self.registry.grants_state()
     }
 
-    /// Loads a component that has no file under the name `source`, and replaces the one of that name.
+    /// Loads a component without a file under the name `source`, and replaces the component with that name.
     pub async fn publish(&self, source: &str, bytes: Vec<u8>) -> Option<PluginStatus> {
         self.registry.publish(source, bytes).await;
         self.list().into_iter().find(|status| status.source == source)
@@ -201,18 +201,18 @@ impl Plugins {
         self.registry.remove(source).await;
     }
 
-    /// All that plugins are granted; `None` while no grants are known.
+    /// Returns all grants of plugins, or `None` while no grants are known.
     pub fn grants(&self) -> Option<Vec<Grant>> {
         self.registry.grants()
     }
 
-    /// Replaces the grants, where they come from no file.
+    /// Replaces the grants if they come from no file.
     pub async fn set_grants(&self, grants: Vec<Grant>) {
         self.registry.set_grants(grants).await;
     }
 }
 
-/// The absolute path of the file of grants, which lies outside the plugin directory, as does what it links to.
+/// Returns the absolute path of the file of grants. Neither the file nor the target of its link may be in the plugin directory.
 fn outside(path: &Path, dir: Option<&Path>) -> Result<PathBuf, PluginsError> {
     let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     let dir = dir.and_then(|dir| std::fs::canonicalize(dir).ok());

@@ -1,6 +1,6 @@
 //! Loads components, applies grants, and publishes the resulting snapshot.
 //!
-//! Reading a snapshot never waits, and neither does a grant for a component that is being compiled.
+//! Reads of a snapshot never wait. A grant does not wait for a component that is being compiled.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -20,19 +20,20 @@ use crate::rejection::Rejection;
 use crate::snapshot::Snapshot;
 use crate::status::{FirstScan, GrantsState, PluginState};
 
-/// The plugins of a host, with the means to load more.
+/// The plugins of a host, and the loader for more plugins.
 pub(crate) struct Registry {
     loader: Arc<Loader>,
     set: Mutex<PluginSet>,
     snapshot: ArcSwap<Snapshot>,
-    /// As in the set; read without waiting.
+    /// A copy of the grants of `set`, for reads without waiting.
     grants: ArcSwap<Vec<Grant>>,
     changes: watch::Sender<u64>,
     first_scan: watch::Sender<FirstScan>,
     grants_state: watch::Sender<GrantsState>,
-    /// Set by each lookup. Where this process follows there are none, and replaced versions are kept for its term.
+    /// True once a job looked up a plugin since the last sweep. A follower makes no lookups, so it keeps replaced versions for its own
+    /// term.
     looked_up: AtomicBool,
-    /// Told when a file was granted that is not compiled yet.
+    /// Notifies the follower of the directory when a file that is not compiled yet gets its grant.
     granted: Notify,
 }
 
@@ -51,33 +52,33 @@ impl Registry {
         }
     }
 
-    /// The present snapshot.
+    /// Returns the current snapshot.
     pub(crate) fn snapshot(&self) -> arc_swap::Guard<Arc<Snapshot>> {
         self.snapshot.load()
     }
 
-    /// The plugin for a job of `action` that is bound to `digest`, or to none yet.
+    /// Returns the plugin for a job of `action` that is bound to `digest`, or to no digest yet.
     pub(crate) fn find(&self, action: &str, digest: Option<&str>) -> PluginLookup {
         self.looked_up.store(true, Ordering::Relaxed);
         self.snapshot().find(action, digest)
     }
 
-    /// A number that rises with each snapshot that differs from the one before.
+    /// Returns a number that rises with each snapshot that differs from the previous one.
     pub(crate) fn changes(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
     }
 
-    /// How far the first scan of the plugin directory is.
+    /// Returns the progress of the first scan of the plugin directory.
     pub(crate) fn first_scan(&self) -> watch::Receiver<FirstScan> {
         self.first_scan.subscribe()
     }
 
-    /// The state of the file of grants.
+    /// Returns the state of the file of grants.
     pub(crate) fn grants_state(&self) -> GrantsState {
         self.grants_state.borrow().clone()
     }
 
-    /// All that plugins are granted; `None` while no grants are known.
+    /// Returns all grants of plugins, or `None` while no grants are known.
     pub(crate) fn grants(&self) -> Option<Vec<Grant>> {
         if self.loader.grant_all {
             let snapshot = self.snapshot();
@@ -87,14 +88,14 @@ impl Registry {
         known.then(|| self.grants.load().to_vec())
     }
 
-    /// Notes that the file of grants was refused. Returns the state that follows.
+    /// Records that the file of grants was refused. Returns the resulting state.
     pub(crate) fn refuse_grants(&self, why: String) -> GrantsState {
         self.grants_state.send_modify(|state| *state = state.refused(why));
         self.changes.send_modify(|count| *count = count.wrapping_add(1));
         self.grants_state()
     }
 
-    /// Notes that the first scan is so far, if it was not yet.
+    /// Records that the first scan has reached this state, unless it was there already.
     pub(crate) fn first_scan_is(&self, reached: FirstScan) {
         let is_new = self.first_scan.send_if_modified(|known| {
             let is_new = *known < reached;
@@ -106,8 +107,8 @@ impl Registry {
         }
     }
 
-    /// Loads a component under the name `source`, and replaces the one of that name. Its code is neither compiled nor
-    /// kept before it is granted. Returns `false` if it takes more than this effort, and nothing was done.
+    /// Loads a component under the name `source`, and replaces the component with that name. Without a grant, the host neither compiles nor
+    /// keeps the code. Returns false and does nothing if loading takes more than `effort`.
     pub(crate) async fn load(&self, source: &str, bytes: Arc<Vec<u8>>, effort: Effort) -> bool {
         let (loader, content) = (self.loader.clone(), bytes.clone());
         let vetted = in_background(move || {
@@ -134,7 +135,7 @@ impl Registry {
         self.edit(async |set| {
             let (admission, compiled) = match compiled {
                 Err(rejection) => (Admission::Rejected(rejection), None),
-                // The grants may be others meanwhile.
+                // The grants may have changed meanwhile.
                 Ok(Some(compiled)) => (self.loader.admit(&compiled, &set.grants).await, Some(compiled)),
                 Ok(None) => (Admission::Awaiting(self.loader.missing_lines(&vetted, &set.grants)), None),
             };
@@ -148,7 +149,7 @@ impl Registry {
         true
     }
 
-    /// Compiles a component; `None` if it takes more than this effort.
+    /// Compiles a component. Returns `None` if this takes more than `effort`.
     async fn compile(
         &self,
         vetted: &Arc<Vetted>,
@@ -162,7 +163,7 @@ impl Registry {
         }
     }
 
-    /// Loads a component that has no file, and keeps its bytes until it is granted.
+    /// Loads a component without a file, and keeps its bytes until it has a grant.
     pub(crate) async fn publish(&self, source: &str, bytes: Vec<u8>) {
         let bytes = Arc::new(bytes);
         self.load(source, bytes.clone(), Effort::Helper).await;
@@ -174,8 +175,8 @@ impl Registry {
         self.edit(async |set| drop(set.entries.remove(source))).await;
     }
 
-    /// Replaces all grants, and admits again the plugins that have another grant now. Files that are granted and not
-    /// compiled are compiled soon, and components without a file at once.
+    /// Replaces all grants, and repeats the admission of plugins whose grant has changed. Files that now have a grant and no code are
+    /// compiled soon, and components without a file at once.
     pub(crate) async fn set_grants(&self, grants: Vec<Grant>) {
         let mut published = Vec::new();
         self.edit(async |set| {
@@ -203,7 +204,7 @@ impl Registry {
         self.granted.notify_one();
     }
 
-    /// Admits a file and its last good plugin under another grant, if they have one.
+    /// Repeats the admission of a file and of its last good plugin if their grant has changed.
     async fn admit_again(&self, set: &mut PluginSet, source: &str, differs: impl Fn(&str) -> bool) {
         let Some(entry) = set.entries.get(source) else { return };
         let (vetted, compiled) = (entry.vetted.clone(), entry.compiled.clone());
@@ -222,13 +223,13 @@ impl Registry {
         set.set_admission(source, outcome);
     }
 
-    /// Resolves when a file was granted that is not compiled yet.
+    /// Waits until a file that is not compiled yet gets its grant.
     pub(crate) async fn granted(&self) {
         self.granted.notified().await;
     }
 
-    /// The files to load though they did not change: those that were granted, and those that failed for now and have
-    /// waited for long enough. One that is compiled is admitted again here.
+    /// Returns unchanged files that the host must load again: files with a new grant, and files that failed for now and have waited long
+    /// enough. This function itself repeats the admission of compiled files.
     pub(crate) async fn try_again(&self) -> BTreeSet<String> {
         let (load, admit) = self.set.lock().await.due();
         if !admit.is_empty() {
@@ -243,7 +244,7 @@ impl Registry {
         load
     }
 
-    /// Retires replaced versions that no job asked for lately, if any job asked for any plugin.
+    /// Removes replaced versions that no job looked up lately, if any job looked up any plugin since the last sweep.
     pub(crate) async fn sweep(&self) {
         if self.looked_up.swap(false, Ordering::Relaxed) && self.set.lock().await.sweep() {
             self.edit(async |_| ()).await;
@@ -269,7 +270,7 @@ impl Registry {
         let mut set = self.set.lock().await;
         change(&mut set).await;
         let before = self.snapshot.load_full();
-        // Files are looked through in an order that depends on what was compiled before: until that is over, none has a lead.
+        // The order of the first scan depends on the cached code. So no plugin counts as incumbent until that scan is over.
         let is_settled = *self.first_scan.borrow() == FirstScan::Done;
         let none = BTreeMap::new();
         let after = set.publish(&before, if is_settled { &before.serving } else { &none });
@@ -293,7 +294,7 @@ impl Registry {
     }
 }
 
-/// Runs work that blocks for up to minutes. One that panics over a component costs that component and nothing else.
+/// Runs work that blocks for up to minutes. A panic rejects the component and affects nothing else.
 async fn in_background<R: Send + 'static>(work: impl FnOnce() -> R + Send + 'static) -> Result<R, Rejection> {
     let panicked = |_| Rejection::new("CompileFailed", "the compiler panicked over the component; rebuild it");
     spawn_blocking(work).await.map_err(panicked)

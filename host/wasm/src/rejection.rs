@@ -1,4 +1,4 @@
-//! The reason for not using a component: a word for programs, and a sentence for people that names the fix.
+//! The reason why the host does not use a component: a word for programs, and a message for people that names the fix.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -6,14 +6,14 @@ use std::fmt;
 pub(crate) use oarlock_contract::causes::causes;
 use serde::{Deserialize, Serialize};
 
-/// The reason for not using a component.
+/// The reason why the host does not use a component.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rejection {
-    /// A CamelCase word for programs, the same in events and metrics.
+    /// A CamelCase word for programs, which events and metrics also use.
     pub reason: Cow<'static, str>,
     /// One sentence for people, with the fix.
     pub sentence: String,
-    /// `true` if the same component may be accepted later without being changed.
+    /// True if the host may accept the same component later without a change to it.
     pub retryable: bool,
 }
 

@@ -1,4 +1,4 @@
-//! One consistent view of the plugins that serve. It is replaced as a whole, and read without waiting.
+//! A consistent view of the plugins that serve. The registry replaces it as a whole, and readers never wait.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -9,26 +9,27 @@ use oarlock_core::plugin::lookup::PluginLookup;
 use crate::plugin::{Declared, Plugin};
 use crate::status::{PluginState, PluginStatus};
 
-/// One consistent view.
+/// A consistent view of the plugins.
 #[derive(Default)]
 pub(crate) struct Snapshot {
     /// The plugins that serve, by action.
     pub serving: BTreeMap<String, Arc<Plugin>>,
-    /// All plugins that may be called, by digest: those that serve, and replaced versions that jobs still use.
+    /// All callable plugins, by digest: plugins that serve, and replaced versions that running jobs still use.
     pub callable: HashMap<String, Callable>,
     pub list: Vec<PluginStatus>,
     pub declared: Declared,
 }
 
-/// A plugin that may be called.
+/// A callable plugin.
 pub(crate) struct Callable {
     pub plugin: Arc<Plugin>,
-    /// Set when a job that is bound to it looks it up.
+    /// True once a job that is bound to the plugin has looked it up.
     pub asked: Arc<AtomicBool>,
 }
 
 impl Snapshot {
-    /// The plugin for a job of `action`: the version that it is bound to while that is there, else the serving one.
+    /// Returns the plugin for a job of `action`: the version to which the job is bound, if it is available, and otherwise the serving
+    /// version.
     pub(crate) fn find(&self, action: &str, digest: Option<&str>) -> PluginLookup {
         let bound = digest.and_then(|digest| self.callable.get(digest));
         if let Some(bound) = bound.filter(|bound| bound.plugin.manifest().action == action) {
@@ -57,12 +58,12 @@ impl Snapshot {
         PluginLookup::Unknown { loaded: loaded.collect() }
     }
 
-    /// The plugin of this digest, if it may still be called.
+    /// Returns the plugin with this digest, if it is still callable.
     pub(crate) fn by_digest(&self, digest: &str) -> Option<&Arc<Plugin>> {
         self.callable.get(digest).map(|callable| &callable.plugin)
     }
 
-    /// Returns `true` if both views answer everything alike.
+    /// Returns true if both views give the same answers.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         let same = |(digest, callable): (&String, &Callable)| {
             other.by_digest(digest).is_some_and(|plugin| Arc::ptr_eq(plugin, &callable.plugin))
@@ -73,7 +74,7 @@ impl Snapshot {
             && self.serving.keys().eq(other.serving.keys())
     }
 
-    /// Digests of all plugins that may be called.
+    /// Returns the digests of all callable plugins.
     pub(crate) fn digests(&self) -> BTreeSet<String> {
         self.callable.keys().cloned().collect()
     }

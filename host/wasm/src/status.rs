@@ -1,4 +1,4 @@
-//! The status of each plugin, as the commands and the metrics show it.
+//! The status of each plugin, for the commands and the metrics.
 
 use oarlock_core::plugin::manifest::Manifest;
 use serde::Serialize;
@@ -6,44 +6,44 @@ use serde::Serialize;
 /// The state of a plugin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 pub enum PluginState {
-    /// The file is there and still being written.
+    /// The file exists and is still being written.
     Discovered,
-    /// Serves its action.
+    /// The plugin serves its action.
     Serving,
-    /// Serves only jobs that began with it.
+    /// The plugin serves only jobs that began with it.
     Draining,
-    /// Not used.
+    /// The host does not use the plugin.
     Rejected,
-    /// Asks for more than its grant allows.
+    /// The plugin requests more than its grant allows.
     AwaitingGrant,
 }
 
-/// The progress of the first scan of the plugin directory. Until it is done, a plugin that is not found may be there.
+/// The progress of the first scan of the plugin directory. Until the scan is done, an unknown plugin may still be found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FirstScan {
-    /// Nothing was loaded yet.
+    /// The host has loaded no plugin yet.
     Pending,
-    /// The plugins in the compile cache were loaded, and others are being compiled.
+    /// The host has loaded the plugins in the compile cache and compiles the others.
     Cached,
-    /// Each file was loaded or rejected.
+    /// The host has loaded or rejected each file.
     Done,
 }
 
 /// The state of the file of grants.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum GrantsState {
-    /// It was not read yet.
+    /// The host has not read the file yet.
     Unread,
-    /// It is in force as it stands.
+    /// The file is in force with its current content.
     InForce,
-    /// It was refused, for this reason, and nothing is granted: none was read before.
+    /// The host refused the file for this reason. No earlier grants exist, so nothing is granted.
     Unusable(String),
-    /// It was refused, for this reason, and the grants that were read before stay in force.
+    /// The host refused the file for this reason. The earlier grants stay in force.
     Refused(String),
 }
 
 impl GrantsState {
-    /// The state after the file was refused.
+    /// Returns the state after the file was refused.
     pub(crate) fn refused(&self, why: String) -> Self {
         match self {
             Self::Unread | Self::Unusable(_) => Self::Unusable(why),
@@ -56,28 +56,28 @@ impl GrantsState {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PluginStatus {
-    /// The file, or the name under which it was published.
+    /// The file of the plugin, or the name under which it was published.
     pub source: String,
-    /// Name of the plugin, where its manifest could be read.
+    /// The name of the plugin, if its manifest could be read.
     pub name: Option<String>,
-    /// Its version.
+    /// The version of the plugin.
     pub version: Option<String>,
-    /// The action it implements.
+    /// The action that the plugin implements.
     pub action: Option<String>,
-    /// `sha256:...`, where the file could be read.
+    /// The digest of the file, `sha256:...`, if the file could be read.
     pub digest: Option<String>,
-    /// Its state.
+    /// The state of the plugin.
     pub state: PluginState,
     /// A CamelCase word for programs.
     pub reason: String,
-    /// One sentence for people, with the fix where there is one.
+    /// One sentence for people, with the fix if there is one.
     pub message: String,
-    /// The lines that its grant lacks.
+    /// The lines that the plugin's grant lacks.
     pub missing: Vec<String>,
 }
 
 impl PluginStatus {
-    /// The status of a file of which only the name is known.
+    /// Returns the status of a file of which only the name is known.
     pub(crate) fn of_source(source: &str) -> Self {
         Self {
             source: source.to_owned(),
@@ -92,7 +92,7 @@ impl PluginStatus {
         }
     }
 
-    /// The status of a file whose manifest could be read.
+    /// Returns the status of a file whose manifest could be read.
     pub(crate) fn of_plugin(source: &str, manifest: &Manifest, digest: &str) -> Self {
         Self {
             name: Some(manifest.name.clone()),
@@ -103,7 +103,8 @@ impl PluginStatus {
         }
     }
 
-    pub(crate) fn with(self, (state, reason, message): (PluginState, &str, &str)) -> Self {
+    /// Returns the status with a state, its reason and a message.
+    pub(crate) fn with(self, state: PluginState, reason: &str, message: &str) -> Self {
         Self { state, reason: reason.to_owned(), message: message.to_owned(), ..self }
     }
 }

@@ -1,6 +1,6 @@
-//! The helper process that compiles, as a program of its own: this one, called again by itself.
+//! The helper process that compiles, as a separate program: this test binary starts itself as the helper.
 //!
-//! It has no test harness, because a helper writes code and nothing else to standard output.
+//! The binary has no test harness, because a helper writes only code to standard output.
 
 use std::error::Error;
 use std::process::ExitCode;
@@ -45,11 +45,11 @@ fn what_a_helper_compiled_within_its_share_serves() -> Result<(), Box<dyn Error>
     if status.state == PluginState::Serving { Ok(()) } else { Err(format!("{status:?}").into()) }
 }
 
-/// The component, and in it a module of one function that takes gigabytes to compile.
+/// Checks that a host refuses a component with a module of one function that takes gigabytes to compile.
 fn a_component_that_needs_more_is_refused_by_name() -> Result<(), Box<dyn Error>> {
     // local.get 0, i32.const 1, i32.add, local.set 0
     let step = [0x20, 0, 0x41, 1, 0x6a, 0x21, 0];
-    // One local, an i32, and the end.
+    // The body has one local of type i32, and ends with `end`.
     let body = [&[1, 1, 0x7f][..], &step.repeat(1_000_000), &[0x0b]].concat();
     let code = [vec![1], sized(body)].concat();
     let module = [
@@ -64,7 +64,7 @@ fn a_component_that_needs_more_is_refused_by_name() -> Result<(), Box<dyn Error>
     if status.reason == "CompileLimitExceeded" && named { Ok(()) } else { Err(format!("{status:?}").into()) }
 }
 
-/// Bytes after their number, as in a section.
+/// Returns the bytes after their length, as in a section.
 fn sized(bytes: Vec<u8>) -> Vec<u8> {
     let mut length = bytes.len();
     let mut number = Vec::new();
@@ -79,7 +79,7 @@ fn sized(bytes: Vec<u8>) -> Vec<u8> {
 #[path = "plugins/folder.rs"]
 mod folder;
 
-/// The status of a component that is dropped into a host of 256 MiB, which grants it what `replace` asks for.
+/// Returns the status of a component that is dropped into a host of 256 MiB. The host grants it what `replace` asks for.
 fn dropped(bytes: Vec<u8>) -> Result<PluginStatus, Box<dyn Error>> {
     let manifest = inspect(&folder::component("replace")?)?.manifest.ok_or("it has no manifest")?;
     let grant = Grant {

@@ -1,8 +1,9 @@
-//! addon: takes a node and yields the same node after a list of scripts ran there as root, each once.
+//! addon: runs a list of scripts as root on a node, each script once.
 //!
-//! A taint keeps new pods off the node until the last script has ended; the host takes it off on every other way out. A script
-//! whose result is lost may have run, so it counts as failed and is never repeated. May not evict a pod, nor wait for one that was made
-//! after the taint: who writes `spec.nodeName` goes past taints, and would keep a node from its patch.
+//! A taint keeps new pods off the node until the last script has ended. In all other cases, the host removes the taint. A script
+//! whose result is lost may have run. So it counts as failed, and the plugin never repeats it. The plugin must not evict a pod.
+//! It also must not wait for a pod that was created after the taint: a pod with `spec.nodeName` bypasses taints, and could keep a
+//! node from its patch.
 
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,32 +13,33 @@ use oarlock_sdk::{
     TaskRequest, TaskStatus, Value, config, export, json, parse_instant,
 };
 
-/// The key of the taint; its value is the name of the job.
+/// The key of the taint. Its value is the name of the job.
 pub const TAINT: &str = "oarlock.dev/opsjob";
-/// Extra: the positions of the steps that are for the GPUs of the node, such as `0,2`. A driver that a step installs changes which these are.
+/// The extra with the positions of the steps for this node, such as `0,2`. It is fixed at the start, because a driver that a step
+/// installs changes the GPUs that the node shows.
 pub const STEPS: &str = "Steps";
-/// Extra: when the taint was first seen on the node, in milliseconds since 1970.
+/// The extra with the time when the taint was first seen on the node, in milliseconds since 1970.
 pub const TAINTED: &str = "TaintedSince";
 
 const NO_SCHEDULE: &str = "NoSchedule";
-/// The pods on a node.
+/// The relation to the pods on the node.
 const PODS: &str = "pods";
-/// What a kubelet puts on the pods that it makes of files on its node.
+/// The annotation that a kubelet puts on pods from files on its node.
 const MIRROR: &str = "kubernetes.io/config.mirror";
-/// Namespaces whose pods keep no node busy, where nobody says otherwise.
+/// The default namespaces whose pods do not make a node busy.
 const SYSTEM: [&str; 3] = ["kube-system", "oarlock-system", "oarlock-tasks"];
 /// The longest time between two visits of a node whose script runs.
 const CHECK: Duration = Duration::from_secs(60);
-/// Time in which a scheduler that had not seen the taint may still place a pod.
+/// The time in which a scheduler that has not seen the taint may still place a pod.
 const SETTLED: Duration = Duration::from_secs(5);
-/// Most pods of a busy node that are named.
+/// The most pods of a busy node that a message names.
 const NAMED: usize = 10;
-/// Most characters of an output that are shown.
+/// The most characters of an output in a message.
 const SHOWN: usize = 256;
-/// The words with which the host begins the message of a script without an exit code, each with the reason that it is here.
+/// The words with which the host begins the message of a script without an exit code, with the reason that this plugin reports.
 const REASONS: [(&str, &str); 2] = [("lost", "ResultLost"), ("timed out", "ScriptTimeout")];
 
-/// The action.
+/// The action of this plugin.
 #[derive(Debug)]
 pub struct Addon;
 
@@ -55,10 +57,10 @@ impl Action for Addon {
         };
         let Course::Next(step) = Course::of(&steps, target) else { return Ok(proposal) };
         let waits = job.parameter("/waitUntilIdle")?.unwrap_or(false) && step.is_first;
-        // Somebody may take the taint off at any time.
+        // Somebody may remove the taint at any time.
         if node.holds(job).lacks(Mark::Taint(TAINT, NO_SCHEDULE))? {
             let proposal = proposal.taint(taint(&node, job, true));
-            // The host makes these changes in this order, and none after one that fails.
+            // The host makes these changes in order, and stops after one that fails.
             return Ok(if waits { proposal } else { proposal.task(step.task.clone()) });
         }
         if waits {
@@ -79,7 +81,7 @@ impl Action for Addon {
         Ok(match Course::of(&steps, target) {
             Course::Next(_) | Course::Running => Report::processing().check_after(CHECK),
             Course::Failed(step, task) => failed(&name, step, &task),
-            // The taint goes first, so that whoever sees the end can use the node.
+            // The taint is removed first, so that the node is usable once the job reports its success.
             Course::Done if node.holds(job).has(Mark::Taint(TAINT, NO_SCHEDULE)) => {
                 Report::processing().with(Proposal::new().taint(taint(&node, job, false))).check_after(CHECK)
             }
@@ -92,14 +94,14 @@ impl Action for Addon {
     }
 
     fn release(_: &Job, _: &Target) -> Result<Proposal> {
-        // The taint is a hold, which the host takes off.
+        // The taint is a hold, so the host removes it.
         Ok(Proposal::new())
     }
 }
 
 export!(Addon, manifest = include_str!("../manifest.json"));
 
-/// A script that is for a node.
+/// A script that runs on the node.
 struct Step {
     index: usize,
     task: TaskRequest,
@@ -108,13 +110,13 @@ struct Step {
     is_first: bool,
 }
 
-/// How far a node is.
+/// The progress of a node.
 enum Course<'a> {
-    /// This step is to begin.
+    /// This step may begin.
     Next(&'a Step),
     /// A step runs.
     Running,
-    /// This step has ended so, and nothing follows.
+    /// This step has failed with this result, and no further step begins.
     Failed(&'a Step, TaskStatus),
     /// All steps have ended.
     Done,
@@ -135,7 +137,7 @@ impl<'a> Course<'a> {
     }
 }
 
-/// The steps that are for a node, in their order: those that were when its work began.
+/// Returns the steps for a node in order. The choice is fixed when the work on the node begins.
 fn steps(job: &Job, target: &Target, node: &Object) -> Result<Vec<Step>> {
     let all: Vec<Value> = job.parameter("/steps")?.unwrap_or_default();
     let capacity: BTreeMap<String, Value> = node.field("/status/capacity")?.unwrap_or_default();
@@ -153,7 +155,7 @@ fn steps(job: &Job, target: &Target, node: &Object) -> Result<Vec<Step>> {
     Ok(steps)
 }
 
-/// The positions of steps, as they are stored.
+/// Returns the positions of steps as the extra stores them.
 fn positions(steps: &[Step]) -> String {
     steps.iter().map(|step| step.index.to_string()).collect::<Vec<_>>().join(",")
 }
@@ -181,7 +183,7 @@ fn taint(node: &Object, job: &Job, present: bool) -> Taint {
     Taint { node: node.name(), key, value: job.name(), effect, present }
 }
 
-/// Checks that no pod of a workload is on the node, which has had its taint since then.
+/// Checks that no pod of a workload is on the node. The node has had its taint since this time.
 fn is_idle(job: &Job, target: &Target, since: u64) -> Result<()> {
     let name = target.name();
     let busy = |message: String| Err(Failure::retryable("NodeBusy", message).retry_after(SETTLED));
@@ -199,8 +201,8 @@ fn is_idle(job: &Job, target: &Target, since: u64) -> Result<()> {
     busy(format!("Node {name} waits for the end of {}{more}.", named.join(", ")))
 }
 
-/// Returns the pods of workloads on the node that were there before this time, as `namespace/name`. The first of each namespace come first,
-/// so that each namespace is named as long as there is room.
+/// Returns the pods of workloads on the node that were there before this time, as `namespace/name`. The first pods of all
+/// namespaces come first, so that a message names as many namespaces as possible.
 fn pods_of_workloads(target: &Target, since: u64) -> Result<Vec<String>> {
     let system: Vec<String> = config("/systemNamespaces")?.unwrap_or_else(|| SYSTEM.map(str::to_owned).to_vec());
     let mut pods: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
@@ -223,8 +225,8 @@ fn pods_of_workloads(target: &Target, since: u64) -> Result<Vec<String>> {
     Ok(named.into_iter().map(|(_, pod)| pod).collect())
 }
 
-/// Returns when a pod was made, in milliseconds since 1970. Kubernetes says it in whole seconds, cut off: a pod of the same second as the
-/// taint counts as one that was there before.
+/// Returns the creation time of a pod, in milliseconds since 1970. Kubernetes cuts it to whole seconds. So a pod from the same
+/// second as the taint counts as an earlier pod.
 fn created(pod: &Object) -> Result<Option<u64>> {
     let created: Option<String> = pod.field("/metadata/creationTimestamp")?;
     Ok(created.as_deref().and_then(parse_instant))
@@ -241,7 +243,7 @@ fn failed(node: &str, step: &Step, task: &TaskStatus) -> Report {
     Report::failed(reason, format!("{named} on node {node} has no exit code: {}", short(message)))
 }
 
-/// The end of a text.
+/// Returns the end of a text.
 fn short(text: &str) -> String {
     let skipped = text.chars().count().saturating_sub(SHOWN);
     text.chars().skip(skipped).collect()

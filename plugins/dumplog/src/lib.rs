@@ -1,19 +1,19 @@
-//! dumplog: takes a pod and has the host collect its logs.
+//! dumplog: lets the host collect the logs of a pod.
 //!
-//! The task is done by the host itself, which may begin it again: a run of a container that was collected is not read twice. What is
-//! collected goes into the one file of the OpsJob. May not change the pod.
+//! The host itself runs the task, and may start it again. It does not read the run of a container twice. The collected logs go
+//! into the one file of the OpsJob. The plugin must not change the pod.
 
 use core::time::Duration;
 
 use oarlock_sdk::{Action, Job, Proposal, Report, Result, Target, TaskRequest, export};
 
-/// The task. The host looks for what it says under this name.
+/// The name of the task. The host reads the report of the task under this name.
 pub const TASK: &str = "logs";
 
 /// The longest time between two visits of a pod whose logs are read.
 const CHECK: Duration = Duration::from_secs(60);
 
-/// The action.
+/// The action of this plugin.
 #[derive(Debug)]
 pub struct Dumplog;
 

@@ -1,4 +1,4 @@
-//! Tests of dumplog, natively: takes pods built in memory, yields what was proposed. May not run WebAssembly.
+//! Native tests of the plugin dumplog, with pods built in memory and without WebAssembly.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may fail loudly")]
 
 use dumplog::{Dumplog, TASK};

@@ -1,9 +1,9 @@
-//! Replacement of a pod by eviction, as the plugins Replace and Restart do it: takes a pod with a controller and yields its
-//! eviction, then waits for the pod that the controller makes in its place.
+//! Replaces a pod by eviction, for the plugins Replace and Restart. Evicts a pod with a controller, and waits for the pod that
+//! the controller creates in its place.
 //!
-//! May not evict what nobody would make anew, nor take a pod for the new one that another target has taken. Whoever uses it
-//! adds [`relations`] to its registration, asks in its manifest to evict pods, and to read their `/status/conditions`, and
-//! [`KINDS`] of `apps/v1`. Source: docs/operationjob.md 6.2.
+//! It must not evict a pod that no controller would replace. It must not take a new pod that another target has claimed. A plugin
+//! that uses this crate adds [`relations`] to its registration. Its manifest asks to evict pods, and to read their
+//! `/status/conditions` and the [`KINDS`] of `apps/v1`. Source: docs/operationjob.md 6.2.
 
 use core::time::Duration;
 
@@ -12,63 +12,63 @@ use oarlock_sdk::{
     Result, Target, WAITS_FOR, get, parse_instant,
 };
 
-/// Extra: the name of the pod that takes the place of the target. No two targets may have the same.
+/// The extra with the name of the pod that replaces the target. It is exclusive: no two targets may have the same value.
 pub const NEW_POD: &str = "NewPod";
-/// Extra: the way that a target goes, where a plugin has several.
+/// The extra with the mode of a target, for plugins with several modes.
 pub const MODE: &str = "Mode";
-/// The value of [`MODE`] of a target that is evicted.
+/// The value of [`MODE`] for a target that is evicted.
 pub const EVICT: &str = "Evict";
-/// Extra of the host: the controller that the target had, as `kind/name/uid`.
+/// The extra of the host with the controller that the target had, as `kind/name/uid`.
 pub const OWNER: &str = "Owner";
 
-/// Extra: the pod had ended by itself before it was evicted.
+/// The extra that says that the pod had ended by itself before its eviction.
 const ENDED: &str = "Ended";
-/// The reasons by which a kubelet says that.
+/// The reasons of the condition `Ready` that say that a pod has ended.
 const HAS_ENDED: [&str; 2] = ["PodFailed", "PodCompleted"];
-/// The kinds that keep such pods, and have made others in their place.
+/// The kinds that keep ended pods, and have already replaced them.
 const KEEPS_ENDED: [&str; 2] = ["Deployment", "ReplicaSet"];
 
-/// Extra of the host: when the target was asked to go.
+/// The extra of the host with the time when the target was evicted or deleted.
 const EVICTED_AT: &str = "EvictedAt";
-/// Annotation: the kubelet of a node made the pod, from a file there.
+/// The annotation of a pod that a kubelet made from a file on its node.
 const MIRROR: &str = "kubernetes.io/config.mirror";
-/// Relation: the pod that is recorded as `NewPod`.
+/// The relation to the pod that is recorded as `NewPod`.
 const RECORDED: &str = "new-pod";
-/// Relation: pods that the target's controller has made since.
+/// The relation to the pods that the target's controller has created since.
 const SUCCESSORS: &str = "successors";
-/// Kinds of `apps` that make a new pod for each that goes. The manifest reads them.
+/// The kinds of `apps` that create a new pod for each deleted one. The manifest has to declare reads of them.
 pub const KINDS: [&str; 4] = ["Deployment", "ReplicaSet", "StatefulSet", "DaemonSet"];
-/// How long the controller is given before its absence is suspected, and before people are told what is awaited, in
-/// milliseconds. A ReplicaSet makes the new pod at once, so the look that it would cost is spared nearly always.
+/// How long the plugin waits for the controller before it suspects that the controller is gone, and before it tells people what
+/// the target waits for, in milliseconds. A ReplicaSet creates the new pod at once, so this nearly always avoids a live read.
 pub const PATIENCE: u64 = 10_000;
-/// The word for a target whose new pod is awaited.
+/// The word for a target that waits for its new pod.
 const AWAITED: &str = "NewPod";
 
-/// What one call is about.
+/// The input of one call.
 #[derive(Debug)]
 pub struct Case<'a> {
     /// The job.
     pub job: &'a Job,
     /// The target.
     pub target: &'a Target,
-    /// What is stored for it.
+    /// The extras of the target.
     pub extras: Extras,
-    /// Its pod; `None` where it is gone.
+    /// The pod of the target, or `None` if it is gone.
     pub pod: Option<Object>,
 }
 
 impl<'a> Case<'a> {
-    /// Reads what every call needs.
+    /// Reads the facts that every call needs.
     #[must_use]
     pub fn of(job: &'a Job, target: &'a Target) -> Self {
         Self { job, target, extras: target.extras(), pod: target.object() }
     }
 
-    /// The pod recorded as `NewPod`. That it is not there is believed only where the API server says so.
+    /// Returns the pod that is recorded as `NewPod`. Only a live read can show that the pod is gone.
     ///
     /// # Errors
     ///
-    /// Where the host has to look first.
+    /// If the host needs a live read first.
     pub fn new_pod(&self) -> Result<Option<Object>, ReadError> {
         let watched = self.target.related(RECORDED, Freshness::Watched)?.pop();
         if watched.is_some() {
@@ -78,7 +78,7 @@ impl<'a> Case<'a> {
     }
 }
 
-/// The registration with what an eviction needs to see.
+/// Returns the registration with the relations that an eviction needs.
 #[must_use]
 pub fn relations(registration: Registration) -> Registration {
     registration
@@ -87,13 +87,13 @@ pub fn relations(registration: Registration) -> Registration {
         .exclusive(NEW_POD)
 }
 
-/// Evicts the pod. One that is going already is adopted.
+/// Evicts the pod. If the pod is already terminating, the target adopts that.
 ///
-/// The event goes out with the eviction: the host records the events of a proposal once its mutations are accepted.
+/// The event belongs to the eviction: the host records the events of a proposal after its mutations are accepted.
 ///
 /// # Errors
 ///
-/// `NoController` and `NotReplaceable` for a pod that nobody would make anew.
+/// With `NoController` or `NotReplaceable` if no controller would replace the pod.
 pub fn operate(case: &Case<'_>) -> Result<Proposal> {
     let begun = case.extras.has(MODE);
     let proposal = if begun { Proposal::new() } else { Proposal::new().extra(MODE, EVICT) };
@@ -126,7 +126,7 @@ fn no_controller(name: &str) -> Failure {
     Failure::permanent("NoController", message)
 }
 
-/// A pod of a Job, say, has done a part of its work, and is one that its controller need not make again.
+/// A pod of a Job, for example, may have done part of its work. Its controller need not create it again.
 fn not_replaceable(name: &str, owner: &Owner) -> Failure {
     let message = format!(
         "Pod {name} belongs to {} {}; eviction replaces pods of a {} alone, so it was left alone.",
@@ -137,11 +137,11 @@ fn not_replaceable(name: &str, owner: &Owner) -> Failure {
     Failure::permanent("NotReplaceable", message)
 }
 
-/// Waits until the pod is gone, takes a pod for the new one, and waits until that serves.
+/// Waits until the pod is gone, takes a new pod, and waits until the new pod is Ready.
 ///
 /// # Errors
 ///
-/// Where something cannot be read, or the host has to look first.
+/// If something cannot be read, or the host needs a live read first.
 pub fn progress(case: &Case<'_>) -> Result<Report> {
     if case.pod.is_some() {
         return Ok(Report::processing());
@@ -157,13 +157,13 @@ pub fn progress(case: &Case<'_>) -> Result<Report> {
     }
 }
 
-/// The oldest pod of the same controller that is free to take. The host leaves out what other targets have taken.
+/// Returns the oldest free pod of the same controller. The host leaves out pods that other targets have claimed.
 fn candidate(case: &Case<'_>, freshness: Freshness) -> Result<Option<Object>, ReadError> {
     let mut pods = case.target.related(SUCCESSORS, freshness)?.into_iter();
     Ok(pods.find(|pod| !pod.is_terminating() && !pod.holds(case.job).is_barred()))
 }
 
-/// Ended well if the new pod has been Ready for long enough.
+/// Reports success if the new pod has been Ready for long enough.
 fn judge(case: &Case<'_>, pod: &Object, proposal: Proposal) -> Result<Report> {
     if pod.is_terminating() {
         return Ok(told(case, &format!("pod {} is being deleted", pod.name()), proposal));
@@ -176,7 +176,7 @@ fn judge(case: &Case<'_>, pod: &Object, proposal: Proposal) -> Result<Report> {
     if seconds == 0 {
         return Ok(Report::succeeded().with(proposal));
     }
-    // Without a time nobody can tell for how long; the API server sets one whenever the status changes.
+    // Without a time, the duration is unknown. The API server sets a time at the next change of the status.
     let Some(since) = ready.since_ms() else { return Ok(Report::processing().with(proposal)) };
     Ok(match remaining(case.job, since, seconds.saturating_mul(1000)) {
         None => Report::succeeded().with(proposal),
@@ -184,7 +184,7 @@ fn judge(case: &Case<'_>, pod: &Object, proposal: Proposal) -> Result<Report> {
     })
 }
 
-/// Why a new pod is not Ready, as it says itself.
+/// Returns the reason why a new pod is not Ready, from its conditions.
 fn unready(pod: &Object) -> Result<String> {
     let name = pod.name();
     if let Some(unplaced) = pod.condition("PodScheduled")?.filter(|placed| placed.status == "False") {
@@ -195,7 +195,7 @@ fn unready(pod: &Object) -> Result<String> {
     Ok(format!("pod {name} is not Ready{why}"))
 }
 
-/// Waits on, and has people told for what once that lasts.
+/// Goes on waiting. After some time, it tells people what the target waits for.
 fn told(case: &Case<'_>, awaited: &str, proposal: Proposal) -> Report {
     let asked = case.extras.get(EVICTED_AT).and_then(parse_instant).unwrap_or_else(|| case.target.started_ms());
     if let Some(rest) = remaining(case.job, asked, PATIENCE) {
@@ -204,7 +204,7 @@ fn told(case: &Case<'_>, awaited: &str, proposal: Proposal) -> Report {
     Report::processing().with(proposal.waits_for(AWAITED, awaited))
 }
 
-/// No pod to take yet: waits, unless the controller is gone and none will come.
+/// Waits for a new pod. Fails if the controller is gone, because then no new pod will come.
 fn wait(case: &Case<'_>) -> Result<Report> {
     let asked = case.extras.get(EVICTED_AT).and_then(parse_instant).unwrap_or_else(|| case.target.started_ms());
     if let Some(rest) = remaining(case.job, asked, PATIENCE) {
@@ -227,7 +227,7 @@ fn wait(case: &Case<'_>) -> Result<Report> {
         let awaited = format!("{} {} has made no new pod; it may have been scaled down", owner.kind, owner.name);
         return Ok(told(case, &awaited, Proposal::new()));
     }
-    // The owner may have made a pod as its last deed, and the host may not have seen it yet.
+    // The owner may have created a pod before it was deleted, and the watch may not show that pod yet.
     if candidate(case, Freshness::Live)?.is_some() {
         return Ok(Report::processing());
     }
@@ -240,21 +240,21 @@ fn wait(case: &Case<'_>) -> Result<Report> {
     Ok(Report::failed("OwnerGone", message))
 }
 
-/// The controller that the host remembers, as `kind/name/uid`, where it is of a kind that the manifest declares.
+/// Returns the controller from the host's extra `kind/name/uid`, if the manifest declares its kind.
 fn controller(job: &Job, owner: &str) -> Option<(ObjectRef, String)> {
     let mut parts = owner.splitn(3, '/');
     let (kind, name, uid) = (parts.next()?, parts.next()?, parts.next()?);
     KINDS.contains(&kind).then(|| (ObjectRef::new("apps/v1", kind, Some(job.namespace()), name), uid.to_owned()))
 }
 
-/// How much of `span` milliseconds since `start` is left; `None` once they are over.
+/// Returns the rest of `span` milliseconds since `start`, or `None` if they are over.
 #[must_use]
 pub fn remaining(job: &Job, start: u64, span: u64) -> Option<Duration> {
     let end = start.saturating_add(span);
     end.checked_sub(job.now_ms()).filter(|rest| *rest > 0).map(Duration::from_millis)
 }
 
-/// There is nothing to take back; says what can't be, in an event of this reason.
+/// Returns an event that says what cannot be undone. An eviction has nothing to undo.
 #[must_use]
 pub fn release(case: &Case<'_>, reason: &str) -> Proposal {
     if !case.extras.has(MODE) {

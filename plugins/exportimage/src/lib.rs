@@ -1,27 +1,28 @@
-//! exportimage: has the image that a pod runs copied into another registry, or one of its containers committed.
+//! exportimage: lets the host copy the image of a pod into another registry, or commit one of its containers.
 //!
-//! The OpsJob says what that is, and its name there. A copy is done by the host itself, which takes all of it from the status of the OpsJob:
-//! this plugin says no more than that it is to begin. The host may begin it again, and what the registry has is not sent twice. A commit is done on the node of the pod, once. May not change the pod.
+//! The OpsJob names the image and its target. The host itself makes a copy, from the status of the OpsJob. So this plugin only
+//! starts it. The host may start a copy again, and does not send data twice that the registry already has. A commit runs once, on
+//! the node of the pod. The plugin must not change the pod.
 
 use core::time::Duration;
 use std::collections::BTreeMap;
 
 use oarlock_sdk::{Action, Job, Proposal, Report, Result, Target, TaskRequest, Value, export, json};
 
-/// The task. The host looks for what it says under this name.
+/// The name of the task. The host reads the report of the task under this name.
 pub const TASK: &str = "export";
 
-/// The reasons for which an export fails: the first word of what the task says.
+/// The reasons of a failed export. Each is the first word of the task's message.
 const REASONS: [&str; 7] =
     ["PullFailed", "PushFailed", "Unauthorized", "DigestMismatch", "ToolMissing", "ContainerGone", "CommandFailed"];
 
 /// The longest time between two visits of a pod whose image is exported.
 const CHECK: Duration = Duration::from_secs(60);
 
-/// Time after which a commit is ended, in seconds.
+/// The timeout of a commit, in seconds.
 const COMMIT_SECONDS: u32 = 3600;
 
-/// The action.
+/// The action of this plugin.
 #[derive(Debug)]
 pub struct Exportimage;
 
@@ -30,7 +31,7 @@ impl Action for Exportimage {
         if target.task(TASK).is_some() {
             return Ok(Proposal::new());
         }
-        // The parameters of a commit, without the mode, are the arguments of the task.
+        // The arguments of a commit are the parameters of the job without the mode.
         let mut asked = job.parameter::<BTreeMap<String, Value>>("")?.unwrap_or_default();
         let (kind, arguments) = match asked.remove("mode") {
             None => ("copy-image", json!({})),

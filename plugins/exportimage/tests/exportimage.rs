@@ -1,4 +1,4 @@
-//! Tests of exportimage, natively: takes pods built in memory, yields what was proposed. May not run WebAssembly.
+//! Native tests of the plugin exportimage, with pods built in memory and without WebAssembly.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test may fail loudly")]
 
 use exportimage::{Exportimage, TASK};

@@ -1,7 +1,7 @@
-//! preflight: takes a node and yields whether it is healthy, as a pod on it finds.
+//! preflight: checks by a pod whether a node is healthy.
 //!
-//! The list of healthy nodes is positive: a node is on it only where the check ran there, ended with exit code 0, and did not
-//! say `"passed": false`. All others fail and say why, those that take no pod too. May not change the node.
+//! A node counts as healthy only if the check ran there, ended with exit code 0, and did not report `"passed": false`. All other
+//! nodes fail with a reason, also nodes that accept no pod. The plugin must not change the node.
 
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -10,28 +10,28 @@ use oarlock_sdk::{
     Action, Failure, Job, Mark, Object, Proposal, Report, Result, Target, TaskRequest, TaskStatus, Value, export, json,
 };
 
-/// The task.
+/// The name of the task.
 pub const TASK: &str = "check";
-/// Extra: the exit code of the check.
+/// The extra with the exit code of the check.
 pub const EXIT_CODE: &str = "ExitCode";
 
-/// The GPUs that a node may have, in the order in which they are looked for.
+/// The resource names of GPUs, in the order of the search.
 const GPUS: [&str; 2] = ["amd.com/gpu", "nvidia.com/gpu"];
-/// Effects of taints that keep a pod away.
+/// The effects of taints that keep a pod away.
 const KEEPS_AWAY: [&str; 2] = ["NoSchedule", "NoExecute"];
-/// Parameters that the task takes as they are.
+/// The parameters that the task takes unchanged.
 const AS_THEY_ARE: [&str; 7] = ["image", "script", "command", "args", "sharedMemory", "hostPaths", "timeoutSeconds"];
 /// The longest time between two visits of a node that is checked.
 const CHECK: Duration = Duration::from_secs(60);
-/// Most characters of an output that are shown.
+/// The most characters of an output in a message.
 const SHOWN: usize = 256;
-/// The words with which the host begins the message of a task without a result, each with the reason that it is here.
+/// The words with which the host begins the message of a task without a result, with the reason that this plugin reports.
 const REASONS: [(&str, &str); 4] =
     [("lost", "PodLost"), ("image", "ImagePull"), ("unschedulable", "Unschedulable"), ("timed out", "CheckTimeout")];
-/// What an output begins with whose beginning is missing.
+/// The mark at the beginning of an output that was cut at its beginning.
 const CUT: &str = "[...]";
 
-/// The action.
+/// The action of this plugin.
 #[derive(Debug)]
 pub struct Preflight;
 
@@ -65,7 +65,7 @@ impl Action for Preflight {
 
 export!(Preflight, manifest = include_str!("../manifest.json"));
 
-/// Checks that a pod may run on the node: one that cannot is not healthy.
+/// Checks that a pod may run on the node. A node that accepts no pod is not healthy.
 fn takes_pods(node: &Object, tolerates: bool) -> Result<()> {
     let name = node.name();
     if !node.is_ready()? {
@@ -89,7 +89,7 @@ fn takes_pods(node: &Object, tolerates: bool) -> Result<()> {
     }
 }
 
-/// The arguments of the task.
+/// Returns the arguments of the task.
 fn arguments(job: &Job, target: &Target, node: &Object, tolerates: bool) -> Result<Value> {
     let mut arguments = json!({"tolerateAll": tolerates});
     for name in AS_THEY_ARE {
@@ -120,7 +120,7 @@ fn put(arguments: &mut Value, name: &str, value: Option<Value>) {
     }
 }
 
-/// The resource of the node's GPUs.
+/// Returns the resource name of the node's GPUs.
 fn gpu_of(job: &Job, node: &Object) -> Result<String> {
     let named: Option<String> = job.parameter("/gpuName")?;
     let allocatable: BTreeMap<String, Value> = node.field("/status/allocatable")?.unwrap_or_default();
@@ -135,7 +135,7 @@ fn gpu_of(job: &Job, node: &Object) -> Result<String> {
     })
 }
 
-/// A check that ended with exit code 0: what it says itself counts too, and what cannot be read of that proves nothing.
+/// Judges a check that ended with exit code 0. Its report counts too, and an unreadable report proves nothing.
 fn passed(name: &str, task: &TaskStatus) -> Report {
     let text = task.output.trim();
     let said: Option<Value> = object_in(text);
@@ -156,7 +156,7 @@ fn passed(name: &str, task: &TaskStatus) -> Report {
     }
 }
 
-/// The JSON object that a text is.
+/// Returns the JSON object in a text, or `None` if the text is no JSON object.
 fn object_in(text: &str) -> Option<Value> {
     text.trim().parse().ok().filter(Value::is_object)
 }

@@ -1,9 +1,9 @@
-//! reboot: takes a node and yields the same node, started anew once.
+//! reboot: reboots a node once.
 //!
-//! The plugin cordons and drains the node if the job asks for that. Then it stores the boot id and asks for the reboot, with a task that
-//! does nothing on a node with another boot id. The host makes what is stored durable before it does what is asked. So the node reboots
-//! once, however often the plugin asks. If the job asks for that, the plugin evicts no pod while a pod is there that asks not to be
-//! disrupted, or a pod of a Job. May not take a node for rebooted before it is Ready with another boot id.
+//! The plugin cordons and drains the node if the job asks for that. Then it stores the boot id and proposes the reboot, with a
+//! task that does nothing on a node with another boot id. The host stores extras durably before it makes a change. So the node
+//! reboots exactly once, however often the plugin proposes the task. The job can ask the plugin to wait with the drain for pods
+//! of Jobs, and for pods that must not be disrupted. A node counts as rebooted only once it is Ready with another boot id.
 
 use core::time::Duration;
 
@@ -12,41 +12,41 @@ use oarlock_sdk::{
     Report, Result, Target, TaskRequest, TaskStatus, WAITS_FOR, config, export, json,
 };
 
-/// Extra: whether the node was cordoned when the work on it began: `true` or `false`.
+/// The extra that says whether the node was cordoned when the work on it began: `true` or `false`.
 pub const WAS_UNSCHEDULABLE: &str = "WasUnschedulable";
-/// Extra: when the drain began, in milliseconds since 1970.
+/// The extra with the time when the drain began, in milliseconds since 1970.
 pub const DRAIN_SINCE: &str = "DrainSince";
-/// Extra: the boot id of the node that is to be rebooted.
+/// The extra with the boot id of the node before the reboot.
 pub const BOOT_ID: &str = "BootID";
-/// Extra: when the reboot was first seen to have begun, in milliseconds since 1970.
+/// The extra with the time when the reboot was first seen to have begun, in milliseconds since 1970.
 pub const REBOOT_SINCE: &str = "RebootSince";
-/// The task.
+/// The name of the task.
 pub const TASK: &str = "reboot";
 
-/// Seconds for which a node is drained, and those for which it is awaited, where nobody says otherwise.
+/// The default timeouts in seconds: for the drain, and for the return of the node.
 const DRAIN_TIMEOUT: u64 = 600;
 const READY_DEADLINE: u64 = 1_800;
 /// The longest time between two visits of a node that is awaited.
 const CHECK: Duration = Duration::from_secs(30);
-/// The word for a node that is to come back.
+/// The word for a node that has to come back.
 const AWAITED: &str = "Reboot";
-/// The words with which the host begins the message of a task that was never begun.
+/// The words with which the host begins the message of a task that never ran.
 const NEVER_BEGUN: [&str; 4] = ["refused", "image", "unschedulable", "not started"];
-/// The pods on a node.
+/// The relation to the pods on the node.
 const PODS: &str = "pods";
-/// The annotations by which pods ask not to be disrupted, as autoscalers read them, each with its value.
+/// The annotations of pods that must not be disrupted, with their values. Autoscalers read them too.
 const KEPT: [(&str, &str); 2] =
     [("karpenter.sh/do-not-disrupt", "true"), ("cluster-autoscaler.kubernetes.io/safe-to-evict", "false")];
-/// The annotation of pods that a kubelet makes of files on its node.
+/// The annotation of pods that a kubelet makes from files on its node.
 const MIRROR: &str = "kubernetes.io/config.mirror";
-/// The longest time between two looks at the pods for which a drain waits.
+/// The longest time between two checks of the pods that a drain waits for.
 const LOOK: Duration = Duration::from_secs(5);
-/// Most of these that are named.
+/// The most of these pods that a message names.
 const NAMED: usize = 10;
-/// Seconds that the command has on the node: it only schedules the reboot.
+/// The timeout of the command on the node, in seconds. The command only schedules the reboot.
 const TASK_SECONDS: u32 = 300;
 
-/// The action.
+/// The action of this plugin.
 #[derive(Debug)]
 pub struct Reboot;
 
@@ -65,7 +65,7 @@ impl Action for Reboot {
             return case.begin();
         }
         if case.has_rebooted()? {
-            // By itself: that is as good.
+            // The node has rebooted by itself, which counts too.
             return Ok(Proposal::new());
         }
         if case.drains()? && !case.is_empty()? {
@@ -88,7 +88,7 @@ impl Action for Reboot {
         match &task {
             Some(task) if !rebooted && is_refused(task) => Ok(Report::failed("CommandFailed", said(task))),
             _ if rebooted || task.as_ref().is_some_and(|task| task.state != "Waiting") => case.await_node(rebooted),
-            // It has not begun: the host ends that, and the node's time to come back has not begun either.
+            // The task has not begun. The host limits that time, and the deadline for the node's return has not begun.
             _ => Ok(Report::processing().check_after(CHECK)),
         }
     }
@@ -110,7 +110,7 @@ impl Action for Reboot {
 
 export!(Reboot, manifest = include_str!("../manifest.json"));
 
-/// What one call is about.
+/// The input of one call.
 struct Case<'a> {
     job: &'a Job,
     target: &'a Target,
@@ -127,7 +127,7 @@ impl Case<'_> {
         self.reboot(proposal)
     }
 
-    /// The same, which cordons the node unless it is. Somebody may take the cordon off at any time.
+    /// Adds a cordon to a proposal, unless the node is cordoned. Somebody may remove the cordon at any time.
     fn cordoned(&self, proposal: Proposal) -> Result<Proposal> {
         Ok(if Mark::Cordon.is_on(&self.node)? { proposal } else { proposal.cordon(self.node.name()) })
     }
@@ -140,7 +140,7 @@ impl Case<'_> {
         self.target.drain().is_some_and(|drain| drain.done)
     }
 
-    /// True once it was drained, unless somebody has taken the cordon off since: pods may have come back.
+    /// Returns true if the node was drained and is still cordoned. Without the cordon, pods may have come back.
     fn is_empty(&self) -> Result<bool> {
         Ok(self.is_drained() && Mark::Cordon.is_on(&self.node)?)
     }
@@ -170,7 +170,7 @@ impl Case<'_> {
         Ok(proposal.mutation(Mutation::Drain(drain)))
     }
 
-    /// Waits for the pods that keep a node from being drained, behind its cordon, for at most so many seconds.
+    /// Waits for the pods that delay the drain, behind the cordon. The drain may last this many seconds longer.
     fn await_pods(&self, proposal: Proposal, kept: &[String], left: u64) -> Result<Proposal> {
         let proposal = self.cordoned(proposal)?;
         if proposal != Proposal::new() {
@@ -181,7 +181,7 @@ impl Case<'_> {
         Err(Failure::retryable("DrainWaits", message).retry_after(LOOK.min(Duration::from_secs(left.max(1)))))
     }
 
-    /// Returns the pods for which the job has a drain wait, as `namespace/name`, each with what it is.
+    /// Returns the pods that the drain has to wait for, as `namespace/name`, each with its reason.
     fn kept_pods(&self) -> Result<Vec<String>> {
         let (respects, waits) = (self.flag("respectDoNotDisrupt")?, self.flag("waitForJobs")?);
         let mut kept = Vec::new();
@@ -192,7 +192,7 @@ impl Case<'_> {
             let phase: String = pod.field("/status/phase")?.unwrap_or_default();
             let controller = pod.controller()?.map(|owner| owner.kind.clone()).unwrap_or_default();
             let is_over = matches!(phase.as_str(), "Succeeded" | "Failed") || pod.is_terminating();
-            // A drain leaves these where they are.
+            // A drain does not evict these pods.
             if is_over || controller == "DaemonSet" || pod.annotation(MIRROR).is_some() {
                 continue;
             }
@@ -208,7 +208,7 @@ impl Case<'_> {
         Ok(kept)
     }
 
-    /// Returns what the job asks for, else the operator.
+    /// Returns a flag of the job, or else the flag of the operator's settings.
     fn flag(&self, name: &str) -> Result<bool> {
         let pointer = format!("/{name}");
         Ok(match self.job.parameter(&pointer)? {
@@ -217,7 +217,7 @@ impl Case<'_> {
         })
     }
 
-    /// The same, which asks for the reboot too, until the host shows it.
+    /// Adds the reboot to a proposal. The plugin proposes it until the host shows the task.
     fn reboot(&self, proposal: Proposal) -> Result<Proposal> {
         let Some(now) = self.boot_id()? else {
             let message = format!("Node {} shows no boot id, so a reboot could not be told.", self.node.name());
@@ -253,7 +253,7 @@ impl Case<'_> {
         })
     }
 
-    /// Proposes to tell what the plugin sees of a node that is to come back, unless the target says so already.
+    /// Proposes to tell people why the node is not back, unless the target already says so.
     fn awaited(&self, rebooted: bool) -> Proposal {
         let awaited = match rebooted {
             true => format!("node {} has rebooted and is not Ready", self.node.name()),
@@ -263,7 +263,7 @@ impl Case<'_> {
         if was_said { Proposal::new() } else { Proposal::new().waits_for(AWAITED, &awaited) }
     }
 
-    /// The end of a node that is back: the cordon goes first, unless its time is over.
+    /// Reports success for a node that is back. The cordon is removed first, unless the deadline of the target is over.
     fn done(&self) -> Report {
         let late = self.target.deadline_ms().is_some_and(|deadline| deadline <= self.job.now_ms());
         let held = self.node.holds(self.job).has(Mark::Cordon);
@@ -273,7 +273,7 @@ impl Case<'_> {
         }
     }
 
-    /// True if the node shows another boot id than the stored one.
+    /// Returns true if the boot id of the node differs from the stored one.
     fn has_rebooted(&self) -> Result<bool> {
         let before = self.target.extra(BOOT_ID);
         Ok(self.boot_id()?.is_some_and(|now| before.is_some_and(|before| before != now)))
@@ -284,13 +284,13 @@ impl Case<'_> {
         Ok(boot_id.filter(|id| !id.is_empty()))
     }
 
-    /// Seconds since the time under this extra; none where it is not stored.
+    /// Returns the seconds since the time in this extra, or 0 if the extra is not stored.
     fn waited(&self, extra: &str) -> u64 {
         let since: Option<u64> = self.target.extra(extra).and_then(|text| text.parse().ok());
         since.map_or(0, |since| self.job.now_ms().saturating_sub(since) / 1_000)
     }
 
-    /// The number of seconds that the job asks for, else the operator.
+    /// Returns a number of seconds of the job, or else of the operator's settings, or else the default.
     fn seconds(&self, name: &str, usual: u64) -> Result<u64> {
         let pointer = format!("/{name}");
         Ok(match self.job.parameter(&pointer)? {
@@ -300,7 +300,7 @@ impl Case<'_> {
     }
 }
 
-/// A task of an earlier attempt is not repeated: what it found is not known any more.
+/// Refuses to repeat a task of an earlier attempt, because its result is no longer known.
 fn asked_before(target: &Target) -> Result<Proposal> {
     if target.extra(BOOT_ID).is_some() {
         return Ok(Proposal::new());
@@ -310,7 +310,7 @@ fn asked_before(target: &Target) -> Result<Proposal> {
     Err(Failure::permanent("RebootIssued", message))
 }
 
-/// Returns the first of these, and how many more there are.
+/// Returns the first pods, and the number of further pods.
 fn named(pods: &[String]) -> String {
     let first = pods.iter().take(NAMED).map(String::as_str).collect::<Vec<_>>().join(", ");
     match pods.len().saturating_sub(NAMED) {
@@ -336,8 +336,8 @@ fn gone(target: &Target) -> Report {
     Report::failed("NodeGone", format!("Node {name} is gone {asked}, or another one has its name."))
 }
 
-/// True if the command failed, or never ran. Of one that got lost or timed out nobody knows that: it may have gone with the node
-/// that it rebooted. Where it found the node rebooted, that is awaited.
+/// Returns true if the command failed or never ran. The result of a task that was lost or timed out is unknown: its pod may have
+/// ended with the node that it rebooted. If the task found the node already rebooted, the plugin waits for the node.
 fn is_refused(task: &TaskStatus) -> bool {
     let never_begun = || NEVER_BEGUN.iter().any(|word| task.message.starts_with(word));
     task.state == "Failed" && (task.exit_code.is_some() || never_begun())

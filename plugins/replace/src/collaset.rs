@@ -1,50 +1,50 @@
-//! The way of a CollaSet: takes a pod and yields the marks that make its CollaSet create a new pod and then delete the
-//! old one.
+//! Replaces a pod of a CollaSet. The marks on the pod make its CollaSet create a new pod, and then delete the old one.
 //!
-//! A finalizer keeps the old pod until the name of the new one is durable, for the CollaSet takes the labels that tell
-//! it off as soon as the old pod is gone. May not remove that finalizer before. Source: docs/operationjob.md 6.1.
+//! A finalizer keeps the old pod until the name of the new pod is stored durably. The reason is that the CollaSet removes the
+//! labels of the new pod once the old pod is gone. The plugin must not remove the finalizer before. Source: docs/operationjob.md
+//! 6.1.
 
 use eviction::{Case, NEW_POD};
 use oarlock_sdk::{Change, Failure, Freshness, Job, Mark, Object, Proposal, ReadError, Report, Result, Target};
 
 use crate::{PARTNERS, RELEASED};
 
-/// API group of the CollaSet and its kin.
+/// The API group of CollaSet and related kinds.
 pub(crate) const GROUP: &str = "apps.kusionstack.io";
-/// Label on a new pod: the name of the pod it replaces.
+/// The label on a new pod with the name of the pod that it replaces.
 pub(crate) const ORIGIN_NAME: &str = "collaset.kusionstack.io/replace-pair-origin-name";
-/// Extra: the pod whose replacement the target itself is.
+/// The extra with the name of the pod that the target itself replaces.
 pub(crate) const NOT_ALLOWED: &str = "NotAllowedToReplaceNewPod";
 
-/// Label: asks for a new pod.
+/// The label that asks for a new pod.
 const TO_REPLACE: &str = "collaset.kusionstack.io/to-replace";
-/// Label: an update of the CollaSet replaces the pod.
+/// The label that says that an update of the CollaSet replaces the pod.
 const BY_UPDATE: &str = "collaset.kusionstack.io/replaced-by-replace-update";
-/// Label: the instance ID of the pod's replacement.
+/// The label with the instance ID of the pod's replacement.
 const NEW_ID: &str = "collaset.kusionstack.io/replace-pair-new-id";
-/// Label: the pod's instance ID, unique in its CollaSet.
+/// The label with the pod's instance ID, which is unique in its CollaSet.
 const INSTANCE_ID: &str = "collaset.kusionstack.io/instance-id";
-/// Label: the CollaSet is about to delete the pod.
+/// The label that says that the CollaSet is about to delete the pod.
 const TO_DELETE: &str = "collaset.kusionstack.io/to-delete";
-/// Label: the pod's lifecycle is managed, by a CollaSet or its kin.
+/// The label that says that a CollaSet or a related kind manages the pod's lifecycle.
 const CONTROL: &str = "kusionstack.io/control";
-/// Label: the pod serves.
+/// The label that says that the pod is available.
 const AVAILABLE: &str = "podopslifecycle.kusionstack.io/service-available";
-/// Finalizer: keeps the old pod until the new one is recorded.
+/// The finalizer that keeps the old pod until the new one is recorded.
 const PROTECTED: &str = "finalizer.operationjob.kusionstack.io/replace-protected";
 
-/// Whether the labels of a pod say that a CollaSet looks after it.
+/// Returns true if the labels of a pod say that a CollaSet manages it.
 pub(crate) fn is_marked(pod: &Object) -> bool {
     pod.label(CONTROL).is_some_and(|value| value == "true") || pod.has_label(ORIGIN_NAME) || is_being_replaced(pod)
 }
 
-/// Whether this job holds a mark on the pod, whatever became of the mark.
+/// Returns true if this job holds a mark on the pod, even if somebody has removed the mark.
 pub(crate) fn is_held(job: &Job, pod: &Object) -> bool {
     let holds = pod.holds(job);
     holds.has(Mark::Label(TO_REPLACE)) || holds.has(Mark::Finalizer(PROTECTED))
 }
 
-/// Marks the pod, or joins the replacement that is under way.
+/// Marks the pod, or joins a replacement in progress.
 pub(crate) fn operate(case: &Case<'_>) -> Result<Proposal> {
     let Some(pod) = &case.pod else { return Ok(Proposal::new()) };
     let noted = case.extras.get(NOT_ALLOWED);
@@ -71,13 +71,13 @@ pub(crate) fn operate(case: &Case<'_>) -> Result<Proposal> {
     })
 }
 
-/// The marks that this job does not hold yet and can hold.
+/// Returns the change for the marks that this job can hold and does not hold yet.
 fn marks(job: &Job, pod: &Object, adopted: bool) -> Result<Option<Change>, ReadError> {
     let holds = pod.holds(job);
     let label = match pod.label(TO_REPLACE) {
-        // Somebody took off what this job had put on, or nobody has asked for a replacement yet.
+        // Somebody removed the label of this job, or nobody has asked for a replacement yet.
         None if !adopted || holds.has(Mark::Label(TO_REPLACE)) => Some("true".to_owned()),
-        // Another job has asked. Its value stays; the replacement goes on when that job lets go.
+        // Another job has asked for a replacement. Its value stays, and the replacement goes on when that job releases the label.
         Some(value) if holds.lacks(Mark::Label(TO_REPLACE))? => Some(value),
         _ => None,
     };
@@ -92,7 +92,7 @@ fn marks(job: &Job, pod: &Object, adopted: bool) -> Result<Option<Change>, ReadE
     Ok(Some(if finalizer { change.add_finalizer(PROTECTED) } else { change }))
 }
 
-/// Finds the new pod, records it, lets the old one go, and sees that the new one serves.
+/// Finds the new pod, records it, releases the old pod, and waits until the new pod is available.
 pub(crate) fn progress(case: &Case<'_>) -> Result<Report> {
     match (&case.pod, case.extras.get(NEW_POD)) {
         (Some(origin), stored) => Ok(Report::processing().with(accompany(case, origin, stored)?)),
@@ -101,7 +101,7 @@ pub(crate) fn progress(case: &Case<'_>) -> Result<Report> {
     }
 }
 
-/// While the old pod is there: records its partner, and lets the old pod go once that is durable.
+/// Records the partner of an existing old pod. Releases the old pod once the record is durable.
 fn accompany(case: &Case<'_>, origin: &Object, stored: Option<&str>) -> Result<Proposal> {
     let partner = match origin.label(NEW_ID) {
         Some(id) => partner(case.target, &origin.name(), &id)?,
@@ -111,15 +111,15 @@ fn accompany(case: &Case<'_>, origin: &Object, stored: Option<&str>) -> Result<P
         return Ok(record(case.target, found));
     }
     let guards = origin.is_terminating() && stored.is_some() && origin.holds(case.job).has(Mark::Finalizer(PROTECTED));
-    // The CollaSet may have taken the labels off the recorded pod. It counts as long as it stays; if it goes, a later
-    // one may take its place, which can be recognised only while the old pod is there.
+    // The CollaSet may have removed the labels of the recorded pod. That pod counts as long as it stays. If it is deleted, a
+    // later pod may take its place. The plugin can recognise the later pod only while the old pod exists.
     if guards && (partner.is_some() || case.new_pod()?.is_some_and(|pod| is_staying(&pod))) {
         return Ok(Proposal::new().change(Change::of(origin).remove_finalizer(PROTECTED)));
     }
     Ok(Proposal::new())
 }
 
-/// The old pod is gone and no new one is recorded: a pod that names it as its origin is the one.
+/// Handles an old pod that is gone without a recorded new pod: a pod that names it as its origin is the new pod.
 fn identify(target: &Target) -> Result<Report> {
     let name = target.name();
     if let Some(pod) = successor(target, &name)? {
@@ -131,7 +131,7 @@ fn identify(target: &Target) -> Result<Report> {
     Ok(Report::failed("PodNotFound", message))
 }
 
-/// The old pod is gone and the new one is recorded: it serves, or somebody replaces it in turn.
+/// Handles an old pod that is gone with a recorded new pod: the new pod is available, or is itself being replaced.
 fn judge(case: &Case<'_>, name: &str) -> Result<Report> {
     let new_pod = case.new_pod()?;
     let next = match &new_pod {
@@ -149,7 +149,7 @@ fn judge(case: &Case<'_>, name: &str) -> Result<Report> {
     }
 }
 
-/// Lets go of the marks, on a terminating pod too.
+/// Releases the marks, also on a terminating pod.
 pub(crate) fn release(case: &Case<'_>) -> Proposal {
     let Some(pod) = &case.pod else { return Proposal::new() };
     let holds = pod.holds(case.job);
@@ -165,7 +165,7 @@ pub(crate) fn release(case: &Case<'_>) -> Proposal {
             format!("Pod {name} is let go, but its CollaSet has marked it for deletion: it may still be replaced.");
         return proposal.warning(RELEASED, message);
     }
-    // A CollaSet takes a new pod back only where that does not serve yet. Nothing ends where another job holds the mark too.
+    // A CollaSet removes a new pod only if it is not available yet. Nothing ends if another job holds the mark too.
     let ends = label && holds.is_shared(Mark::Label(TO_REPLACE)).is_ok_and(|shared| !shared);
     match pod.label(NEW_ID).and_then(|id| partner(case.target, &name, &id).ok().flatten()) {
         Some(new) if ends && is_available(&new) => {
@@ -180,13 +180,14 @@ pub(crate) fn release(case: &Case<'_>) -> Proposal {
     }
 }
 
-/// The pod that replaces `origin`: its instance ID is the one that `origin` was given as its pair.
+/// Returns the pod that replaces `origin`: its instance ID is the pair ID of `origin`.
 fn partner(target: &Target, origin: &str, id: &str) -> Result<Option<Object>, ReadError> {
     let mut pods = target.related(PARTNERS, Freshness::Watched)?.into_iter();
     Ok(pods.find(|pod| names(pod, origin) && pod.label(INSTANCE_ID).is_some_and(|own| own == id) && is_staying(pod)))
 }
 
-/// A pod that names `origin`, which is gone and can't tell any more which of them is its pair: one that stays, if any.
+/// Returns a pod that names `origin` as its origin. `origin` is gone, so its pair ID is unknown. Prefers a pod that is not being
+/// deleted.
 fn successor(target: &Target, origin: &str) -> Result<Option<Object>, ReadError> {
     let pods = target.related(PARTNERS, Freshness::Live)?.into_iter();
     let (staying, leaving): (Vec<_>, Vec<_>) = pods.filter(|pod| names(pod, origin)).partition(is_staying);
@@ -198,7 +199,7 @@ fn record(target: &Target, name: String) -> Proposal {
     Proposal::new().extra(NEW_POD, name).event("ReplaceNewPod", message)
 }
 
-/// Ended well if the new pod serves.
+/// Reports success if the new pod is available.
 fn outcome(pod: &Object, proposal: Proposal) -> Report {
     if !is_available(pod) {
         return Report::processing().with(proposal);

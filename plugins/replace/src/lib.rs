@@ -1,21 +1,21 @@
-//! Replace: takes a pod and yields its replacement by another one.
+//! Replace: replaces a pod by a new one.
 //!
-//! There are two ways, fixed for a target at its first `operate`. Where the pod has a CollaSet, or carries the labels
-//! of one, it is marked and the CollaSet makes the new pod before it removes the old one ([`collaset`]). Any other pod
-//! is evicted, and its controller makes a new one ([`eviction`]). May not count a pod as replaced before the new one was
-//! seen to serve.
+//! There are two modes. The first `operate` of a target fixes its mode. If the pod has a CollaSet, or carries labels of one, the
+//! plugin marks it. Then the CollaSet creates the new pod before it removes the old one ([`collaset`]). The plugin evicts any
+//! other pod, and its controller creates a new one ([`eviction`]). A pod counts as replaced only after the new pod was seen to be
+//! available.
 
 mod collaset;
 
 use eviction::{Case, EVICT, MODE, NEW_POD, OWNER};
 use oarlock_sdk::{Action, Job, Proposal, Registration, Relation, Report, Result, Target, export};
 
-/// Relation: pods that say they replace the target, or what took its place.
+/// The relation to pods that say they replace the target or its replacement.
 const PARTNERS: &str = "partners";
-/// Event: what is let go, and what cannot be taken back.
+/// The event reason for released marks, and for changes that cannot be undone.
 const RELEASED: &str = "ReplaceReleased";
 
-/// The action.
+/// The action of this plugin.
 #[derive(Debug)]
 pub struct Replace;
 
@@ -52,14 +52,14 @@ impl Action for Replace {
 
 export!(Replace, manifest = include_str!("../manifest.json"));
 
-/// The way in which a target is replaced.
+/// The mode of a replacement.
 enum Mode {
     CollaSet,
     Evict,
 }
 
-/// The way of this target. Each call works it out again, for what `operate` stores is not yet there for the
-/// `progress` of the same visit.
+/// Returns the mode of this target. Each call computes it again, because `progress` does not see the values yet that `operate`
+/// stores in the same visit.
 fn mode(case: &Case<'_>) -> Result<Mode> {
     if case.extras.get(MODE) == Some(EVICT) {
         return Ok(Mode::Evict);
@@ -73,14 +73,14 @@ fn mode(case: &Case<'_>) -> Result<Mode> {
     })
 }
 
-/// Whether strategy `Auto` means the CollaSet's way. Eviction stores its mode before it does anything, so whatever
-/// else is found stored or held shows that the other way was taken.
+/// Returns true if the strategy `Auto` means the CollaSet mode. Eviction stores its mode before it does anything. So any other
+/// stored extra or hold shows that the CollaSet mode was chosen.
 fn has_collaset(case: &Case<'_>) -> Result<bool> {
     if case.extras.has(NEW_POD) || case.extras.has(collaset::NOT_ALLOWED) {
         return Ok(true);
     }
     let Some(pod) = &case.pod else {
-        // Nothing was done to it. What is left to tell by is the controller that the host remembers.
+        // No change was made to the pod. Only the remembered controller is left to decide by.
         return Ok(case.extras.get(OWNER).is_none_or(|owner| owner.starts_with("CollaSet/")));
     };
     if collaset::is_marked(pod) || collaset::is_held(case.job, pod) {

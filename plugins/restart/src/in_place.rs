@@ -1,32 +1,33 @@
-//! The way of OpenKruise: takes a pod and yields a ContainerRecreateRequest, of which there is one for each attempt, then
-//! waits until it has restarted each container.
+//! Restarts containers with OpenKruise. Creates one ContainerRecreateRequest for each attempt, and waits until it has restarted
+//! each container.
 //!
-//! The request bears a name that follows from job, target and attempt, so that it is made once however often it is proposed.
-//! May not propose it again once it was seen: somebody may have deleted it after it restarted the containers.
+//! The name of the request follows from the job, the target and the attempt. So the request is created once, however often the
+//! plugin proposes it. After the request was seen, the plugin must not propose it again. Somebody may have deleted it after it
+//! restarted the containers.
 
 use eviction::{Case, MODE, PATIENCE, remaining};
 use oarlock_sdk::{Freshness, Object, Proposal, ReadError, Report, Result, Value, get, json};
 
 use crate::{IN_PLACE, RELEASED, REQUESTS, containers_of, not_found, text_of, wanted};
 
-/// `apiVersion` of the request.
+/// The `apiVersion` of the request.
 pub(crate) const API: &str = "apps.kruise.io/v1alpha1";
-/// `kind` of the request.
+/// The `kind` of the request.
 pub(crate) const KIND: &str = "ContainerRecreateRequest";
 
-/// Extra: the name of the last request that was seen.
+/// The extra with the name of the last request that was seen.
 const REQUEST: &str = "Request";
-/// Label that OpenKruise puts on a request: the UID of the pod of that name when the request was made.
+/// The label of OpenKruise with the UID of the pod at the time of the request.
 const POD_UID: &str = "crr.apps.kruise.io/pod-uid";
-/// Label that OpenKruise puts on a request: the node of its pod, whose daemon restarts the containers.
+/// The label of OpenKruise with the node of the pod. The daemon of that node restarts the containers.
 const NODE: &str = "crr.apps.kruise.io/node-name";
 const CREATED: &str = "/metadata/creationTimestamp";
 /// The word for targets that wait for OpenKruise.
 const AWAITED: &str = "Kruise";
-/// The most characters of a job's name in that of a request, which becomes the value of labels.
+/// The most characters of the job's name in the name of the request. The name of the request becomes a label value.
 const JOB_NAME: usize = 35;
 
-/// Creates the request.
+/// Creates the request of this attempt.
 pub(crate) fn operate(case: &Case<'_>) -> Result<Proposal> {
     let proposal = match case.extras.has(MODE) {
         true => Proposal::new(),
@@ -55,12 +56,12 @@ pub(crate) fn operate(case: &Case<'_>) -> Result<Proposal> {
     Ok(proposal.create(request.to_string()))
 }
 
-/// Waits until the request has ended, and says how.
+/// Waits until the request has ended, and reports its result.
 pub(crate) fn progress(case: &Case<'_>) -> Result<Report> {
     let name = name_of(case);
     let was_seen = case.extras.get(REQUEST) == Some(&name);
     let request = match request(case, &name, Freshness::Watched)? {
-        // What is concluded from an absence is concluded from what the API server says.
+        // Only a live read can show that the request does not exist.
         Some(request) if case.pod.is_some() => Some(request),
         None if case.pod.is_some() && !was_seen => None,
         _ => request(case, &name, Freshness::Live)?,
@@ -80,7 +81,7 @@ pub(crate) fn progress(case: &Case<'_>) -> Result<Report> {
     Ok(if was_seen { report } else { report.with(Proposal::new().extra(REQUEST, name)) })
 }
 
-/// What the request says of the restart.
+/// Judges the result in the request's status.
 fn judge(case: &Case<'_>, request: &Object) -> Result<Report> {
     let failed = |why: String| Ok(Report::failed("RestartFailed", why));
     let name = case.target.name();
@@ -109,7 +110,7 @@ fn judge(case: &Case<'_>, request: &Object) -> Result<Report> {
     if let Some((container, _, message)) = unfinished.iter().find(|(_, state, _)| state == "Failed") {
         return failed(format!("Container {container} of pod {name} was not restarted: {message}"));
     }
-    // A pod that is being deleted is gone soon, which is a better reason than that its request was given up.
+    // A pod that is being deleted is gone soon. That is a better reason than the failure of its request.
     let goes = case.pod.as_ref().is_some_and(Object::is_terminating);
     let left: Vec<&str> = unfinished.iter().map(|(container, ..)| container.as_str()).collect();
     if !is_over || goes && phase != "Failed" {
@@ -119,7 +120,7 @@ fn judge(case: &Case<'_>, request: &Object) -> Result<Report> {
     failed(format!("OpenKruise gave up on pod {name}, with {} not restarted: {said}", left.join(", ")))
 }
 
-/// Waits on, and has people told for what once that lasts.
+/// Goes on waiting. After some time, it tells people what the target waits for.
 fn wait(case: &Case<'_>, request: &Object, left: &[&str]) -> Result<Report> {
     if let Some(rest) = remaining(case.job, case.target.started_ms(), PATIENCE) {
         return Ok(Report::processing().check_after(rest));
@@ -141,9 +142,10 @@ fn wait(case: &Case<'_>, request: &Object, left: &[&str]) -> Result<Report> {
     Ok(Report::processing().with(Proposal::new().waits_for(AWAITED, &awaited)))
 }
 
-/// The name of a request about the pod with which OpenKruise ends first: it works on one at a time, the oldest.
+/// Returns the name of a request for the same pod that OpenKruise finishes first. OpenKruise handles one request at a time, the
+/// oldest first.
 fn earlier(case: &Case<'_>, own: &Object) -> Result<Option<String>> {
-    // Times of the API server are text that sorts.
+    // Times of the API server sort as text.
     let age = |request: &Object| Ok::<_, ReadError>((request.field::<String>(CREATED)?, request.name()));
     let own = age(own)?;
     for request in case.target.related(REQUESTS, Freshness::Watched)? {
@@ -164,7 +166,7 @@ fn is_end(phase: &str) -> bool {
     ["Succeeded", "Completed", "Failed"].contains(&phase)
 }
 
-/// Phase and message of one container.
+/// Returns the phase and the message of one container.
 fn state_of(states: &[Value], container: &str) -> (String, String) {
     let state = states.iter().find(|state| text_of(state, "name").as_deref() == Some(container));
     let text = |field: &str| state.and_then(|state| text_of(state, field)).unwrap_or_default();
@@ -175,7 +177,7 @@ fn state_of(states: &[Value], container: &str) -> (String, String) {
 pub(crate) fn release(case: &Case<'_>) -> Result<Proposal> {
     let name = name_of(case);
     let request = match request(case, &name, Freshness::Watched)? {
-        // Its creation may have been accepted without a reply.
+        // The API server may have created the request without a reply that arrived.
         None => request(case, &name, Freshness::Live)?,
         found => found,
     };
@@ -192,13 +194,13 @@ fn request(case: &Case<'_>, name: &str, freshness: Freshness) -> Result<Option<O
 }
 
 fn name_of(case: &Case<'_>) -> String {
-    request_name((&case.job.name(), &case.job.uid()), case.target.index(), case.target.attempt())
+    request_name(&case.job.name(), &case.job.uid(), case.target.index(), case.target.attempt())
 }
 
-/// The name of the request of one attempt at one target.
-fn request_name((job, uid): (&str, &str), index: u32, attempt: u32) -> String {
+/// Returns the name of the request for one attempt at one target.
+fn request_name(job: &str, uid: &str, index: u32, attempt: u32) -> String {
     let job: String = job.chars().take(JOB_NAME).collect();
-    // No part of a name may end where it was cut between two of its parts.
+    // A name part must end with a letter or a digit, but the cut may leave another character at its end.
     let job = job.trim_end_matches(|c: char| !c.is_ascii_alphanumeric());
     let uid: String = uid.chars().take(8).collect();
     format!("{job}-{uid}-{index}-{attempt}")
@@ -210,17 +212,17 @@ mod tests {
 
     #[test]
     fn each_attempt_at_each_target_has_a_request_of_its_own_name() {
-        let job = ("opj-web", "0123456789abcdef");
-        assert_eq!(request_name(job, 7, 1), "opj-web-01234567-7-1");
-        assert_eq!(request_name(job, 7, 2), "opj-web-01234567-7-2");
-        assert_eq!(request_name(job, 8, 1), "opj-web-01234567-8-1");
+        let name = |index, attempt| request_name("opj-web", "0123456789abcdef", index, attempt);
+        assert_eq!(name(7, 1), "opj-web-01234567-7-1");
+        assert_eq!(name(7, 2), "opj-web-01234567-7-2");
+        assert_eq!(name(8, 1), "opj-web-01234567-8-1");
     }
 
     #[test]
     fn a_long_name_of_a_job_is_cut_to_what_can_be_part_of_a_name() {
         let long = format!("{}.-b", "a".repeat(34));
-        let name = request_name((&long, "0123456789abcdef"), 9_999, 10);
+        let name = request_name(&long, "0123456789abcdef", 9_999, 10);
         assert_eq!(name, format!("{}-01234567-9999-10", "a".repeat(34)));
-        assert!(request_name((&"a".repeat(253), "0123456789"), 9_999, u32::MAX).len() <= 63);
+        assert!(request_name(&"a".repeat(253), "0123456789", 9_999, u32::MAX).len() <= 63);
     }
 }

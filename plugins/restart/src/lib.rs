@@ -1,9 +1,9 @@
-//! Restart: takes a pod and yields restarted containers.
+//! Restart: restarts the containers of a pod.
 //!
-//! There are two ways, fixed for a target at its first `operate`. Where the cluster serves OpenKruise's
-//! ContainerRecreateRequest, one is created and the containers restart in the pod that they are in ([`in_place`]). Else the
-//! pod is evicted, and its controller makes a new one ([`eviction`]): where all its containers are meant and the job allows
-//! it. May not count a container as restarted before that was seen. Source: docs/operationjob.md 7.
+//! There are two modes. The first `operate` of a target fixes its mode. If the cluster serves the ContainerRecreateRequest of
+//! OpenKruise, the plugin creates one, and the containers restart within their pod ([`in_place`]). Otherwise, the plugin evicts
+//! the pod, and its controller creates a new one ([`eviction`]). It does so only if the target means all containers and the job
+//! allows it. A container counts as restarted only after the restart was seen. Source: docs/operationjob.md 7.
 
 mod in_place;
 
@@ -12,20 +12,20 @@ use oarlock_sdk::{
     Action, Failure, Job, Object, Proposal, Registration, Relation, Report, Result, Target, Value, export, serves,
 };
 
-/// The requests of OpenKruise about a pod.
+/// The relation to the OpenKruise requests for a pod.
 const REQUESTS: &str = "requests";
-/// Event: what is let go, and what cannot be taken back.
+/// The event reason for released changes, and for changes that cannot be undone.
 const RELEASED: &str = "RestartReleased";
-/// The value of [`MODE`] of a target whose containers restart in their pod.
+/// The value of [`MODE`] for a target whose containers restart within their pod.
 const IN_PLACE: &str = "InPlace";
 
-/// The action.
+/// The action of this plugin.
 #[derive(Debug)]
 pub struct Restart;
 
 impl Action for Restart {
     fn setup() -> Result<Registration> {
-        // By the field, and not by the owner: a change wakes its own target alone.
+        // The relation is by field, not by owner, so that a change wakes only its own target.
         let requests = Relation::objects(REQUESTS, in_place::API, in_place::KIND).by_field("/spec/podName");
         Ok(eviction::relations(Registration::new().relation(requests)))
     }
@@ -48,7 +48,7 @@ impl Action for Restart {
 
     fn release(job: &Job, target: &Target) -> Result<Proposal> {
         let case = Case::of(job, target);
-        // The way is stored before anything is done.
+        // The mode is stored before the plugin proposes any change.
         match case.extras.get(MODE) {
             None => Ok(Proposal::new()),
             Some(IN_PLACE) => in_place::release(&case),
@@ -59,13 +59,13 @@ impl Action for Restart {
 
 export!(Restart, manifest = include_str!("../manifest.json"));
 
-/// The way in which a target is restarted.
+/// The mode of a restart.
 enum Mode {
     InPlace,
     Evict,
 }
 
-/// The way of this target: the stored one, or the one that would be taken now.
+/// Returns the mode of this target: the stored mode, or the mode that the plugin would choose now.
 fn mode(case: &Case<'_>) -> Result<Mode> {
     Ok(match case.extras.get(MODE) {
         Some(IN_PLACE) => Mode::InPlace,
@@ -75,7 +75,7 @@ fn mode(case: &Case<'_>) -> Result<Mode> {
     })
 }
 
-/// Evicts the pod, where that is what the job asks for.
+/// Evicts the pod if the job allows it.
 fn evict(case: &Case<'_>) -> Result<Proposal> {
     if !case.extras.has(MODE) {
         may_be_evicted(case)?;
@@ -83,11 +83,11 @@ fn evict(case: &Case<'_>) -> Result<Proposal> {
     eviction::operate(case)
 }
 
-/// An eviction restarts every container, and only a controller makes another pod.
+/// Checks that the pod may be evicted. An eviction restarts every container, and only a controller creates another pod.
 fn may_be_evicted(case: &Case<'_>) -> Result<()> {
     let may_fall_back = case.job.parameter::<String>("/fallback")?.as_deref() != Some("None");
     let Some(pod) = &case.pod else {
-        // A pod that went by itself is as good as an evicted one.
+        // A pod that is gone by itself counts as an evicted pod.
         let is_made_anew = may_fall_back && case.extras.has(OWNER) && case.target.containers().is_empty();
         return if is_made_anew { Ok(()) } else { Err(not_found(&case.target.name())) };
     };
@@ -108,11 +108,11 @@ fn may_be_evicted(case: &Case<'_>) -> Result<()> {
     Err(Failure::permanent("RestartUnsupported", message))
 }
 
-/// The containers that the target lists, or all regular ones of its pod.
+/// Returns the containers that the target lists, or all regular containers of the pod.
 fn wanted(case: &Case<'_>, pod: &Object) -> Result<Vec<String>> {
     let (listed, all) = (case.target.containers(), containers_of(pod, "/spec/containers")?);
     if all.is_empty() {
-        // Each pod has one. A restart of none would be a success at once.
+        // Every pod has a container. With an empty list, the restart would succeed at once.
         let message = format!("The containers of pod {} cannot be read.", pod.name());
         return Err(Failure::retryable("GetObjectFailed", message));
     }
@@ -128,7 +128,8 @@ fn wanted(case: &Case<'_>, pod: &Object) -> Result<Vec<String>> {
     Err(Failure::permanent("ContainerNotFound", message))
 }
 
-/// The names in a list of containers. The list is read at once: each read of a field costs the host the whole object.
+/// Returns the names in a list of containers. It reads the whole list at once, because each read of a field costs the host a pass
+/// over the whole object.
 fn containers_of(object: &Object, list: &str) -> Result<Vec<String>> {
     let containers: Option<Vec<Value>> = object.field(list)?;
     Ok(containers.iter().flatten().filter_map(|container| text_of(container, "name")).collect())

@@ -1,5 +1,4 @@
-//! Takes what an action answered and yields it, if the host would accept it.
-//! May not judge by itself: the checks are the host's.
+//! Checks the answers of an action with the code of the host.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -11,16 +10,17 @@ use oarlock_contract::limits::{CAPS, PluginLimits};
 use oarlock_contract::object_key::ObjectKey;
 use oarlock_contract::proposal;
 
-use super::scene::{Exceeded, Lacks, Scene};
+use super::call_data::{CallData, Exceeded, Lacks};
 use crate::{Failure, Plugin, Result, kit, wit};
 
 mod convert {
-    //! Converts the SDK's bindings as the host converts its own.
+    //! Converts the SDK's bindings in the same way as the host converts its
+    //! own.
 
     oarlock_contract::conversions!(crate::wit::bindings::exports::oarlock::action::handler);
 }
 
-/// What a plugin declares and is bound by.
+/// The manifest and the limits of a plugin.
 #[derive(Debug, Clone)]
 pub(super) struct Rules {
     pub(super) manifest: kit::Manifest,
@@ -28,7 +28,7 @@ pub(super) struct Rules {
 }
 
 impl Rules {
-    /// Those of a plugin.
+    /// Returns the rules of a plugin.
     pub(super) fn of<A: Plugin>() -> Result<Self> {
         let manifest = kit::manifest::<A>().map_err(|error| permanent("ManifestInvalid", causes(&error)))?;
         let limits = PluginLimits::of(&manifest.limits, &manifest.limits, &CAPS);
@@ -36,8 +36,8 @@ impl Rules {
     }
 }
 
-/// Calls a function of the plugin; one that exceeds a limit is ended as the
-/// host would end it.
+/// Calls a function of the plugin. Ends a call that exceeds a limit, as the
+/// host does.
 pub(super) fn limited<T>(function: &str, call: impl FnOnce() -> Result<T>) -> Result<T> {
     catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(|panic: Box<dyn Any + Send>| {
         match (panic.downcast_ref::<Exceeded>(), panic.downcast_ref::<Lacks>()) {
@@ -48,52 +48,52 @@ pub(super) fn limited<T>(function: &str, call: impl FnOnce() -> Result<T>) -> Re
     })
 }
 
-/// The registration, if the host would accept it.
-pub(super) fn registration(scene: &Scene, registration: crate::Registration) -> Result<proposal::Registration> {
+/// Returns the registration, or the refusal of the host.
+pub(super) fn registration(call_data: &CallData, registration: crate::Registration) -> Result<proposal::Registration> {
     let (registration, bytes) = convert::registration(registration.into()).map_err(|why| garbage("setup", &why))?;
-    fits("setup", scene, bytes)?;
-    registration.check(&scene.rules.manifest).map_err(|why| permanent("RegistrationRefused", why))?;
+    fits("setup", call_data, bytes)?;
+    registration.check(&call_data.rules.manifest).map_err(|why| permanent("RegistrationRefused", why))?;
     Ok(registration)
 }
 
 /// Checks a proposal as the host does.
-pub(super) fn proposal(function: &str, scene: &Scene, proposal: wit::Proposal) -> Result<()> {
+pub(super) fn proposal(function: &str, call_data: &CallData, proposal: wit::Proposal) -> Result<()> {
     let (proposal, bytes) = convert::proposal(proposal).map_err(|why| garbage(function, &why))?;
-    fits(function, scene, bytes)?;
-    allowed(scene, &proposal)
+    fits(function, call_data, bytes)?;
+    allowed(call_data, &proposal)
 }
 
 /// Checks a report as the host does.
-pub(super) fn report(scene: &Scene, report: wit::Report) -> Result<()> {
+pub(super) fn report(call_data: &CallData, report: wit::Report) -> Result<()> {
     let (report, bytes) = convert::report(report).map_err(|why| garbage("progress", &why))?;
-    fits("progress", scene, bytes)?;
-    allowed(scene, &report.proposal)
+    fits("progress", call_data, bytes)?;
+    allowed(call_data, &report.proposal)
 }
 
-/// Checks a failure as the host does, and yields it.
-pub(super) fn failure(function: &str, scene: &Scene, failure: Failure) -> Failure {
+/// Checks a failure as the host does, and returns the failure to report.
+pub(super) fn failure(function: &str, call_data: &CallData, failure: Failure) -> Failure {
     let (_, bytes) = convert::failure(failure.clone().into());
-    fits(function, scene, bytes).err().unwrap_or(failure)
+    fits(function, call_data, bytes).err().unwrap_or(failure)
 }
 
-fn allowed(scene: &Scene, proposal: &proposal::Proposal) -> Result<()> {
-    let target = scene.target_key();
+fn allowed(call_data: &CallData, proposal: &proposal::Proposal) -> Result<()> {
+    let target = call_data.target_key();
     let authority = Authority {
-        manifest: &scene.rules.manifest,
-        // Somebody has granted all that it asks for.
-        grant: &Grant::of_all(&scene.rules.manifest),
+        manifest: &call_data.rules.manifest,
+        // The grant allows everything that the manifest asks for.
+        grant: &Grant::of_all(&call_data.rules.manifest),
         namespace: super::relation::NAMESPACE,
-        job_uid: &scene.job.uid,
+        job_uid: &call_data.job.uid,
         target: &target,
-        target_uid: scene.target.uid.as_deref(),
-        extras: &scene.target.extras,
-        seen: &|key: &ObjectKey| scene.sight(key),
+        target_uid: call_data.target.uid.as_deref(),
+        extras: &call_data.target.extras,
+        seen: &|key: &ObjectKey| call_data.sight(key),
     };
     authorize(proposal, &authority).map_err(|denied| permanent("MutationDenied", denied.sentence))
 }
 
-fn fits(function: &str, scene: &Scene, bytes: usize) -> Result<()> {
-    let limits = &scene.rules.limits;
+fn fits(function: &str, call_data: &CallData, bytes: usize) -> Result<()> {
+    let limits = &call_data.rules.limits;
     if bytes > limits.output_bytes as usize { Err(over(function, &limits.too_large_an_answer())) } else { Ok(()) }
 }
 

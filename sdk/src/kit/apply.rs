@@ -1,27 +1,27 @@
-//! Takes a visit and a proposal and yields the visit that follows once the host
-//! has made it. May not refuse anything: the call that proposed it did.
+//! Computes the next visit after the host has applied a proposal. The call that
+//! proposed it has already checked it.
 
 use oarlock_contract::extras::EVICTED_AT;
 use serde_json::{Map, Value, json};
 
+use super::call_data::key_of;
 use super::hold::Hold;
 use super::relation::NAMESPACE;
 use super::sample::{child, put};
-use super::scene::key_of;
 use super::visit::Visit;
 use crate::instant::format_instant;
 use crate::wit::{Deletion, Eviction, MergePatch, Mutation, ObjectRef};
 use crate::{HOLD_PREFIX, Proposal};
 
-/// The grace period of a Pod that names none, in seconds.
+/// The grace period of a Pod without one of its own, in seconds.
 const GRACE_SECONDS: u32 = 30;
 
 impl Visit {
-    /// The visit that follows once the host has made `proposal`: its extras
-    /// are stored, and its mutations are made, as far as this kit can make
-    /// them. Tasks and drains are left out, events too. A Pod
-    /// that was asked to go is still there, terminating; say that it is gone
-    /// with [`Visit::gone`], and how time passes with [`Visit::now_ms`].
+    /// Returns the next visit, after the host has applied `proposal`. It has
+    /// the stored extras, and the mutations that this kit supports. The kit
+    /// skips tasks, drains and events. A Pod that was evicted or deleted still
+    /// exists and is terminating. Remove it with [`Visit::gone`], and let time
+    /// pass with [`Visit::now_ms`].
     pub fn after(&self, proposal: &Proposal) -> Self {
         let mut next = self.clone();
         next.target.note_start(&next.live);
@@ -33,7 +33,7 @@ impl Visit {
         next
     }
 
-    /// Has the target's object be gone.
+    /// Removes the target's object.
     pub fn gone(mut self) -> Self {
         self.target.note_start(&self.live);
         if let Some(object) = self.target.object.take() {
@@ -79,7 +79,8 @@ impl Visit {
         }
     }
 
-    /// Changes an object wherever it is seen, and raises its version.
+    /// Changes an object in all places of the visit, and raises its resource
+    /// version.
     fn edit(&mut self, named: &ObjectRef, change: impl Fn(&mut Value)) {
         let all = self.watched.iter_mut().chain(&mut self.live).chain(&mut self.target.object);
         for object in all.filter(|object| names(named, object)) {
@@ -90,7 +91,8 @@ impl Visit {
         }
     }
 
-    /// Adds the object with what the host and the API server add, unless one of its name is there.
+    /// Adds an object with the fields that the host and the API server set,
+    /// unless an object of its name exists.
     fn create(&mut self, text: &str) {
         let Ok(mut object) = serde_json::from_str::<Value>(text) else { return };
         let name = key_of(&object).name;
@@ -109,7 +111,8 @@ impl Visit {
         }
     }
 
-    /// A Pod gets time to go; another object goes at once, unless a finalizer keeps it.
+    /// Deletes an object. A Pod gets its grace period. Any other object is
+    /// removed at once, unless it has a finalizer.
     fn ask_to_go(&mut self, named: &ObjectRef, grace_seconds: Option<u32>) {
         let now = self.job.now_ms;
         let stays = |object: &Value| {
@@ -139,7 +142,7 @@ impl Visit {
     }
 }
 
-/// Whether a reference means this object.
+/// Returns true if a reference means this object.
 fn names(named: &ObjectRef, object: &Value) -> bool {
     let key = key_of(object);
     let uid = object.pointer("/metadata/uid").and_then(Value::as_str);
@@ -150,7 +153,7 @@ fn names(named: &ObjectRef, object: &Value) -> bool {
         && named.uid.as_deref().is_none_or(|wanted| Some(wanted) == uid)
 }
 
-/// A JSON Merge Patch (RFC 7396).
+/// Applies a JSON Merge Patch (RFC 7396).
 fn merge(target: &mut Value, patch: &Value) {
     let Value::Object(fields) = patch else {
         *target = patch.clone();

@@ -1,6 +1,6 @@
-//! Takes an object and a change of its metadata, or of a Node's cordon or taints,
-//! and yields the object with the change made, and with the list of what this job holds on it.
-//! Source: docs/operationjob.md 3.7.12.
+//! Applies changes of metadata, cordons and taints to an object, and updates
+//! the list of marks that this job holds on it. Source: docs/operationjob.md
+//! 3.7.12.
 
 use oarlock_contract::marks::{CORDON, HELD, HOLD, IS_HELD, Marks, taint};
 use serde_json::{Value, json};
@@ -8,21 +8,21 @@ use serde_json::{Value, json};
 use super::sample::{child, put};
 use crate::wit::{MetadataChange, NodeTaint};
 
-/// A change of an object's metadata that this job makes.
+/// A change of one object by this job.
 pub(super) struct Hold<'a> {
     annotation: &'a str,
     marks: Marks,
 }
 
 impl<'a> Hold<'a> {
-    /// A change of `object`, where the job lists its marks in `annotation`.
+    /// Begins a change of `object`. The job lists its marks in `annotation`.
     pub(super) fn of(object: &Value, annotation: &'a str, keep: bool) -> Self {
         let all = object.pointer("/metadata/annotations").and_then(Value::as_object).into_iter().flatten();
         let texts = all.filter_map(|(key, text)| Some((key.as_str(), text.as_str()?)));
         Self { annotation, marks: Marks::of(texts, annotation, keep) }
     }
 
-    /// Makes the change.
+    /// Applies a change of metadata.
     pub(super) fn make(mut self, change: &MetadataChange, object: &mut Value) {
         for (field, word, set, remove) in [
             ("labels", "label", &change.set_labels, &change.remove_labels),
@@ -34,7 +34,7 @@ impl<'a> Hold<'a> {
                 put(child(object, &["metadata", field]), key, json!(value));
             }
             for key in remove {
-                if self.marks.let_go(&format!("{word}:{key}")) {
+                if self.marks.release(&format!("{word}:{key}")) {
                     remove_key(object, field, key);
                 }
             }
@@ -49,13 +49,13 @@ impl<'a> Hold<'a> {
         if !schedulable {
             self.marks.take(CORDON.to_owned(), cordoned);
             put(child(object, &["spec"]), "unschedulable", json!(true));
-        } else if self.marks.let_go(CORDON) {
+        } else if self.marks.release(CORDON) {
             put(child(object, &["spec"]), "unschedulable", json!(false));
         }
         self.write(object);
     }
 
-    /// Puts a taint on a Node, or takes it off.
+    /// Adds a taint to a Node, or removes it.
     pub(super) fn taint(mut self, change: &NodeTaint, object: &mut Value) {
         let NodeTaint { key, value, effect, .. } = change;
         let mut taints = object.pointer("/spec/taints").and_then(Value::as_array).cloned().unwrap_or_default();
@@ -68,14 +68,14 @@ impl<'a> Hold<'a> {
                 taints.retain(|one| !own(one));
                 taints.push(json!({"key": key, "value": value, "effect": effect}));
             }
-        } else if self.marks.let_go(&mark) {
+        } else if self.marks.release(&mark) {
             taints.retain(|one| !own(one));
         }
         put(child(object, &["spec"]), "taints", json!(taints));
         self.write(object);
     }
 
-    /// Lists what the job holds, and labels a Pod that is held.
+    /// Writes the list of held marks, and labels a held Pod.
     fn write(self, object: &mut Value) {
         match self.marks.list() {
             Some(list) => put(child(object, &["metadata", "annotations"]), self.annotation, json!(list)),
@@ -97,7 +97,7 @@ impl<'a> Hold<'a> {
             }
         }
         for name in &change.remove_finalizers {
-            if self.marks.let_go(&format!("finalizer:{name}")) {
+            if self.marks.release(&format!("finalizer:{name}")) {
                 names.retain(|other| other != name);
             }
         }
@@ -105,7 +105,7 @@ impl<'a> Hold<'a> {
     }
 }
 
-/// Labels a Pod as held, or takes the label off, as the host does.
+/// Labels a Pod as held, or removes the label, as the host does.
 pub(super) fn label(object: &mut Value) {
     if object.get("kind").is_none_or(|kind| kind != "Pod") {
         return;

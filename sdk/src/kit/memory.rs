@@ -1,5 +1,5 @@
-//! Takes the scene of a visit and yields the same reads that the host offers.
-//! May not answer what the manifest does not declare.
+//! The reads that the host offers, from the memory of a test. A read that the
+//! manifest does not declare fails.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -8,22 +8,23 @@ use oarlock_contract::object_key::{Kind, ObjectKey};
 use oarlock_contract::reads::{FieldPlace, LAST_APPLIED, METADATA};
 use serde_json::Value;
 
+use super::call_data::{CallData, TargetFacts, key_of};
 use super::relation;
-use super::scene::{Scene, TargetFacts, key_of};
 use crate::backend::ReadError;
 use crate::parse_instant;
 use crate::wit::{Freshness, Level, ObjectRef, TaskStatus};
 
 thread_local! {
-    /// The scene of the call under way: the contract's free functions have no handle to find it by.
-    static SCENE: RefCell<Option<Rc<Scene>>> = const { RefCell::new(None) };
+    /// The data of the current call. The free functions of the contract have
+    /// no handle to find it by.
+    static CALL_DATA: RefCell<Option<Rc<CallData>>> = const { RefCell::new(None) };
 }
 
-/// Runs `call` with `scene` as what it can read.
-pub(super) fn within<T>(scene: &Rc<Scene>, call: impl FnOnce() -> T) -> T {
-    let before = SCENE.replace(Some(Rc::clone(scene)));
+/// Runs `call` with `call_data` as the source of its reads.
+pub(super) fn within<T>(call_data: &Rc<CallData>, call: impl FnOnce() -> T) -> T {
+    let before = CALL_DATA.replace(Some(Rc::clone(call_data)));
     let result = call();
-    SCENE.set(before);
+    CALL_DATA.set(before);
     result
 }
 
@@ -31,7 +32,7 @@ fn not_declared(message: String) -> ReadError {
     ReadError { reason: "NotDeclared".to_owned(), message }
 }
 
-/// What `pointer` selects, as JSON text.
+/// Returns the value that `pointer` selects, as JSON text.
 fn select(value: &Value, pointer: &str) -> Option<String> {
     value.pointer(pointer).map(Value::to_string)
 }
@@ -40,7 +41,7 @@ fn select(value: &Value, pointer: &str) -> Option<String> {
 #[derive(Debug)]
 pub(crate) struct Object {
     doc: Value,
-    scene: Rc<Scene>,
+    call_data: Rc<CallData>,
 }
 
 impl Object {
@@ -48,13 +49,14 @@ impl Object {
         path.iter().try_fold(value, |value, key| value.get(key)).and_then(Value::as_str)
     }
 
-    fn new(doc: Value, scene: &Rc<Scene>) -> Self {
-        Self { doc: kept(doc), scene: Rc::clone(scene) }
+    fn new(doc: Value, call_data: &Rc<CallData>) -> Self {
+        Self { doc: kept(doc), call_data: Rc::clone(call_data) }
     }
 
-    /// The object's document. Each function of the contract begins with this.
+    /// Returns the document of the object, and counts the call. Each function
+    /// of the contract begins with this.
     fn read(&self) -> &Value {
-        self.scene.count(1);
+        self.call_data.count(1);
         &self.doc
     }
 
@@ -104,12 +106,12 @@ impl Object {
     }
 
     pub(crate) fn field(&self, pointer: &str) -> Result<Option<String>, ReadError> {
-        let place = self.scene.rules.manifest.place_of(&key_of(self.read()).kind, pointer).map_err(not_declared)?;
+        let place = self.call_data.rules.manifest.place_of(&key_of(self.read()).kind, pointer).map_err(not_declared)?;
         Ok(if place == FieldPlace::Nowhere { None } else { select(&self.doc, pointer) })
     }
 
     pub(crate) fn json(&self) -> Result<String, ReadError> {
-        let mut document = self.scene.rules.manifest.declared_fields(&key_of(self.read()).kind, &self.doc);
+        let mut document = self.call_data.rules.manifest.declared_fields(&key_of(self.read()).kind, &self.doc);
         if let (Some(fields), Some(metadata)) = (document.as_object_mut(), self.doc.get("metadata")) {
             fields.insert("metadata".to_owned(), metadata.clone());
         }
@@ -117,7 +119,8 @@ impl Object {
     }
 }
 
-/// The object as the host keeps it: of its metadata only what each plugin may read.
+/// Returns the object as the host stores it: only with the metadata that every
+/// plugin may read.
 fn kept(mut doc: Value) -> Value {
     if let Some(Value::Object(metadata)) = doc.get_mut("metadata") {
         metadata.retain(|field, _| METADATA.contains(&field.as_str()));
@@ -130,10 +133,10 @@ fn kept(mut doc: Value) -> Value {
 
 /// The job in memory.
 #[derive(Debug)]
-pub(crate) struct Job(pub(super) Rc<Scene>);
+pub(crate) struct Job(pub(super) Rc<CallData>);
 
 impl Job {
-    fn read(&self) -> &Scene {
+    fn read(&self) -> &CallData {
         self.0.count(1);
         &self.0
     }
@@ -176,7 +179,7 @@ impl Job {
 
 /// The target in memory.
 #[derive(Debug)]
-pub(crate) struct Target(pub(super) Rc<Scene>);
+pub(crate) struct Target(pub(super) Rc<CallData>);
 
 impl Target {
     fn read(&self) -> &TargetFacts {
@@ -252,47 +255,48 @@ fn no_call() -> ReadError {
     ReadError { reason: "Unavailable".to_owned(), message }
 }
 
-/// Looks up one object. One of a kind that the host does not watch is looked at.
+/// Looks up one object. The read is live if the host does not watch the kind.
 pub(crate) fn get(wanted: &ObjectRef, freshness: Freshness) -> Result<Option<Object>, ReadError> {
-    let Some(scene) = SCENE.with_borrow(Clone::clone) else { return Err(no_call()) };
-    scene.count(1);
+    let Some(call_data) = CALL_DATA.with_borrow(Clone::clone) else { return Err(no_call()) };
+    call_data.count(1);
     let ObjectRef { api_version, kind, namespace, name, uid: _ } = wanted.clone();
     let key = ObjectKey { kind: Kind::new(api_version, kind), namespace, name };
-    if !scene.rules.manifest.may_get(&key).map_err(not_declared)? {
+    if !call_data.rules.manifest.may_get(&key).map_err(not_declared)? {
         return Ok(None);
     }
-    let freshness = if scene.watches(&key.kind) { freshness } else { Freshness::Live };
-    let found = scene.objects(freshness)?.iter().find(|object| key_of(object) == key);
-    scene.read.borrow_mut().insert(key.clone());
-    Ok(found.map(|doc| Object::new(doc.clone(), &scene)))
+    let freshness = if call_data.watches(&key.kind) { freshness } else { Freshness::Live };
+    let found = call_data.objects(freshness)?.iter().find(|object| key_of(object) == key);
+    call_data.read.borrow_mut().insert(key.clone());
+    Ok(found.map(|doc| Object::new(doc.clone(), &call_data)))
 }
 
-/// Whether the cluster of the test serves this kind: all but those said not to be.
+/// Returns true if the test's cluster serves this kind. It serves all kinds
+/// except those that the test excludes.
 pub(crate) fn serves(api_version: &str, kind: &str) -> Result<bool, ReadError> {
-    let Some(scene) = SCENE.with_borrow(Clone::clone) else { return Err(no_call()) };
-    scene.count(1);
-    if !scene.watches(&Kind::new(api_version, kind)) {
-        scene.objects(Freshness::Live)?;
+    let Some(call_data) = CALL_DATA.with_borrow(Clone::clone) else { return Err(no_call()) };
+    call_data.count(1);
+    if !call_data.watches(&Kind::new(api_version, kind)) {
+        call_data.objects(Freshness::Live)?;
     }
-    Ok(!scene.unserved.contains(&format!("{api_version} {kind}")))
+    Ok(!call_data.unserved.contains(&format!("{api_version} {kind}")))
 }
 
-/// The setting that `pointer` selects.
+/// Returns the setting that `pointer` selects.
 pub(crate) fn value(pointer: &str) -> Option<String> {
-    SCENE.with_borrow(|scene| {
-        scene.as_ref().and_then(|scene| {
-            scene.count(1);
-            select(&scene.config, pointer)
+    CALL_DATA.with_borrow(|call_data| {
+        call_data.as_ref().and_then(|call_data| {
+            call_data.count(1);
+            select(&call_data.config, pointer)
         })
     })
 }
 
-/// In a test every line is kept.
+/// Returns true, because a test keeps every line.
 pub(crate) fn enabled(_: Level) -> bool {
     true
 }
 
-/// Prints the line; the test harness shows it where the test fails.
+/// Prints the line. The test harness shows it if the test fails.
 pub(crate) fn write(level: Level, message: &str, fields: &[(String, String)]) {
     println!("{level:?} {message} {fields:?}");
 }

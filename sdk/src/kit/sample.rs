@@ -1,5 +1,5 @@
-//! Takes a few words on a Kubernetes object and yields it, for a test. May not
-//! check it against a schema: it is for what the plugin reads.
+//! Builds Kubernetes objects for tests. It checks no schema, so a test sets
+//! only the fields that the plugin reads.
 
 use serde_json::{Map, Value, json};
 
@@ -7,22 +7,22 @@ use super::hold::label;
 use crate::wit::ObjectRef;
 use crate::{HOLD_PREFIX, backend};
 
-/// An object of a test, built word by word.
+/// An object for a test.
 #[derive(Debug, Clone, PartialEq)]
 #[must_use]
 pub struct Sample(Value);
 
-/// A Pod in the namespace `default` with the UID `uid-of-<name>`.
+/// Returns a Pod in the namespace `default` with the UID `uid-of-<name>`.
 pub fn pod(name: &str) -> Sample {
     object("v1", "Pod", Some("default"), name)
 }
 
-/// A Node with the UID `uid-of-<name>`.
+/// Returns a Node with the UID `uid-of-<name>`.
 pub fn node(name: &str) -> Sample {
     object("v1", "Node", None, name)
 }
 
-/// An object of any kind, with the UID `uid-of-<name>`.
+/// Returns an object of any kind, with the UID `uid-of-<name>`.
 pub fn object(api_version: &str, kind: &str, namespace: Option<&str>, name: &str) -> Sample {
     let mut metadata = json!({"name": name, "uid": format!("uid-of-{name}"), "resourceVersion": "1"});
     if let Some(namespace) = namespace {
@@ -55,14 +55,14 @@ impl Sample {
         self
     }
 
-    /// Lists the marks that the job of this UID holds, such as `label:a`.
+    /// Lists marks, such as `label:a`, as held by the job of this UID.
     pub fn hold(self, job_uid: &str, marks: &[&str]) -> Self {
         let mut held = self.annotation(&format!("{HOLD_PREFIX}{job_uid}"), &json!(marks).to_string());
         label(&mut held.0);
         held
     }
 
-    /// Sets the controller, whose UID is `uid-of-<name>`.
+    /// Sets the controller, with the UID `uid-of-<name>`.
     pub fn controller(mut self, api_version: &str, kind: &str, name: &str) -> Self {
         let uid = format!("uid-of-{name}");
         let owner = json!({"apiVersion": api_version, "kind": kind, "name": name, "uid": uid, "controller": true});
@@ -70,24 +70,25 @@ impl Sample {
         self
     }
 
-    /// Sets when the object was created, in RFC 3339.
+    /// Sets the creation time, in RFC 3339.
     pub fn created(self, time: &str) -> Self {
         self.metadata("creationTimestamp", json!(time))
     }
 
-    /// Has its deletion asked for, at a time in RFC 3339.
+    /// Sets the deletion time, in RFC 3339.
     pub fn deleted(self, time: &str) -> Self {
         self.metadata("deletionTimestamp", json!(time))
     }
 
-    /// Adds a condition with its status, since a time in RFC 3339.
+    /// Adds a condition with its status and the time of its last change, in RFC
+    /// 3339.
     pub fn condition(mut self, kind: &str, status: &str, since: &str) -> Self {
         let condition = json!({"type": kind, "status": status, "lastTransitionTime": since});
         push(child(&mut self.0, &["status"]), "conditions", condition);
         self
     }
 
-    /// Sets the field of the object that stands below these keys.
+    /// Sets the field at this path of keys.
     pub fn field(mut self, path: &[&str], value: Value) -> Self {
         if let Some((last, parents)) = path.split_last() {
             put(child(&mut self.0, parents), last, value);
@@ -95,7 +96,7 @@ impl Sample {
         self
     }
 
-    /// The object as JSON.
+    /// Returns the object as JSON.
     #[must_use]
     pub fn json(&self) -> &Value {
         &self.0
@@ -120,23 +121,24 @@ impl From<&Sample> for ObjectRef {
     }
 }
 
-/// The string below these keys.
+/// Returns the string at this path of keys.
 fn backend_text(value: &Value, path: &[&str]) -> Option<String> {
     backend::Object::text(value, path).map(str::to_owned)
 }
 
-/// The object below these keys, made where it is missing.
+/// Returns the object at this path of keys, and creates missing objects.
 pub(super) fn child<'a>(value: &'a mut Value, path: &[&str]) -> &'a mut Value {
     let Some((first, rest)) = path.split_first() else { return value };
     if !value.is_object() {
         *value = Value::Object(Map::new());
     }
-    // Indexing an object by a key that it lacks makes the key; it cannot fail, for `value` is an object.
+    // Indexing an object by a missing key inserts the key. It cannot fail,
+    // because `value` is an object.
     #[allow(clippy::indexing_slicing, reason = "the value was just made an object")]
     child(&mut value[*first], rest)
 }
 
-/// Sets a key of an object, which is made where it is none.
+/// Sets a key of an object. A parent that is no object becomes one.
 pub(super) fn put(parent: &mut Value, key: &str, value: Value) {
     *child(parent, &[key]) = value;
 }

@@ -1,5 +1,5 @@
-//! Takes a target and what surrounds it, built word by word, and yields the
-//! answers of an action. May not make any change: it shows what was proposed.
+//! Builds a visit to a target, and calls the functions of an action. It applies
+//! no change: the answers show the proposals.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -10,17 +10,17 @@ use oarlock_contract::proposal::Registration;
 use serde_json::{Value, json};
 
 use super::answer::{self, Rules};
+use super::call_data::{CallData, JobFacts, TargetFacts};
 use super::memory;
 use super::sample::Sample;
-use super::scene::{JobFacts, Scene, TargetFacts};
 use crate::wit::TaskStatus;
 use crate::{Failure, Job, Plugin, Proposal, Report, Result, Target};
 
-/// When each visit takes place, unless it says otherwise: 2026-01-31T12:00:00Z.
+/// The default time of a visit: 2026-01-31T12:00:00Z.
 pub const NOW: u64 = 1_769_860_800_000;
 
-/// One visit to one target. The job is `job` of the namespace `default`, with
-/// the UID `uid-of-job`; the target started one minute before [`NOW`].
+/// One visit to one target. The job is `job` in the namespace `default`, with
+/// the UID `uid-of-job`. The target started one minute before [`NOW`].
 #[derive(Debug, Clone)]
 #[must_use = "call `operate`, `progress` or `release`"]
 pub struct Visit {
@@ -35,7 +35,7 @@ pub struct Visit {
 }
 
 impl Visit {
-    /// A visit to this object.
+    /// Makes a visit to this object.
     pub fn to(target: &Sample) -> Self {
         let of_target = crate::wit::ObjectRef::from(target);
         let mut visit = Self::to_gone(&of_target.name);
@@ -45,8 +45,8 @@ impl Visit {
         visit.object(target)
     }
 
-    /// A visit to a target whose object is gone. What the host knew of it, say
-    /// with [`Visit::uid`] and [`Visit::controller`].
+    /// Makes a visit to a target whose object is gone. Set the facts that the
+    /// host knows with [`Visit::uid`] and [`Visit::controller`].
     pub fn to_gone(name: &str) -> Self {
         let parameters = json!({});
         let job = JobFacts { uid: "uid-of-job".to_owned(), now_ms: NOW, parameters, cancelled: false };
@@ -73,8 +73,8 @@ impl Visit {
         self
     }
 
-    /// Sets the root controller that the target had when it started, whose UID
-    /// is `uid-of-<name>`. That of an object that is there is known.
+    /// Sets the root controller that the target had when it started. Its UID is
+    /// `uid-of-<name>`. If the object exists, its controller is already known.
     pub fn controller(self, kind: &str, name: &str) -> Self {
         self.extra(OWNER, &format!("{kind}/{name}/uid-of-{name}"))
     }
@@ -97,50 +97,51 @@ impl Visit {
         self
     }
 
-    /// Sets when the visit takes place, in milliseconds since 1970.
+    /// Sets the time of the visit, in milliseconds since 1970.
     pub fn now_ms(mut self, now_ms: u64) -> Self {
         self.job.now_ms = now_ms;
         self
     }
 
-    /// Has somebody ask for the job to stop.
+    /// Marks the job as cancelled.
     pub fn cancelled(mut self) -> Self {
         self.job.cancelled = true;
         self
     }
 
-    /// Stores an extra, of the plugin or of the host.
+    /// Stores an extra of the plugin or of the host.
     pub fn extra(mut self, key: &str, value: &str) -> Self {
         self.target.controller_known |= key == OWNER;
         self.target.extras.insert(key.to_owned(), value.to_owned());
         self
     }
 
-    /// Names the containers that were asked for.
+    /// Sets the requested containers.
     pub fn containers(mut self, names: &[&str]) -> Self {
         self.target.containers = names.iter().map(|name| (*name).to_owned()).collect();
         self
     }
 
-    /// Sets which attempt at the target this is.
+    /// Sets the number of the attempt at the target.
     pub fn attempt(mut self, attempt: u32) -> Self {
         self.target.attempt = attempt;
         self
     }
 
-    /// Sets which try of the call this is.
+    /// Sets the number of the try of the call.
     pub fn call_try(mut self, call_try: u32) -> Self {
         self.target.call_try = call_try;
         self
     }
 
-    /// Sets when the host gives up on the target, in milliseconds since 1970.
+    /// Sets the time when the host gives up on the target, in milliseconds
+    /// since 1970.
     pub fn deadline_ms(mut self, deadline_ms: u64) -> Self {
         self.target.deadline_ms = Some(deadline_ms);
         self
     }
 
-    /// Has a task of this name.
+    /// Adds a task of this name.
     pub fn task(mut self, name: &str, status: TaskStatus) -> Self {
         self.target.tasks.insert(name.to_owned(), status);
         self
@@ -151,83 +152,83 @@ impl Visit {
         self.unseen(object).lost(object)
     }
 
-    /// Adds an object that only a look at the API server shows.
+    /// Adds an object that only a live read finds.
     pub fn unseen(mut self, object: &Sample) -> Self {
         self.live.push(object.json().clone());
         self
     }
 
-    /// Adds an object that is gone but still in what the host watches.
+    /// Adds an object that is gone, but still in the watch cache of the host.
     pub fn lost(mut self, object: &Sample) -> Self {
         self.watched.push(object.json().clone());
         self
     }
 
-    /// Has another target hold the object of this name.
+    /// Lets another target hold the object of this name.
     pub fn claimed(mut self, name: &str) -> Self {
         self.claimed.push(name.to_owned());
         self
     }
 
-    /// Has the cluster not serve this kind.
+    /// Removes this kind from the kinds that the cluster serves.
     pub fn unserved(mut self, api_version: &str, kind: &str) -> Self {
         self.unserved.push(format!("{api_version} {kind}"));
         self
     }
 
-    /// Has every live read answer `Unavailable`, as the host does the first
-    /// time. A `get` of a kind that is neither the target's nor a relation's is
-    /// always live.
+    /// Lets every live read fail with `Unavailable`, as the host does at first.
+    /// A `get` is always live if its kind is neither that of the target nor of
+    /// a relation.
     pub fn before_look(mut self) -> Self {
         self.looked = false;
         self
     }
 
-    /// What the action proposes.
+    /// Calls `operate` and returns the proposal.
     ///
     /// # Errors
     ///
-    /// The failure of the action, or the refusal of the host: a manifest,
-    /// parameters or settings that it does not take, `MutationDenied`,
-    /// `PluginLimitExceeded`. `KitLacks` where a relation needs what the test
-    /// does not say.
+    /// If the action fails, or the host would refuse the answer: for its
+    /// manifest, parameters or settings, with `MutationDenied`, or with
+    /// `PluginLimitExceeded`. With `KitLacks` if a relation needs a value that
+    /// the test does not set.
     pub fn operate<A: Plugin>(&self) -> Result<Proposal> {
         self.propose::<A>("operate", A::operate)
     }
 
-    /// What the action found.
+    /// Calls `progress` and returns the report.
     ///
     /// # Errors
     ///
-    /// As [`Visit::operate`].
+    /// If the call fails for one of the reasons of [`Visit::operate`].
     pub fn progress<A: Plugin>(&self) -> Result<Report> {
-        let (scene, report) = self.call::<A, _>("progress", A::progress)?;
-        answer::report(&scene, report.clone().into())?;
+        let (call_data, report) = self.call::<A, _>("progress", A::progress)?;
+        answer::report(&call_data, report.clone().into())?;
         Ok(report)
     }
 
-    /// What a function reads during a call of the plugin `A`, for tests of
-    /// parts of it.
+    /// Calls a function as a call of the plugin `A`, to test parts of the
+    /// plugin. Returns the result of the function.
     ///
     /// # Errors
     ///
-    /// As [`Visit::operate`].
+    /// If the call fails for one of the reasons of [`Visit::operate`].
     pub fn read<A: Plugin, T>(&self, function: impl FnOnce(&Job, &Target) -> Result<T>) -> Result<T> {
         self.call::<A, _>("the function", function).map(|(_, read)| read)
     }
 
-    /// What the action takes back.
+    /// Calls `release` and returns the proposal.
     ///
     /// # Errors
     ///
-    /// As [`Visit::operate`].
+    /// If the call fails for one of the reasons of [`Visit::operate`].
     pub fn release<A: Plugin>(&self) -> Result<Proposal> {
         self.propose::<A>("release", A::release)
     }
 
     fn propose<A: Plugin>(&self, name: &str, function: fn(&Job, &Target) -> Result<Proposal>) -> Result<Proposal> {
-        let (scene, proposal) = self.call::<A, _>(name, function)?;
-        answer::proposal(name, &scene, proposal.clone().into())?;
+        let (call_data, proposal) = self.call::<A, _>(name, function)?;
+        answer::proposal(name, &call_data, proposal.clone().into())?;
         Ok(proposal)
     }
 
@@ -235,27 +236,27 @@ impl Visit {
         &self,
         name: &str,
         function: impl FnOnce(&Job, &Target) -> Result<T>,
-    ) -> Result<(Rc<Scene>, T)> {
-        let mut scene = self.scene(Rules::of::<A>()?);
-        let manifest = &scene.rules.manifest;
+    ) -> Result<(Rc<CallData>, T)> {
+        let mut call_data = self.call_data(Rules::of::<A>()?);
+        let manifest = &call_data.rules.manifest;
         manifest.check_config(&self.config).map_err(|why| Failure::permanent("ConfigInvalid", why))?;
         let given = manifest.check_parameters(&self.job.parameters);
         given.map_err(|why| Failure::permanent("ParametersInvalid", why))?;
-        let setup = memory::within(&Rc::new(scene.clone()), || answer::limited("setup", A::setup))?;
-        scene.registration = answer::registration(&scene, setup)?;
-        let scene = Rc::new(scene);
-        let (job, target) = (Job(memory::Job(Rc::clone(&scene))), Target(memory::Target(Rc::clone(&scene))));
-        match memory::within(&scene, || answer::limited(name, || function(&job, &target))) {
-            Ok(answer) => Ok((scene, answer)),
-            Err(failure) => Err(answer::failure(name, &scene, failure)),
+        let setup = memory::within(&Rc::new(call_data.clone()), || answer::limited("setup", A::setup))?;
+        call_data.registration = answer::registration(&call_data, setup)?;
+        let call_data = Rc::new(call_data);
+        let (job, target) = (Job(memory::Job(Rc::clone(&call_data))), Target(memory::Target(Rc::clone(&call_data))));
+        match memory::within(&call_data, || answer::limited(name, || function(&job, &target))) {
+            Ok(answer) => Ok((call_data, answer)),
+            Err(failure) => Err(answer::failure(name, &call_data, failure)),
         }
     }
 
-    /// What can be read during the call.
-    fn scene(&self, rules: Rules) -> Scene {
+    /// Builds the data that the call can read.
+    fn call_data(&self, rules: Rules) -> CallData {
         let Self { job, target, watched, live, looked, claimed, unserved, config } = self.clone();
         let (registration, host_calls, read) = (Registration::default(), Cell::new(0), RefCell::default());
-        let mut scene = Scene {
+        let mut call_data = CallData {
             rules,
             registration,
             job,
@@ -269,7 +270,7 @@ impl Visit {
             host_calls,
             read,
         };
-        scene.target.note_start(&scene.live);
-        scene
+        call_data.target.note_start(&call_data.live);
+        call_data
     }
 }

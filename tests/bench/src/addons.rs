@@ -1,36 +1,36 @@
-//! The scenario `addons`: one OpsJob runs the script of a template on each node, twenty of them at once.
+//! The scenario `addons`: one OpsJob runs the script of a template on each node, twenty nodes at a time.
 //!
-//! Takes the number of nodes; yields the time of the job beside the *pipeline bound* (`pipeline.rs`), which no host can beat, and whether
-//! each script ran once. A script lasts from the creation of its pod until its container has ended. May not judge.
+//! It measures the time of the job beside the *pipeline bound* (`pipeline.rs`), which no host can beat, and checks that each script
+//! ran once. A script lasts from the creation of its pod until its container has ended.
 
 use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Context as _;
 use kube::api::{Api, DeleteParams, DynamicObject, PostParams};
-use oarlock_bed::accounts::Account;
-use oarlock_core::cluster::own::{OPS_NAMESPACE, TASKS_NAMESPACE};
+use oarlock_core::object::own::{OPS_NAMESPACE, TASKS_NAMESPACE};
 use oarlock_sim::world::{Span, Timings, WorldOptions};
+use oarlock_support::accounts::Account;
 use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 
 use crate::arguments::Operations;
+use crate::backend::Backend;
+use crate::bench_cluster::{BenchCluster, longest, quick};
 use crate::checks;
 use crate::children::{Dropped, HostProcess};
 use crate::cleanup;
 use crate::goals::{self, Goal};
-use crate::ground::Ground;
 use crate::ideal::Ideal;
-use crate::node_scene::TASK_START;
+use crate::node_setup::TASK_START;
 use crate::ops_objects::{resource, until_succeeded};
 use crate::pipeline::Operation;
-use crate::scene::{figures_of, run_of};
-use crate::site::{Site, longest, quick};
+use crate::setup::{figures_of, run_of};
 use crate::usage;
 
-/// Nodes in work at once, unless it is said.
+/// Nodes in work at once, unless `--parallelism` gives another number.
 const BATCH: u32 = 20;
-/// How many seconds a script takes: one that checks something, and one that installs something.
+/// How many seconds a script takes: like a short check, and like an installation.
 const TAKES: [u64; 2] = [1, 5];
 
 const GOALS: [Goal; 3] = [
@@ -48,20 +48,20 @@ seconds: from the create of the OpsJob until its status said that it has ended, 
 the sum of all scripts' durations divided by the batch and the longest of them; a script lasts from the creation of its pod until its
 container has ended, by the world's ledger of this very run. Beside its script, a node is tainted and gets rid of the taint.";
 
-/// Runs it.
+/// Runs the scenario.
 ///
 /// # Errors
-/// If a cluster cannot be started or a host does not start.
+/// If a cluster cannot be started, or a host does not start.
 pub(crate) async fn run(asked: &Operations, nodes: usize, components: &Path) -> anyhow::Result<Value> {
-    let ground = Ground::for_contenders(asked.on).await?;
-    ground.install(Dropped::Addon).await?;
+    let backend = Backend::for_contenders(asked.on).await?;
+    backend.install(Dropped::Addon).await?;
     let mut runs = Vec::new();
     for seconds in TAKES {
         let mut rounds = Vec::new();
         for number in 1..=asked.rounds(1) {
             eprintln!("{nodes} nodes, scripts of {seconds} s: round {number}");
             let (name, batch) = (format!("addon-{seconds}-{number}"), asked.parallelism.unwrap_or(BATCH));
-            rounds.push(Addon { ground: &ground, components, nodes, batch, seconds }.played(&name).await?);
+            rounds.push(Addon { backend: &backend, components, nodes, batch, seconds }.played(&name).await?);
         }
         let title = format!("addons, scripts of {seconds} s");
         runs.push(goals::beside(run_of(&title, nodes, rounds), &GOALS));
@@ -69,32 +69,32 @@ pub(crate) async fn run(asked: &Operations, nodes: usize, components: &Path) -> 
     Ok(figures_of(asked, runs, NOTES))
 }
 
-/// One job, and where it runs.
+/// One job and its cluster.
 struct Addon<'a> {
-    ground: &'a Ground,
+    backend: &'a Backend,
     components: &'a Path,
     nodes: usize,
     batch: u32,
-    /// How long its script takes.
+    /// How many seconds the script takes.
     seconds: u64,
 }
 
 impl Addon<'_> {
     async fn played(&self, name: &str) -> anyhow::Result<Value> {
-        let Self { ground, components, nodes, batch, seconds } = *self;
+        let Self { backend, components, nodes, batch, seconds } = *self;
         let script = format!("# sim: sleep {seconds}\n# sim: output done");
         let takes = Span::millis(1_000 * seconds, 1_000 * seconds);
         let timings = Timings { start: TASK_START, ..quick() };
         let usual = WorldOptions::new(1, Arc::new(oarlock_sim::RealClock));
-        let site = Site::in_world(
-            ground,
+        let cluster = BenchCluster::in_world(
+            backend,
             name,
             WorldOptions { timings, namespaces: vec![OPS_NAMESPACE.to_owned()], nodes: 0, ..usual },
         )
         .await?;
-        let names = site.add_nodes(nodes).await?;
-        let host = HostProcess::start(&ground.kubeconfig()?, components, Dropped::Addon).await?;
-        let client = ground.client(Account::Admin).await?;
+        let names = cluster.add_nodes(nodes).await?;
+        let host = HostProcess::start(&backend.kubeconfig()?, components, Dropped::Addon).await?;
+        let client = backend.client(Account::Admin).await?;
         let of = |kind: &str| Api::<DynamicObject>::all_with(client.clone(), &resource(kind));
         let template = DynamicObject::new(name, &resource("AddonTemplate")).data(json!({"spec": {"script": script}}));
         of("AddonTemplate").create(&PostParams::default(), &template).await.context("cannot make the template")?;
@@ -109,9 +109,9 @@ impl Addon<'_> {
         .await?;
         until_succeeded(&jobs, name, longest(nodes), || Ok(())).await?;
         let took = begun.elapsed();
-        let scripts = checks::of(&site.world.ledger().entries());
+        let scripts = checks::of(&cluster.world.ledger().entries());
         let operations: Vec<Operation> = scripts.values().flatten().map(|script| script.operation).collect();
-        let not_once = names.iter().filter(|name| site.world.commands_begun(name) != 1).count();
+        let not_once = names.iter().filter(|name| cluster.world.commands_begun(name) != 1).count();
         #[allow(clippy::cast_precision_loss, reason = "far below 2^52")]
         let peak = usage::peak_rss_kib(host.id())? as f64 / 1024.0;
         let mut figures: Map<String, Value> =
@@ -121,7 +121,7 @@ impl Addon<'_> {
         jobs.delete(name, &DeleteParams::default()).await?;
         of("AddonTemplate").delete(name, &DeleteParams::default()).await?;
         host.stop().await?;
-        site.remove().await?;
+        cluster.remove().await?;
         cleanup::remove_nodes(&client, TASKS_NAMESPACE).await?;
         Ok(figures.into())
     }

@@ -1,11 +1,11 @@
-//! How old the stored status of a job is while its targets end.
+//! Computes how old the stored status of a job is while its targets end.
 //!
-//! Takes the versions of the status as a watch brought them, and the moments at which targets were physically replaced, as
-//! the world's ledger tells; yields two times. Pure.
+//! The input is the versions of the status, as a watch delivered them, and the moments at which targets were physically replaced,
+//! from the event log of the simulated cluster.
 //!
-//! The *age* at a moment is how long the first target that has been replaced and is not yet counted in the status has been
-//! so. It is greatest just before a new version arrives. Both ends are seen by watches of the same process, so what a watch
-//! takes is not a part of it. The *gap* is the time between two versions; a gap in which nothing ended is no fault.
+//! The *age* at a moment is the time since the first replacement that the status does not count yet. It is greatest just before a
+//! new version arrives. Watches of the same process see both ends, so the delay of a watch is not part of the age. The *gap* is the
+//! time between two versions; a gap in which no target ended is no fault.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use tokio::time::Instant;
 
 use crate::replacements;
 
-/// When each target was replaced: it is gone and the pod in its place is ready. Ascending.
+/// Returns the moments at which targets were replaced, ascending. A target is replaced once it is gone and its successor is ready.
 pub(crate) fn replaced(entries: &[Entry], opened: Instant, targets: &[(String, String)]) -> Vec<Instant> {
     let mut all: Vec<Instant> =
         replacements::of(entries, targets).iter().map(|replacement| opened + replacement.ended).collect();
@@ -22,7 +22,7 @@ pub(crate) fn replaced(entries: &[Entry], opened: Instant, targets: &[(String, S
     all
 }
 
-/// The greatest age of the status; `versions` are moments and how many targets the status counted as ended from then on.
+/// Returns the greatest age of the status. Each version has its moment and the number of targets that it counts as ended.
 pub(crate) fn greatest(versions: &[(Instant, usize)], replaced: &[Instant]) -> Option<Duration> {
     let next = versions.iter().skip(1);
     let ages = versions.iter().zip(next).filter_map(|((_, ended), (next, _))| {
@@ -32,7 +32,7 @@ pub(crate) fn greatest(versions: &[(Instant, usize)], replaced: &[Instant]) -> O
     ages.max()
 }
 
-/// The longest time between two versions.
+/// Returns the longest time between two versions.
 pub(crate) fn longest_gap(versions: &[(Instant, usize)]) -> Option<Duration> {
     versions.iter().zip(versions.iter().skip(1)).map(|((at, _), (next, _))| *next - *at).max()
 }

@@ -1,6 +1,4 @@
-//! The command line of the benches.
-//!
-//! Takes the arguments of the process; yields what to measure. `cargo xtask bench` hands its own on to here.
+//! The command line of the benches. `cargo xtask bench` passes its arguments on to it.
 
 use std::path::PathBuf;
 
@@ -27,13 +25,13 @@ pub(crate) enum What {
     },
     /// A host process at work, in one of several scenarios
     Operations(Operations),
-    /// JobFlows and DaemonJobs beside a bare client that makes the same creates
+    /// JobFlows and DaemonJobs, beside a bare client that makes the same creates
     Flows(Flows),
-    /// The admission policies of pods: what they cost whoever writes a pod
+    /// The admission policies of pods: their cost for every write of a pod
     Policies(Policies),
-    /// The logs of a workload: how fast a host collects them, and in what memory
+    /// The logs of a workload: how fast a host collects them, and with how much memory
     Logs(LogsBench),
-    /// The REST API of OpsJobs: creates, and reads beside clients that mean no good
+    /// The REST API of OpsJobs: creates, and reads beside hostile clients
     Rest(RestBench),
     /// The bare client that `flows` starts
     #[command(hide = true)]
@@ -57,103 +55,106 @@ pub(crate) enum What {
     },
 }
 
-/// What to do to the host, how often.
+/// The options of the `operations` bench.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Operations {
-    /// What happens
+    /// The scenario to run
     #[arg(long, value_enum, default_value = "replace")]
     pub(crate) scenario: Scenario,
-    /// How targets are replaced; `steady`, `idle` and `deadline` take one mode where both are not asked for, `beside-bare` has CollaSet's
+    /// How targets are replaced; `steady`, `idle`, `deadline`, `neighbours` and `rolling` run one mode by default, `beside-bare`
+    /// always runs CollaSet mode
     #[arg(long, value_enum)]
     pub(crate) mode: Option<Modes>,
-    /// How many targets, pods or nodes; where this is not given, 100 and then 1,000 for `replace` and `reboots`, 100 for `deadline`, 300 for `neighbours`,
-    /// 10,000 for `crowd` and `restart`, 5,000 for `ops-jobs`, else 1,000
+    /// Number of targets, pods or nodes (default: 100 and then 1,000 for `replace` and `reboots`, 100 for `deadline`, 300 for
+    /// `neighbours`, 10,000 for `crowd` and `restart`, 5,000 for `ops-jobs`, else 1,000)
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(crate) targets: Option<u32>,
-    /// How often; where this is not given, 10 for `outage`, 3 for `beside-bare`, 3 for `replace`, `crowd`, `rolling` and `kills` up to
-    /// 1,000 targets, else 1
+    /// Number of rounds (default: 10 for `outage`, 3 for `beside-bare`, 3 for `replace`, `crowd`, `rolling` and `kills` up to 1,000
+    /// targets, else 1)
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) rounds: Option<u32>,
-    /// What fails in `outage`; everything, one after the other, where this is not given
+    /// The failure in `outage` (default: all, one after the other)
     #[arg(long, value_enum)]
     pub(crate) failure: Option<Failure>,
-    /// What the other plugin does in `neighbours`, such as `huge-output-in-operate`; all, one after the other, where this is not given
+    /// The misdeed of the other plugin in `neighbours`, such as `huge-output-in-operate` (default: all, one after the other)
     #[arg(long)]
     pub(crate) misdeed: Option<String>,
-    /// How many nodes `reboots` and `checks` work on at once; a tenth of them where this is not given
+    /// How many nodes `reboots` and `checks` work on at once (default: a tenth of them)
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) parallelism: Option<u32>,
     /// How long the host lives in `kills`, and in the second run of `reboots` and `checks`
     #[arg(long, value_name = "SECONDS", default_value = "2", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) kill_every: u32,
-    /// Which cluster; `replace`, `beside-bare`, `neighbours`, `rolling`, `crowd`, `kills`, `restart`, `reboots` and `checks` run on both
+    /// The cluster; `replace`, `beside-bare`, `neighbours`, `rolling`, `crowd`, `kills`, `restart`, `reboots` and `checks` run on
+    /// both
     #[arg(long, value_enum, default_value = "real")]
     pub(crate) on: On,
     #[command(flatten)]
     pub(crate) common: Common,
 }
 
-/// What all benches take.
+/// The options of all benches.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Common {
     /// Folder of the built components
     #[arg(long, value_name = "DIR")]
     pub(crate) plugins_from: Option<PathBuf>,
-    /// Writes the figures there too
+    /// Also write the figures to this file
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
 }
 
-/// What happens while the host is measured.
+/// A scenario: the work of the host while it is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Scenario {
     /// One job replaces all targets, beside a bare client that makes the same writes
     Replace,
-    /// The same in CollaSet mode, where each has a control plane of its own and pods of 8 KB: what either costs the API server
+    /// Like `replace` in CollaSet mode, but each contender has its own control plane and pods of 8 KB: what each costs the API
+    /// server
     BesideBare,
-    /// Ten jobs of one target a second for a minute: how long from a change to the write that it calls for
+    /// Ten jobs of one target a second for a minute: the time from a change to the write that it calls for
     Steady,
-    /// 200 jobs have ended and 50 pods change a second for a minute: what it costs to have nothing to do
+    /// 200 jobs have ended and 50 pods change a second for a minute: the cost of a host with nothing to do
     Idle,
-    /// Jobs whose targets never come to their end, with a deadline of 5 s: how late each ends
+    /// Jobs whose targets never end, with a deadline of 5 s: how late each job ends
     Deadline,
-    /// The API server or its store fails in the middle of a job: how long it takes, and whether anything goes wrong
+    /// The API server or its store fails during a job: how long the job takes, and whether anything goes wrong
     Outage,
-    /// One job beside a plugin that misbehaves, in each of eleven ways, or does not: what it loses by that
+    /// One job beside a plugin that misbehaves in each of eleven ways, or not at all: what the job loses
     Neighbours,
-    /// One job replaces all targets, a tenth of them at once: its time to the least that this world allows
+    /// One job replaces all targets, a tenth of them at once: its time beside the shortest possible time
     Rolling,
-    /// A hundred jobs replace all targets at once, beside a bare client: whether one of them comes too short
+    /// A hundred jobs replace all targets at once, beside a bare client: whether one of the jobs starves
     Crowd,
-    /// One job whose host is killed again and again, and one whose host is not: what that costs, and what goes wrong
+    /// One job whose host is killed again and again, and one whose host is not: the cost of the kills, and what goes wrong
     Kills,
-    /// One job whose host is killed and started again three times: how long until it acts
+    /// One job whose host is killed and restarted three times: how long the host takes to act again
     Restart,
-    /// One job reboots all nodes, a tenth of them at once, each away for two to four seconds: its time to the least that is
-    /// possible, how many are out of service, and what goes wrong; then the same with a host that is killed again and again
+    /// One job reboots all nodes, a tenth at once, each for two to four seconds. Measures its time, nodes out of service and
+    /// errors, first with a host that is left alone, then with one that is killed again and again
     Reboots,
-    /// An OpsJob for all nodes, and one for every fifth of them that stays in work: how long until its OperationJob is there, and how
-    /// long and how large a host is that is killed and started again
+    /// An OpsJob for all nodes, and live OpsJobs for a fifth of the nodes: the time until the OperationJob exists, and the restart
+    /// time and memory of a host that is killed
     OpsJobs,
-    /// An OpsJob runs a script of a second on each node, twenty of them at once: its time to the least that is possible
+    /// An OpsJob runs a script of a second on each node, twenty of them at once: its time beside the shortest possible time
     Addons,
-    /// One job runs a check of a second on each node, a tenth of them at once, and every tenth check fails: its time to the least
-    /// that is possible, how many run, and what goes wrong; then the same with a host that is killed again and again
+    /// One job checks each node for a second, a tenth at once, and every tenth check fails. Measures its time, running checks and
+    /// errors, first with a host that is left alone, then with one that is killed again and again
     Checks,
 }
 
-/// What fails in the middle of a job.
+/// A failure in the middle of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Failure {
     /// The API server is killed and restarted, twice
     ApiServerKilled,
     /// The store is killed and restarted
     StoreKilled,
-    /// The API server stands still for 8 s
+    /// The API server is frozen for 8 s
     ApiServerFrozen,
 }
 
-/// How targets are replaced.
+/// A way to replace targets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Mode {
     /// Evict and wait for the controller
@@ -163,7 +164,7 @@ pub(crate) enum Mode {
     CollaSet,
 }
 
-/// One way of replacing targets, or each.
+/// One way to replace targets, or both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Modes {
     /// Evict and wait for the controller
@@ -171,16 +172,16 @@ pub(crate) enum Modes {
     /// The CollaSet's protocol
     #[value(name = "collaset")]
     CollaSet,
-    /// One after the other
+    /// Both modes, one after the other
     Both,
 }
 
-/// What stands for the cluster.
+/// The kind of cluster to run on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum On {
     /// The in-memory API, on a port; without ratios
     Sim,
-    /// etcd and kube-apiserver
+    /// A real etcd and kube-apiserver
     Real,
 }
 
@@ -235,7 +236,7 @@ impl On {
 }
 
 impl Operations {
-    /// The modes to run, where `otherwise` is what the scenario takes when none is asked for.
+    /// Returns the modes to run. `otherwise` is the default of the scenario.
     pub(crate) fn modes(&self, otherwise: Modes) -> Vec<Mode> {
         match self.mode.unwrap_or(otherwise) {
             Modes::Evict => vec![Mode::Evict],
@@ -244,22 +245,22 @@ impl Operations {
         }
     }
 
-    /// The failures to let happen.
+    /// Returns the failures to run.
     pub(crate) fn failures(&self) -> Vec<Failure> {
         self.failure.map_or_else(|| Failure::value_variants().to_vec(), |failure| vec![failure])
     }
 
-    /// How many targets, where `otherwise` is what the scenario takes when no number is asked for.
+    /// Returns the number of targets. `otherwise` is the default of the scenario.
     pub(crate) fn targets(&self, otherwise: usize) -> usize {
         self.targets.and_then(|count| usize::try_from(count).ok()).unwrap_or(otherwise)
     }
 
-    /// How many rounds of a scenario that takes three with up to 1,000 targets and one with more, where no number is asked for.
+    /// Returns the number of rounds of a scenario whose default is three with up to 1,000 targets and one with more.
     pub(crate) fn rounds_of(&self, targets: usize) -> u32 {
         self.rounds(if targets > 1000 { 1 } else { 3 })
     }
 
-    /// How many rounds, where `otherwise` is what the scenario takes when no number is asked for.
+    /// Returns the number of rounds. `otherwise` is the default of the scenario.
     pub(crate) fn rounds(&self, otherwise: u32) -> u32 {
         self.rounds.unwrap_or(otherwise)
     }

@@ -1,8 +1,8 @@
-//! The bare client: makes the writes that an operation cannot do without, with no host, no plugin and no records.
+//! The bare client: makes only the writes that an operation cannot do without. It has no host, no plugin and no records.
 //!
-//! Takes a namespace whose pods of the set are the targets; yields once every target is gone and as many others serve, which
-//! it sees by a watch, as a controller would. It runs as a process of its own, so that it can be measured as the host is:
-//! says `ready` when it knows the targets, waits for a line, works, says `done`, and stays until the next line.
+//! The targets are the pods of the set in a namespace. The client is done once a watch shows that every target is gone and as many
+//! other pods serve, as a controller would see it. It runs as its own process, so that it can be measured like the host. It says
+//! `ready` when it knows the targets, waits for a line, works, says `done`, and stays until the next line.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io::Write as _;
@@ -21,25 +21,25 @@ use tokio::io::{AsyncBufReadExt as _, BufReader, Lines, Stdin};
 
 use crate::arguments::Mode;
 
-/// Requests in flight, of all kinds together: as many as the host may have.
+/// Requests in flight, of all kinds together. The host may have the same number.
 pub(crate) const IN_FLIGHT: usize = 32;
-/// What the host holds an origin with.
+/// The finalizer that holds an origin, the same as the host's.
 const FINALIZER: &str = "finalizer.operationjob.kusionstack.io/replace-protected";
 const TO_REPLACE: &str = "collaset.kusionstack.io/to-replace";
 const HELD: &str = "oarlock.dev/held";
 const AVAILABLE: &str = "podopslifecycle.kusionstack.io/service-available";
 
-/// One request that is to be sent for a target.
+/// A request to send for a target.
 enum Act {
     Evict(String),
     Mark(String),
     Unmark(String),
 }
 
-/// What is known of the pods.
+/// The state of the pods, as the watch shows it.
 struct Work {
     mode: Mode,
-    /// UIDs and names of the targets that are still there.
+    /// UIDs and names of the targets that still exist.
     left: BTreeMap<String, String>,
     /// UIDs of targets that were unmarked.
     unmarked: BTreeSet<String>,
@@ -49,10 +49,10 @@ struct Work {
     queue: VecDeque<Act>,
 }
 
-/// Runs it with the account of the kubeconfig that the environment names.
+/// Runs the bare client on the pods of a namespace.
 ///
 /// # Errors
-/// If the server refuses a request or the watch breaks.
+/// If the server refuses a request, or the watch breaks.
 pub(crate) async fn run(client: Client, namespace: &str, mode: Mode) -> anyhow::Result<()> {
     let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
     let mut events = pin!(watcher(pods.clone(), Config::default()));
@@ -82,7 +82,7 @@ pub(crate) async fn run(client: Client, namespace: &str, mode: Mode) -> anyhow::
     say_and_wait("done", &mut input).await
 }
 
-/// Whoever started it may have ended meanwhile; then it ends too.
+/// Writes a word to the bench and waits for the next line. The client fails if the bench has ended meanwhile, so that it ends too.
 pub(crate) async fn say_and_wait(word: &str, input: &mut Lines<BufReader<Stdin>>) -> anyhow::Result<()> {
     writeln!(std::io::stdout(), "{word}").context("nobody listens any more")?;
     input.next_line().await?.map(drop).context("nobody listens any more")
@@ -129,7 +129,7 @@ impl Work {
         if self.left.contains_key(&uid) {
             let held = pod.finalizers().iter().any(|finalizer| finalizer == FINALIZER);
             if leaves && held && self.unmarked.insert(uid) {
-                // What others wait for goes first.
+                // Unmarks go first, because other work waits for them.
                 self.queue.push_front(Act::Unmark(pod.name_any()));
             }
         } else if !leaves && self.serves(pod) {

@@ -1,15 +1,11 @@
 //! The scenario `beside-bare`: what the host costs an API server, beside a bare client that makes the same writes.
 //!
-//! Takes the number of targets; yields figures of both contenders, and ratios. It differs from `replace` in what surrounds the
-//! contenders:
+//! It measures both contenders, and their ratios. It differs from `replace` in the surroundings of the contenders:
 //!
-//! - Each contender of each round has an etcd and an API server that nobody has used before, so neither is served by what the
-//!   other one left behind.
-//! - The pods have a usual size. A controller makes the five writes for each replacement that a CollaSet's controller makes, and
-//!   no kubelet runs.
-//! - The bench watches no job while the host works, since the API server would send each status twice.
-//!
-//! May not judge.
+//! - Each contender of each round has a new etcd and API server, so neither is affected by what the other left behind.
+//! - The pods have a usual size. A controller makes the five writes for each replacement that a CollaSet's controller makes, and no
+//!   kubelet runs.
+//! - The bench watches no job while the host works, because the API server would send each status twice.
 
 mod admission;
 mod controller;
@@ -29,18 +25,18 @@ use tokio::time::Instant;
 use self::admission::AdmissionCounts;
 use self::prepared::{NAMESPACE, PreparedCluster};
 use crate::arguments::{Mode, On, Operations};
+use crate::bench_cluster::longest;
 use crate::children::{BareProcess, Dropped, HostProcess};
 use crate::contenders::{self, Contender};
 use crate::goals::{self, Goal};
 use crate::job_watch::{self, JobWatch};
 use crate::meter::Meter;
-use crate::scene::figures_of;
-use crate::site::longest;
+use crate::setup::figures_of;
 use crate::spread::{self, as_f64, round};
 
 /// The name of the job.
 const JOB: &str = "bench";
-/// The name of the figure of the CPU time by which the host exceeds the bare client.
+/// The name of the figure: the host's CPU time beyond the bare client's.
 const CPU_OVER_BARE: &str = "cpuMillisecondsPerTargetOverBare";
 
 const GOALS: [Goal; 6] = [
@@ -79,7 +75,7 @@ bare client's of the same round.
 /// Runs all rounds.
 ///
 /// # Errors
-/// If a cluster cannot be started or a contender does not come to its end.
+/// If a cluster cannot be started, or a contender does not finish.
 pub(crate) async fn run(asked: &Operations, targets: usize, components: &Path) -> anyhow::Result<Value> {
     let rounds = asked.rounds(3);
     let mut figures = Vec::new();
@@ -92,7 +88,7 @@ pub(crate) async fn run(asked: &Operations, targets: usize, components: &Path) -
     Ok(figures_of(asked, vec![goals::beside(run, &GOALS)], NOTES))
 }
 
-/// What is the same in all rounds.
+/// The parameters that are equal in all rounds.
 struct Contest<'a> {
     on: On,
     targets: usize,
@@ -120,15 +116,15 @@ impl Contest<'_> {
     }
 
     async fn bare(&self, mut cluster: PreparedCluster) -> anyhow::Result<Map<String, Value>> {
-        let mut process = BareProcess::start(&cluster.ground.kubeconfig()?, NAMESPACE, Mode::CollaSet).await?;
+        let mut process = BareProcess::start(&cluster.backend.kubeconfig()?, NAMESPACE, Mode::CollaSet).await?;
         let before = Before::read(&cluster).await?;
-        let mut meter = Meter::start(&cluster.ground, process.id()?)?;
+        let mut meter = Meter::start(&cluster.backend, process.id()?)?;
         let begun = Instant::now();
         let work = async {
             process.work(longest(self.targets)).await?;
             Ok::<Duration, anyhow::Error>(begun.elapsed())
         };
-        // A controller that fails ends the wait for the contender too.
+        // If the controller fails, the wait for the contender ends too.
         let (took, ()) = tokio::try_join!(work, cluster.controller.until_gone(self.targets, longest(self.targets)))?;
         cluster.controller.until_finished(self.targets, longest(self.targets)).await?;
         meter.until_quiet().await?;
@@ -138,16 +134,16 @@ impl Contest<'_> {
     }
 
     async fn host(&self, mut cluster: PreparedCluster) -> anyhow::Result<Map<String, Value>> {
-        let kubeconfig = cluster.ground.kubeconfig()?;
+        let kubeconfig = cluster.backend.kubeconfig()?;
         let process = HostProcess::start(&kubeconfig, self.components, Dropped::Replace).await?;
         let before = Before::read(&cluster).await?;
-        let mut meter = Meter::start(&cluster.ground, process.id())?;
+        let mut meter = Meter::start(&cluster.backend, process.id())?;
         let begun = Instant::now();
         let jobs: Api<DynamicObject> = Api::namespaced_with(cluster.client.clone(), NAMESPACE, &job_watch::resource());
         let job = job_watch::replace(JOB, &cluster.names(), json!({}));
         jobs.create(&PostParams::default(), &job).await.context("cannot create the job")?;
         cluster.controller.until_gone(self.targets, longest(self.targets)).await?;
-        // The job succeeds after its last target is gone, so nothing is missed by a watch that begins only now.
+        // The job succeeds after its last target is gone, so a watch that begins now misses nothing.
         let watch = JobWatch::start(cluster.client.clone(), NAMESPACE);
         watch.until_succeeded(JOB, longest(self.targets)).await?;
         let took = begun.elapsed();
@@ -159,7 +155,7 @@ impl Contest<'_> {
         Ok(figures)
     }
 
-    /// What is told of either contender, whose process still lives.
+    /// Returns the figures of a contender. Its process must still live.
     async fn figures(
         &self,
         cluster: &PreparedCluster,
@@ -183,18 +179,18 @@ impl Contest<'_> {
     }
 }
 
-/// What is read before a contender begins.
+/// The state before a contender begins.
 struct Before {
-    /// The API server's counts; none where there is no such server.
+    /// The API server's counts. `None` if there is no real API server.
     counts: Option<AdmissionCounts>,
-    /// The CPU time that it used in the last second.
+    /// The CPU time that the API server used in the last second.
     idle: Option<Duration>,
 }
 
 impl Before {
-    /// Reads it, once the API server is quiet.
+    /// Reads the state once the API server is quiet.
     async fn read(cluster: &PreparedCluster) -> anyhow::Result<Self> {
-        let counts = match cluster.ground.api_server() {
+        let counts = match cluster.backend.api_server() {
             Some(_) => Some(cluster.policies.ask(&cluster.client).await?),
             None => None,
         };
@@ -202,7 +198,7 @@ impl Before {
     }
 }
 
-/// Adds the CPU time by which the host exceeds the bare client to the host's figures.
+/// Adds the host's CPU time beyond the bare client's to the host's figures.
 fn add_difference(figures: &mut Map<String, Value>) {
     let cpu = |figures: &Map<String, Value>, who: &str| figures.get(who)?.get("cpuMillisecondsPerTarget")?.as_f64();
     let over = cpu(figures, "host").zip(cpu(figures, "bare")).map(|(host, bare)| round(host - bare));

@@ -1,6 +1,4 @@
-//! A job whose host is left alone and one whose host is killed again and again, beside each other.
-//!
-//! Takes a way to run one; yields the figures of both, in turned order, for as many rounds as are asked for. May not judge.
+//! Runs a job whose host is left alone and a job whose host is killed again and again, for comparison. Their order alternates.
 
 use std::time::Duration;
 
@@ -9,16 +7,16 @@ use serde_json::{Map, Value, json};
 use crate::arguments::Operations;
 use crate::spread;
 
-/// One of both runs.
+/// One of the two runs.
 #[derive(Clone, Debug)]
 pub(crate) struct Run {
-    /// Its namespace, which no other run has.
+    /// The namespace of the run. No other run uses it.
     pub(crate) namespace: String,
     /// How long the host lives, if it is killed.
     pub(crate) kill_every: Option<Duration>,
 }
 
-/// Runs both so often, and yields their figures with the spread of each.
+/// Runs both jobs in each round, and returns their figures with the spread of each.
 ///
 /// # Errors
 /// If a run fails.

@@ -1,9 +1,9 @@
-//! The scenario `checks`: one job runs a check of a second on each node, a tenth of them at once, with a host that is left alone
-//! and with one that is killed again and again. On every tenth node the check fails.
+//! The scenario `checks`: one job runs a check of a second on each node, a tenth of the nodes at once. On every tenth node the
+//! check fails. One run leaves the host alone; the other kills it again and again.
 //!
-//! Takes the number of nodes; yields the time of the job, its ratio to the *pipeline bound* (`pipeline.rs`), which no host can
-//! beat, and to the operator's estimate, and what went wrong. One check lasts from the creation of its pod until its container
-//! has ended, by the world's ledger of this very run. May not judge.
+//! It measures the time of the job, its ratio to the *pipeline bound* (`pipeline.rs`), which no host can beat, and its ratio to the
+//! operator's estimate. It also counts wrong outcomes. A check lasts from the creation of its pod until its container has ended, by
+//! the event log of the simulated cluster in this run.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -12,25 +12,25 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::ApiResource;
 use oarlock_api::TargetDetail;
-use oarlock_core::cluster::own::TASKS_NAMESPACE;
+use oarlock_core::object::own::TASKS_NAMESPACE;
 use oarlock_sim::world::{Effect, Entry, OperationTimings, Span, Version};
 use serde_json::{Map, Value, json};
 
 use crate::arguments::Operations;
+use crate::backend::Backend;
 use crate::calm_and_killed::{self, Run};
 use crate::children::Dropped;
 use crate::goals::{self, Goal};
-use crate::ground::Ground;
 use crate::ideal::Ideal;
 use crate::node_history::{most_pods, pods_of_targets};
-use crate::node_scene::{NodeCast, NodeScene, TASK_START, at_once};
+use crate::node_setup::{NodeSetup, NodeSetupOptions, TASK_START, at_once};
 use crate::pipeline::Operation;
-use crate::scene::figures_of;
+use crate::setup::figures_of;
 
-/// What a check does, as the world reads it, and how long that takes.
+/// The script of a check, as the simulated cluster reads it. `CHECK` is its duration.
 const SCRIPT: &str = "# sim: sleep 1\n# sim: message checked";
 const CHECK: Span = Span::millis(1_000, 1_000);
-/// One of so many nodes is not healthy; its checks end with this exit code.
+/// One node in this number is unhealthy. The checks on it end with this exit code.
 const UNHEALTHY: (usize, i32) = (10, 3);
 
 const GOALS: [Goal; 6] = [
@@ -57,40 +57,40 @@ again at once. seconds: from the job's creation until a watch brought its end.
 - wrong: nodes that Succeeded, by the status, although their check ended with another exit code than 0, by the ledger, or the other
   way round, or failed for another reason, or have not ended. failed: by the status.";
 
-/// Runs it.
+/// Runs the scenario.
 ///
 /// # Errors
-/// If a cluster cannot be started or a host does not start.
+/// If a cluster cannot be started, or a host does not start.
 pub(crate) async fn run(asked: &Operations, nodes: usize, components: &Path) -> anyhow::Result<Value> {
-    let ground = Ground::for_contenders(asked.on).await?;
-    ground.install(Dropped::Preflight).await?;
+    let backend = Backend::for_contenders(asked.on).await?;
+    backend.install(Dropped::Preflight).await?;
     let (timings, recorded) = (OperationTimings::default(), ApiResource::erase::<Pod>(&()));
-    let cast = NodeCast { nodes, components, dropped: Dropped::Preflight, timings, recorded };
+    let options = NodeSetupOptions { nodes, components, dropped: Dropped::Preflight, timings, recorded };
     let once = async |run: Run| {
-        let scene = NodeScene::set(&ground, &run.namespace, cast.clone()).await?;
-        once(scene, &run, at_once(asked, nodes)).await
+        let setup = NodeSetup::set(&backend, &run.namespace, options.clone()).await?;
+        once(setup, &run, at_once(asked, nodes)).await
     };
     let run = calm_and_killed::run(asked, ("check", nodes), once).await?;
     Ok(figures_of(asked, vec![goals::beside(run, &GOALS)], NOTES))
 }
 
-async fn once(mut scene: NodeScene<'_>, run: &Run, parallelism: u32) -> anyhow::Result<Value> {
+async fn once(mut setup: NodeSetup<'_>, run: &Run, parallelism: u32) -> anyhow::Result<Value> {
     let (each, exit_code) = UNHEALTHY;
-    for name in scene.nodes.iter().skip(each - 1).step_by(each) {
-        scene.site.world.fail_checks(name, exit_code);
+    for name in setup.nodes.iter().skip(each - 1).step_by(each) {
+        setup.cluster.world.fail_checks(name, exit_code);
     }
     let parameters = json!({"image": "check:1", "script": SCRIPT});
     let spec = json!({"action": "preflight", "parallelism": parallelism, "parameters": parameters});
-    let course = scene.run(spec, run.kill_every).await?;
-    let checks = of(&scene.site.world.ledger().entries());
-    scene.until_recorded(|versions| pods_of_targets(versions, TASKS_NAMESPACE).len() >= checks.len()).await;
-    let mut figures = wrong(&scene, &checks).await?;
+    let course = setup.run(spec, run.kill_every).await?;
+    let checks = of(&setup.cluster.world.ledger().entries());
+    setup.until_recorded(|versions| pods_of_targets(versions, TASKS_NAMESPACE).len() >= checks.len()).await;
+    let mut figures = wrong(&setup, &checks).await?;
     figures.extend(course.figures);
     let operations: Vec<Operation> = checks.values().flatten().map(|check| check.operation).collect();
-    let ideal = Ideal { targets: scene.nodes.len(), at_once: parallelism, configured: &[TASK_START, CHECK] };
+    let ideal = Ideal { targets: setup.nodes.len(), at_once: parallelism, configured: &[TASK_START, CHECK] };
     figures.extend(ideal.figures(&operations, course.took));
-    figures.extend(pods(&scene.history.versions(), scene.nodes.len()));
-    scene.end().await?;
+    figures.extend(pods(&setup.history.versions(), setup.nodes.len()));
+    setup.end().await?;
     Ok(figures.into())
 }
 
@@ -101,7 +101,7 @@ pub(crate) struct Check {
     exit_code: i32,
 }
 
-/// The checks that have ended, or what else pods of tasks do, by the names of their nodes.
+/// Returns the ended checks, or other pods of tasks, by the names of their nodes.
 pub(crate) fn of(entries: &[Entry]) -> BTreeMap<String, Vec<Check>> {
     let (mut created, mut node_of): (BTreeMap<&str, Duration>, BTreeMap<&str, &str>) = Default::default();
     let mut checks: BTreeMap<String, Vec<Check>> = BTreeMap::new();
@@ -121,9 +121,9 @@ pub(crate) fn of(entries: &[Entry]) -> BTreeMap<String, Vec<Check>> {
     checks
 }
 
-/// What became of the nodes, by the status and the ledger.
-async fn wrong(scene: &NodeScene<'_>, checks: &BTreeMap<String, Vec<Check>>) -> anyhow::Result<Map<String, Value>> {
-    let details = scene.details().await?;
+/// Counts wrong outcomes of the nodes, by the status and the event log.
+async fn wrong(setup: &NodeSetup<'_>, checks: &BTreeMap<String, Vec<Check>>) -> anyhow::Result<Map<String, Value>> {
+    let details = setup.details().await?;
     let usual = TargetDetail::default();
     let of = |name: &String| details.get(name).unwrap_or(&usual);
     let progress = |name: &String| of(name).progress.as_deref().unwrap_or_default();
@@ -134,7 +134,7 @@ async fn wrong(scene: &NodeScene<'_>, checks: &BTreeMap<String, Vec<Check>>) -> 
         ("Failed", Some(code)) => code != 0 && reason(name) == "CheckFailed",
         _ => false,
     };
-    let count = |is: &dyn Fn(&String) -> bool| scene.nodes.iter().filter(|name| is(name)).count();
+    let count = |is: &dyn Fn(&String) -> bool| setup.nodes.iter().filter(|name| is(name)).count();
     let figures = json!({
         "wrong": count(&|name| !right(name)),
         "failed": count(&|name| progress(name) == "Failed"),
@@ -143,7 +143,7 @@ async fn wrong(scene: &NodeScene<'_>, checks: &BTreeMap<String, Vec<Check>>) -> 
     Ok(figures.as_object().cloned().unwrap_or_default())
 }
 
-/// How many pods of checks there were, by the versions of them.
+/// Counts the pods of checks, by their recorded versions.
 fn pods(versions: &[Version], nodes: usize) -> Map<String, Value> {
     let (most, of) = (most_pods(versions, TASKS_NAMESPACE), pods_of_targets(versions, TASKS_NAMESPACE));
     let one = of.values().filter(|pods| pods.len() == 1).count();

@@ -1,7 +1,6 @@
-//! The contenders as processes of their own: the host, and the bare client.
+//! The contenders as separate processes: the host and the bare client.
 //!
-//! Takes a kubeconfig; yields a process that is watched through `/proc` and ended by its own id. Linux only, as the benches
-//! are.
+//! The bench observes a process through `/proc` and ends it by its own id. Linux only, like all benches.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -9,47 +8,47 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use oarlock_bed::{children, install};
+use oarlock_support::{children, install};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
 use crate::arguments::Mode;
 
-/// What Replace may do.
+/// The grants of replace.
 pub(crate) const GRANTS: &str = include_str!("../../../plugins/replace/grant.yaml");
 
-/// What the fixtures that misbehave may do.
-const HOSTILE_GRANTS: &str = include_str!("../../hostile/grants.yaml");
+/// The grants of the hostile fixtures.
+const HOSTILE_GRANTS: &str = include_str!("../../plugins/hostile/grants.yaml");
 
-/// What reboot may do.
+/// The grants of reboot.
 const REBOOT_GRANTS: &str = include_str!("../../../plugins/reboot/grant.yaml");
 
-/// What preflight may do.
+/// The grants of preflight.
 const PREFLIGHT_GRANTS: &str = include_str!("../../../plugins/preflight/grant.yaml");
 
-/// What addon may do.
+/// The grants of addon.
 const ADDON_GRANTS: &str = include_str!("../../../plugins/addon/grant.yaml");
 
-/// What dumplog may do.
+/// The grants of dumplog.
 const DUMPLOG_GRANTS: &str = include_str!("../../../plugins/dumplog/grant.yaml");
 
-/// The plugins that a host finds.
+/// The plugins in the plugin directory of a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Dropped {
     /// Replace alone.
     Replace,
-    /// And the one that misbehaves as it is told.
+    /// Replace, and the fixture that misbehaves on request.
     WithHostile,
-    /// The one that reboots nodes.
+    /// The plugin that reboots nodes.
     Reboot,
-    /// The one that checks nodes.
+    /// The plugin that checks nodes.
     Preflight,
-    /// The one that reboots nodes, for OpsJobs.
+    /// The plugin that reboots nodes, for OpsJobs.
     Ops,
-    /// The one that collects logs, for OpsJobs.
+    /// The plugin that collects logs, for OpsJobs.
     Logs,
-    /// The one that runs scripts of templates, for OpsJobs.
+    /// The plugin that runs scripts of templates, for OpsJobs.
     Addon,
 }
 
@@ -77,24 +76,24 @@ impl Dropped {
     }
 }
 
-/// How long a process may take to begin: a host may have to wait for the lease of one that was cut off.
+/// How long a process may take to begin. A host may have to wait until the lease of a killed host expires.
 const BEGINS_WITHIN: Duration = Duration::from_secs(120);
 /// How long a host may take to end.
 const ENDS_WITHIN: Duration = Duration::from_secs(60);
 
-/// The host's binary.
+/// Returns the path of the host's binary.
 pub(crate) fn binary() -> anyhow::Result<PathBuf> {
     let named = std::env::var_os("OARLOCK_BINARY").map(PathBuf::from);
     named.context("OARLOCK_BINARY names no host binary: run this as `cargo xtask bench`")
 }
 
-/// What `oarlock manifests` prints.
+/// Returns the documents that `oarlock manifests` prints.
 pub(crate) async fn manifests() -> anyhow::Result<Vec<serde_json::Value>> {
     let printed = Command::new(binary()?).arg("manifests").output().await.context("cannot run `oarlock manifests`")?;
     install::documents(&String::from_utf8(printed.stdout)?)
 }
 
-/// What `oarlock manifests --flows` prints.
+/// Returns the documents that `oarlock manifests --flows` prints.
 pub(crate) async fn manifests_with_flows() -> anyhow::Result<Vec<serde_json::Value>> {
     let printed = Command::new(binary()?).args(["manifests", "--flows"]).output().await;
     let printed = printed.context("cannot run `oarlock manifests --flows`")?;
@@ -102,7 +101,7 @@ pub(crate) async fn manifests_with_flows() -> anyhow::Result<Vec<serde_json::Val
     install::documents(&String::from_utf8(printed.stdout)?)
 }
 
-/// What `oarlock manifests` prints for the grants of these plugins.
+/// Returns the documents that `oarlock manifests` prints for the grants of these plugins.
 pub(crate) async fn manifests_for(dropped: Dropped) -> anyhow::Result<Vec<serde_json::Value>> {
     let file = std::env::temp_dir().join(format!("oarlock-bench-{}.grants.yaml", std::process::id()));
     std::fs::write(&file, dropped.grants())?;
@@ -114,14 +113,14 @@ pub(crate) async fn manifests_for(dropped: Dropped) -> anyhow::Result<Vec<serde_
     install::documents(&String::from_utf8(printed.stdout)?)
 }
 
-/// A running host that leads. It ends with this process, however that ends.
+/// A running host that leads. The host ends with this process, even if this process is killed.
 pub(crate) struct HostProcess {
     child: children::Child,
     folder: PathBuf,
     kubeconfig: PathBuf,
-    /// Its name in the lease, also after it was killed and started again.
+    /// The host's name in the lease. It stays the same when the host is killed and started again.
     identity: String,
-    /// Where it serves its health and metrics.
+    /// The address of the host's health checks and metrics.
     address: String,
 }
 
@@ -129,7 +128,7 @@ impl HostProcess {
     /// Starts `oarlock host` with these plugins and waits until it is ready and leads.
     ///
     /// # Errors
-    /// Names the binary or component that is missing, or shows the end of the log.
+    /// If the binary or a component is missing, or the host does not come to lead. The error then has the end of the log.
     pub(crate) async fn start(kubeconfig: &Path, components: &Path, dropped: Dropped) -> anyhow::Result<Self> {
         static STARTED: AtomicU32 = AtomicU32::new(0);
         let number = STARTED.fetch_add(1, Ordering::Relaxed);
@@ -150,12 +149,12 @@ impl HostProcess {
         Ok(process)
     }
 
-    /// Kills it by SIGKILL.
+    /// Kills the host with SIGKILL.
     pub(crate) fn kill(&mut self) {
         self.child.kill();
     }
 
-    /// Starts it again after it was killed, under the same name; it may not lead yet.
+    /// Starts the host again after it was killed, under the same name. It does not wait until the host leads.
     ///
     /// # Errors
     /// If the binary cannot be run.
@@ -164,7 +163,7 @@ impl HostProcess {
         Ok(())
     }
 
-    /// Kills it by SIGKILL and starts it again at once.
+    /// Kills the host with SIGKILL and starts it again at once.
     ///
     /// # Errors
     /// If the binary cannot be run.
@@ -173,10 +172,10 @@ impl HostProcess {
         self.start_again()
     }
 
-    /// Waits until it is ready and leads.
+    /// Waits until the host is ready and leads.
     ///
     /// # Errors
-    /// Shows the end of the log if it ends or does not come to lead.
+    /// If the host ends or does not come to lead. The error has the end of the log.
     pub(crate) async fn leads(&mut self) -> anyhow::Result<()> {
         let begun = Instant::now();
         loop {
@@ -190,20 +189,20 @@ impl HostProcess {
         }
     }
 
-    /// Its process id.
+    /// Returns the process id of the host.
     pub(crate) fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// Its plugin directory.
+    /// Returns the plugin directory of the host.
     pub(crate) fn plugins(&self) -> PathBuf {
         self.folder.join("plugins")
     }
 
-    /// What `/metrics` answers.
+    /// Returns the answer of `/metrics`.
     ///
     /// # Errors
-    /// If it does not answer.
+    /// If the host does not answer.
     pub(crate) async fn metrics(&self) -> anyhow::Result<String> {
         self.get("/metrics").await
     }
@@ -217,10 +216,10 @@ impl HostProcess {
         Ok(String::from_utf8(reply.into_body().collect().await?.to_bytes().to_vec())?)
     }
 
-    /// Stops it by SIGTERM, and waits.
+    /// Stops the host with SIGTERM, and waits for its end.
     ///
     /// # Errors
-    /// If it does not end.
+    /// If the host does not end.
     pub(crate) async fn stop(mut self) -> anyhow::Result<()> {
         if let Some(id) = i32::try_from(self.id()).ok().and_then(Pid::from_raw) {
             kill_process(id, Signal::TERM)?;
@@ -243,7 +242,7 @@ fn spawn(folder: &Path, kubeconfig: &Path, identity: &str, address: &str) -> any
     children::Child::spawn("the host", command, folder.join("host.log"))
 }
 
-/// A bare client that knows its targets and waits for the word.
+/// A bare client that knows its targets and waits for its start signal.
 pub(crate) struct BareProcess {
     child: Child,
     input: ChildStdin,
@@ -254,7 +253,7 @@ impl BareProcess {
     /// Starts this program as a bare client.
     ///
     /// # Errors
-    /// If it does not become ready.
+    /// If the bare client does not become ready.
     pub(crate) async fn start(kubeconfig: &Path, namespace: &str, mode: Mode) -> anyhow::Result<Self> {
         Self::start_with(kubeconfig, ["bare", "--namespace", namespace, "--mode", mode.word()]).await
     }
@@ -262,7 +261,7 @@ impl BareProcess {
     /// Starts this program with these arguments, which make it a bare client.
     ///
     /// # Errors
-    /// If it does not become ready.
+    /// If the bare client does not become ready.
     pub(crate) async fn start_with<'a>(
         kubeconfig: &Path,
         arguments: impl IntoIterator<Item = &'a str>,
@@ -283,18 +282,18 @@ impl BareProcess {
         Ok(process)
     }
 
-    /// Its process id.
+    /// Returns the process id of the bare client.
     ///
     /// # Errors
-    /// If it has ended.
+    /// If the bare client has ended.
     pub(crate) fn id(&self) -> anyhow::Result<u32> {
         self.child.id().context("the bare client has ended")
     }
 
-    /// Lets it work, and waits until it has done everything; it still lives then.
+    /// Starts the work of the bare client and waits until it is done. The process still lives then.
     ///
     /// # Errors
-    /// If it fails or takes longer than `longest`.
+    /// If the bare client fails, or takes longer than `longest`.
     pub(crate) async fn work(&mut self, longest: Duration) -> anyhow::Result<()> {
         self.input.write_all(b"go\n").await.context("the bare client has ended")?;
         self.says("done", longest).await
@@ -307,10 +306,10 @@ impl BareProcess {
         Ok(())
     }
 
-    /// Lets it end, and waits.
+    /// Ends the bare client, and waits for its end.
     ///
     /// # Errors
-    /// If it fails.
+    /// If the bare client fails.
     pub(crate) async fn stop(mut self) -> anyhow::Result<()> {
         self.input.write_all(b"end\n").await.context("the bare client has ended")?;
         let status = self.child.wait().await?;

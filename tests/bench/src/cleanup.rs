@@ -1,7 +1,7 @@
-//! Removes a namespace with everything in it, for no controller here does.
+//! Removes a namespace with everything in it, because no controller here does.
 //!
-//! Takes a namespace in which nobody acts any more; yields once its objects are gone. Objects are listed by pages and deleted
-//! one by one, as a deletion of thousands at once takes longer than a request may.
+//! No other process may still act in the namespace. Objects are listed by pages and deleted one by one, because a single deletion
+//! of thousands takes longer than a request may.
 
 use anyhow::Context as _;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
@@ -15,7 +15,7 @@ use serde_json::json;
 const IN_FLIGHT: usize = 32;
 /// Objects in a page.
 const PAGE: u32 = 500;
-/// What a scenario leaves behind; owners before what they own.
+/// The kinds that a scenario leaves behind, owners before their dependents.
 const KINDS: [(&str, &str, &str); 12] = [
     ("api.practice.com", "v1alpha1", "JobFlow"),
     ("api.practice.com", "v1alpha1", "DaemonJob"),
@@ -31,14 +31,14 @@ const KINDS: [(&str, &str, &str); 12] = [
     ("", "v1", "ServiceAccount"),
 ];
 
-/// What the tasks of jobs leave behind, in the namespace of their pods, where no job is any more.
+/// The kinds that tasks of jobs leave in the namespace of their pods. This namespace has no jobs.
 const OF_TASKS: [(&str, &str, &str); 3] =
     [("", "v1", "Pod"), ("", "v1", "ConfigMap"), ("events.k8s.io", "v1", "Event")];
 
 /// Removes all nodes, and everything that tasks on them left in their namespace.
 ///
 /// # Errors
-/// Names the kind that cannot be listed or deleted.
+/// If a kind cannot be listed or deleted. The error names the kind.
 pub(crate) async fn remove_nodes(client: &Client, tasks_namespace: &str) -> anyhow::Result<()> {
     remove_kinds(client, tasks_namespace, &OF_TASKS).await?;
     let nodes = ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", "Node"));
@@ -48,13 +48,13 @@ pub(crate) async fn remove_nodes(client: &Client, tasks_namespace: &str) -> anyh
 /// Removes everything in a namespace, and the namespace.
 ///
 /// # Errors
-/// Names the kind that cannot be listed or deleted.
+/// If a kind cannot be listed or deleted. The error names the kind.
 pub(crate) async fn remove(client: &Client, namespace: &str) -> anyhow::Result<()> {
     remove_kinds(client, namespace, &KINDS).await?;
     let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", "Namespace"));
     let namespaces: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
     namespaces.delete(namespace, &DeleteParams::default()).await.context("cannot delete the namespace")?;
-    // Nobody else finalizes a namespace here. One that stays is empty, which is what matters.
+    // No controller here finalizes a namespace. An empty namespace that stays does no harm.
     let empty = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}, "spec": {}});
     let request = Request::put(format!("/api/v1/namespaces/{namespace}/finalize"))
         .header("content-type", "application/json")

@@ -1,7 +1,4 @@
-//! The two that a scenario compares: the host, and the bare client that makes the same writes.
-//!
-//! Takes the number of a round and the figures of both; yields who comes first, and the figures of the round with the host's
-//! divided by the bare client's. Pure.
+//! The two contenders that a scenario compares: the host, and the bare client that makes the same writes.
 
 use std::time::Duration;
 
@@ -9,7 +6,7 @@ use serde_json::{Map, Value};
 
 use crate::spread::{as_f64, round};
 
-/// Figures of which the ratio of the host's to the bare client's is told.
+/// The figures whose ratio of host to bare client is reported.
 const RATIOS: [&str; 8] = [
     "targetsPerSecond",
     "cpuMillisecondsPerTarget",
@@ -21,7 +18,7 @@ const RATIOS: [&str; 8] = [
     "peakRssMib",
 ];
 
-/// Who works.
+/// A contender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Contender {
     Bare,
@@ -36,20 +33,20 @@ impl Contender {
         }
     }
 
-    /// Both, in the order of this round: the other one begins in the next round.
+    /// Returns both contenders in the order of this round. The order alternates from round to round.
     pub(crate) fn in_order(round: u32) -> [Self; 2] {
         if round.is_multiple_of(2) { [Self::Host, Self::Bare] } else { [Self::Bare, Self::Host] }
     }
 }
 
-/// The time that a contender took for all targets, and its rate.
+/// Returns the time that a contender took for all targets, and its rate.
 pub(crate) fn speed(targets: usize, took: Duration) -> Map<String, Value> {
     let seconds = took.as_secs_f64();
     let rate = round(as_f64(targets) / seconds);
     [("seconds".to_owned(), round(seconds).into()), ("targetsPerSecond".to_owned(), rate.into())].into_iter().collect()
 }
 
-/// The figures of one round: those of each contender by its word, who was first, and the ratios, which are null without
+/// Returns the figures of one round: each contender's by its word, the first contender, and the ratios. The ratios are null without
 /// `with_ratios`.
 pub(crate) fn figures_of_round(mut figures: Map<String, Value>, first: Contender, with_ratios: bool) -> Value {
     let ratios = if with_ratios { ratios(&figures) } else { Value::Null };
@@ -58,7 +55,7 @@ pub(crate) fn figures_of_round(mut figures: Map<String, Value>, first: Contender
     figures.into()
 }
 
-/// The host's figures divided by the bare client's.
+/// Returns the host's figures divided by the bare client's.
 fn ratios(figures: &Map<String, Value>) -> Value {
     let figure = |who: &str, name: &str| figures.get(who)?.get(name)?.as_f64();
     let ratio = |name: &&str| {

@@ -1,16 +1,14 @@
-//! The scenario `crowd`: a hundred jobs at once, run as `replace` runs one.
-//!
-//! Takes targets and the versions of jobs; yields how the targets are dealt out, and how much longer the slowest job took than
-//! the median one. Pure.
+//! The scenario `crowd`: a hundred jobs at once, run like the one job of `replace`. This module divides the targets among the jobs,
+//! and compares the slowest job with the median job.
 
 use crate::goals::Goal;
 use crate::job_watch::{Version, Versions};
 use crate::spread::{quantile, round};
 
-/// How many jobs there are, at most.
+/// The maximum number of jobs.
 const JOBS: usize = 100;
 
-/// What it should come to.
+/// The goals of the scenario.
 pub(crate) const GOALS: [Goal; 3] = [
     Goal { figure: "/ratios/targetsPerSecond", name: "rate to the bare client's", goal: "at least 0.85" },
     Goal {
@@ -21,18 +19,18 @@ pub(crate) const GOALS: [Goal; 3] = [
     Goal { figure: "/host/verdict", name: "outcomes, by the ledger", goal: "clean" },
 ];
 
-/// What is said below its tables.
+/// The notes below the tables of the scenario.
 pub(crate) const NOTES: &str = "
 - The targets are dealt out to 100 jobs, created at once; the rate is that of all of them together. A job's time is from the
   moment when a watch brought its creation to its end; slowestToMedianJob: the longest such time to the median one.";
 
-/// The targets of each job: as even as can be, in their order.
+/// Divides the targets among the jobs as evenly as possible, in their order.
 pub(crate) fn dealt_out(targets: &[String]) -> impl Iterator<Item = (String, &[String])> {
     let each = targets.len().div_ceil(JOBS).max(1);
     targets.chunks(each).enumerate().map(|(number, targets)| (format!("bench-{number}"), targets))
 }
 
-/// The slowest job's time to the median job's; none unless each has ended.
+/// Returns the slowest job's time divided by the median job's. Returns `None` unless each job has ended.
 pub(crate) fn slowest_to_median(jobs: &Versions) -> Option<f64> {
     let took = |versions: &Vec<Version>| {
         let ended = versions.iter().find(|version| version.is_last())?;

@@ -1,7 +1,7 @@
-//! The scenario `deadline`: how late jobs end whose targets never come to their end.
+//! The scenario `deadline`: how late jobs end whose targets never end.
 //!
-//! Takes a number of jobs of one target each, with a deadline of 5 s, in a world that makes no new pods; yields how long after
-//! the deadline each ended, as its status says in whole seconds and as a watch saw it. May not judge.
+//! Each job has one target and a deadline of 5 s, and the simulated cluster creates no new pods. The lateness is measured by the
+//! status, in whole seconds, and by a watch.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -12,14 +12,14 @@ use oarlock_sim::world::{Pause, Scope};
 use serde_json::{Map, Value, json};
 
 use crate::arguments::{Modes, Operations};
-use crate::ground::Ground;
+use crate::backend::Backend;
 use crate::job_watch::{Version, Versions};
-use crate::scene::{Cast, Scene, figures_of, run_of};
+use crate::setup::{HostSetup, SetupOptions, figures_of, run_of};
 use crate::spread::{quantile, round};
 
-/// Of each target, from its start.
+/// The deadline of each target, from its start.
 const DEADLINE_SECONDS: u32 = 5;
-/// Between two jobs.
+/// The time between two creations of jobs.
 const EACH: Duration = Duration::from_millis(50);
 
 const NOTES: &str = "\
@@ -28,24 +28,24 @@ const NOTES: &str = "\
   at a watch.
 - endedBy: jobs by the reason of their target's error, or its progress where it has none; all should be DeadlineExceeded.";
 
-/// Runs it.
+/// Runs the scenario.
 ///
 /// # Errors
 /// If a job does not end.
 pub(crate) async fn run(asked: &Operations, jobs: usize, components: &Path) -> anyhow::Result<Value> {
-    let ground = Ground::for_contenders(asked.on).await?;
-    ground.plane()?;
+    let backend = Backend::for_contenders(asked.on).await?;
+    backend.plane()?;
     let mut runs = Vec::new();
     for mode in asked.modes(Modes::Evict) {
         let mut rounds = Vec::new();
         for number in 1..=asked.rounds(1) {
             let namespace = format!("deadline-{}-{number}", mode.word());
-            let scene = Scene::set(&ground, &namespace, Cast::new(mode, jobs, components)).await?;
-            scene.site.world.hold(Pause::Creation, Scope::World);
-            scene.create_jobs(jobs, EACH, &json!({"activeDeadlineSeconds": DEADLINE_SECONDS})).await?;
-            scene.until_ended(jobs).await?;
-            rounds.push(figures(&scene.watch.all()));
-            scene.end().await?;
+            let setup = HostSetup::set(&backend, &namespace, SetupOptions::new(mode, jobs, components)).await?;
+            setup.cluster.world.hold(Pause::Creation, Scope::World);
+            setup.create_jobs(jobs, EACH, &json!({"activeDeadlineSeconds": DEADLINE_SECONDS})).await?;
+            setup.until_ended(jobs).await?;
+            rounds.push(figures(&setup.watch.all()));
+            setup.end().await?;
         }
         runs.push(run_of(mode.word(), jobs, rounds));
     }

@@ -1,9 +1,10 @@
-//! The bench of JobFlows and DaemonJobs: what they cost beside a bare client that makes the same creates.
+//! The bench of JobFlows and DaemonJobs: their cost beside a bare client that makes the same creates.
 //!
-//! Takes what to measure; yields a table for each measure, with goals beside what was reached. May not judge.
+//! Each measure gets a table, with the goals beside the reached figures.
 
 pub(crate) mod arguments;
 pub(crate) mod bare;
+mod cluster;
 mod contest;
 mod kubelet;
 mod large;
@@ -11,18 +12,17 @@ mod loads;
 mod planned;
 mod plans;
 mod watch;
-mod yard;
 
 use std::path::Path;
 
 use anyhow::Context as _;
 use serde_json::{Value, json};
 
+use crate::backend::Backend;
 use crate::flows::arguments::{Flows, Measure};
 use crate::flows::contest::Contest;
 use crate::flows::loads::Load;
 use crate::goals::{self, Goal};
-use crate::ground::Ground;
 use crate::spread;
 
 const NOTES: &str = "\
@@ -84,10 +84,10 @@ const OF_SMALL_PLAN: [Goal; 1] =
 const OF_LARGE_PLAN: [Goal; 1] =
     [Goal { figure: "/host/planP99Milliseconds", name: "CPU of a plan, p99, ms", goal: "at most 25 at 5,000 units" }];
 
-/// Runs it.
+/// Runs the bench.
 ///
 /// # Errors
-/// If a cluster cannot be started or a contender does not come to its end.
+/// If a cluster cannot be started, or a contender does not finish.
 pub(crate) async fn run(asked: &Flows, components: &Path) -> anyhow::Result<Value> {
     let mut runs = Vec::new();
     let [nodes, large, steps, flows] =
@@ -101,9 +101,9 @@ pub(crate) async fn run(asked: &Flows, components: &Path) -> anyhow::Result<Valu
             runs.push(told("plan of a large DaemonJob", large, vec![big], &OF_LARGE_PLAN));
             continue;
         }
-        // Each has a store of its own, which does not carry what others left.
-        let ground = Ground::for_flows(asked.on).await?;
-        let place = (&ground, components);
+        // Each measure gets a new store, without the data that others left.
+        let backend = Backend::for_flows(asked.on).await?;
+        let place = (&backend, components);
         match measure {
             Measure::Plans => {}
             Measure::Daemon => {
@@ -128,11 +128,11 @@ pub(crate) async fn run(asked: &Flows, components: &Path) -> anyhow::Result<Valu
 
 async fn beside_bare(
     asked: &Flows,
-    (ground, components): (&Ground, &Path),
+    (backend, components): (&Backend, &Path),
     (word, load): (&str, &Load),
     goals: &[Goal],
 ) -> anyhow::Result<Value> {
-    let contest = Contest { ground, components, load, word };
+    let contest = Contest { backend, components, load, word };
     let mut rounds = Vec::new();
     for number in 1..=asked.rounds {
         rounds.push(contest.round(number).await?);
@@ -140,7 +140,7 @@ async fn beside_bare(
     Ok(told(&load.label, load.jobs, rounds, goals))
 }
 
-/// A run with its spread and goals.
+/// Returns a run with its spread and goals.
 fn told(label: &str, jobs: usize, rounds: Vec<Value>, goals: &[Goal]) -> Value {
     let spread = spread::of(&rounds.iter().collect::<Vec<_>>());
     goals::beside(json!({"mode": label, "targets": jobs, "rounds": rounds, "spread": spread}), goals)

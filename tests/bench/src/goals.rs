@@ -1,7 +1,4 @@
-//! The goals of a scenario, beside what was reached.
-//!
-//! Takes the spread of a run; yields rows that name a figure, its goal and what it came to. Nothing is judged: a reader sees
-//! both. Pure.
+//! The goals of a scenario, beside the reached figures. A row names a figure, its goal and the result. The reader compares them.
 
 use serde_json::{Value, json};
 
@@ -9,13 +6,13 @@ use serde_json::{Value, json};
 pub(crate) struct Goal {
     /// A JSON pointer to the figure within the spread of a run.
     pub(crate) figure: &'static str,
-    /// What it is, in words.
+    /// The figure in words.
     pub(crate) name: &'static str,
-    /// What it should be, in words.
+    /// The goal in words.
     pub(crate) goal: &'static str,
 }
 
-/// Adds the rows to a run; `reached` of a figure that the run lacks is null.
+/// Adds the rows of the goals to a run. `reached` is null for a figure that the run lacks.
 pub(crate) fn beside(mut run: Value, goals: &[Goal]) -> Value {
     let row = |goal: &Goal| {
         let reached = run.get("spread").and_then(|spread| spread.pointer(goal.figure));

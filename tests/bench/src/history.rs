@@ -1,23 +1,23 @@
-//! The history in the bench of the REST API: rows of jobs that are gone, and reads of them as clients mix them.
+//! The history in the bench of the REST API: a store with rows of jobs that are gone.
 
 use std::path::Path;
 
 use anyhow::Context as _;
 use clap::ValueEnum;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
-use oarlock_bed::postgres::Postgres;
 use oarlock_core::ops_job::spec::Defaults;
 use oarlock_history::{History, HistoryPlace, JobSnapshot};
+use oarlock_support::postgres::Postgres;
 use serde_json::json;
 
 /// Rows that are written at once.
 const BATCH: usize = 1_000;
-/// The time that the rows are spread over: what a list looks back unless it is told.
+/// The time over which the rows are spread. A list looks back this far by default.
 const SPREAD: SignedDuration = SignedDuration::from_hours(719);
-/// What the jobs are, in turns.
+/// The types of the jobs, in rotation.
 const TYPES: [&str; 5] = ["addon", "preflight", "dumplog", "reboot", "exportimage"];
 
-/// What the history is kept in.
+/// The kind of store of the history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Store {
     /// A file
@@ -28,15 +28,15 @@ pub(crate) enum Store {
 
 /// A history with rows.
 pub(crate) struct Filled {
-    /// The address for a host.
+    /// The address of the store, for a host.
     pub(crate) address: String,
-    /// The name of a job in the middle of it.
+    /// The name of a job in the middle of the history.
     pub(crate) middle: String,
     _server: Option<Postgres>,
 }
 
 impl Filled {
-    /// Fills a new history with so many jobs that are gone.
+    /// Fills a new history with this many jobs that are gone.
     pub(crate) async fn of(store: Store, rows: usize, folder: &Path) -> anyhow::Result<Self> {
         let server = (store == Store::Postgres).then(Postgres::start).transpose()?;
         let address = match &server {
@@ -57,7 +57,7 @@ fn name(number: usize) -> String {
     format!("job-{number:06}-bcdfgh")
 }
 
-/// A job of this number among all, which ended long ago.
+/// Returns the job with this number, which ended long ago.
 fn gone(number: usize, all: usize) -> anyhow::Result<JobSnapshot> {
     let ago = SPREAD / i32::try_from(all)? * i32::try_from(number)?;
     let created = Timestamp::now().checked_sub(ago)?;

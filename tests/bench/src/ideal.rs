@@ -1,6 +1,4 @@
-//! The time of a job on nodes beside its ideals.
-//!
-//! Takes the operations on its targets; yields figures. Pure.
+//! Compares the time of a job on nodes with its ideal times.
 
 use std::time::Duration;
 
@@ -10,19 +8,19 @@ use serde_json::{Map, Value, json};
 use crate::pipeline::{self, Operation};
 use crate::spread::round;
 
-/// What the ideals of a job follow from.
+/// The parameters of a job's ideal times.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ideal<'a> {
     pub(crate) targets: usize,
-    /// How many of them the job may operate on at once.
+    /// The number of targets that the job may operate on at once.
     pub(crate) at_once: u32,
-    /// The parts of one operation, as the world is configured.
+    /// The parts of one operation, as the simulated cluster is configured.
     pub(crate) configured: &'a [Span],
 }
 
 impl Ideal<'_> {
-    /// The time that a job took, and its ratios to the pipeline bound of these operations, to them back to back, and to
-    /// batches of configured ones.
+    /// Returns the time that a job took, and its ratios to three ideals: the pipeline bound of these operations, the same
+    /// operations back to back, and batches of configured operations.
     pub(crate) fn figures(&self, operations: &[Operation], took: Duration) -> Map<String, Value> {
         let configured: Duration = self.configured.iter().map(|span| (span.least + span.most) / 2).sum();
         let targets = u32::try_from(self.targets).unwrap_or(u32::MAX);

@@ -1,8 +1,8 @@
 //! The scenario `idle`: what a host costs that has nothing to do.
 //!
-//! Takes a set of pods; runs 200 jobs of one target to their end, and then changes 50 pods a second for a minute, among them
-//! the new pods of the ended jobs. A change is a condition in the status, which the host keeps of every pod, of a type that
-//! nobody reads. Yields the host's CPU, writes and memory meanwhile, and its CPU while nothing changes. May not judge.
+//! It runs 200 jobs of one target to their end and then changes 50 pods a second for a minute, among them the new pods of the ended
+//! jobs. A change sets a status condition of a type that no component reads, although the host caches all conditions. It measures
+//! the host's CPU, writes and memory during the changes, and its CPU while nothing changes.
 
 use std::path::Path;
 use std::time::Duration;
@@ -15,18 +15,18 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, interval, sleep};
 
 use crate::arguments::{Modes, Operations};
-use crate::ground::Ground;
+use crate::backend::Backend;
 use crate::meter::Meter;
 use crate::requests;
-use crate::scene::{Cast, Scene, figures_of, run_of};
+use crate::setup::{HostSetup, SetupOptions, figures_of, run_of};
 use crate::spread::{as_f64, round};
 use crate::usage;
 
-/// How many jobs have ended.
+/// The number of ended jobs.
 const JOBS: usize = 200;
-/// Between two changes.
+/// The time between two changes.
 const EACH: Duration = Duration::from_millis(20);
-/// How many changes there are: a minute's.
+/// The number of changes, enough for a minute.
 const CHANGES: usize = 3000;
 /// How long the host is measured while nothing changes.
 const SILENCE: Duration = Duration::from_secs(20);
@@ -36,41 +36,41 @@ const NOTES: &str = "\
   changes cost, cpuMicrosecondsPerChange of each. changesPerSecond: as achieved.
 - writes: without the lease's; there is nothing that the host should write.";
 
-/// Runs it.
+/// Runs the scenario.
 ///
 /// # Errors
 /// If a job does not end.
 pub(crate) async fn run(asked: &Operations, pods: usize, components: &Path) -> anyhow::Result<Value> {
-    let ground = Ground::for_contenders(asked.on).await?;
-    ground.plane()?;
+    let backend = Backend::for_contenders(asked.on).await?;
+    backend.plane()?;
     let mut runs = Vec::new();
     for mode in asked.modes(Modes::Evict) {
         let mut rounds = Vec::new();
         for number in 1..=asked.rounds(1) {
             let namespace = format!("idle-{}-{number}", mode.word());
-            let scene = Scene::set(&ground, &namespace, Cast::new(mode, pods, components)).await?;
-            rounds.push(once(scene).await?);
+            let setup = HostSetup::set(&backend, &namespace, SetupOptions::new(mode, pods, components)).await?;
+            rounds.push(once(setup).await?);
         }
         runs.push(run_of(mode.word(), pods, rounds));
     }
     Ok(figures_of(asked, runs, NOTES))
 }
 
-async fn once(scene: Scene<'_>) -> anyhow::Result<Value> {
-    let jobs = scene.planted.targets.len().min(JOBS);
-    scene.create_jobs(jobs, EACH, &json!({})).await?;
-    scene.until_ended(jobs).await?;
-    let process = scene.host.id();
-    Meter::start(scene.ground, process)?.until_quiet().await?;
+async fn once(setup: HostSetup<'_>) -> anyhow::Result<Value> {
+    let jobs = setup.serving.targets.len().min(JOBS);
+    setup.create_jobs(jobs, EACH, &json!({})).await?;
+    setup.until_ended(jobs).await?;
+    let process = setup.host.id();
+    Meter::start(setup.backend, process)?.until_quiet().await?;
     let rss_before = usage::rss_kib(process)?;
 
-    let mut silent = Meter::start(scene.ground, process)?;
+    let mut silent = Meter::start(setup.backend, process)?;
     sleep(SILENCE).await;
     silent.read()?;
 
-    let mut busy = Meter::start(scene.ground, process)?;
+    let mut busy = Meter::start(setup.backend, process)?;
     let begun = Instant::now();
-    change(&scene).await?;
+    change(&setup).await?;
     let took = begun.elapsed();
     busy.read()?;
 
@@ -89,14 +89,14 @@ async fn once(scene: Scene<'_>) -> anyhow::Result<Value> {
         "rssGrowthMib": round(mib(usage::rss_kib(process)?) - mib(rss_before)),
         "peakRssMib": mib(usage::peak_rss_kib(process)?),
     });
-    scene.end().await?;
+    setup.end().await?;
     Ok(figures)
 }
 
 /// Changes pods at an even pace, one after the other.
-async fn change(scene: &Scene<'_>) -> anyhow::Result<()> {
-    let pods: Api<Pod> = Api::namespaced(scene.site.client.clone(), &scene.site.namespace);
-    let names: Vec<String> = scene.site.world.pods().iter().map(|pod| pod.name_any()).collect();
+async fn change(setup: &HostSetup<'_>) -> anyhow::Result<()> {
+    let pods: Api<Pod> = Api::namespaced(setup.cluster.client.clone(), &setup.cluster.namespace);
+    let names: Vec<String> = setup.cluster.world.pods().iter().map(|pod| pod.name_any()).collect();
     let mut ticks = interval(EACH);
     let mut patches = JoinSet::new();
     for (number, name) in names.iter().cycle().take(CHANGES).enumerate() {

@@ -1,7 +1,7 @@
-//! Watches the jobs of a namespace.
+//! Watches the jobs of a namespace. It records each version of a job's status with the moment at which it came, and waits for
+//! conditions.
 //!
-//! Takes a client; yields each version of a job's status with the moment at which it came, and waits for conditions on them.
-//! The spec is not read: it names every target, and reading it over and over would be a load of the bench's own making.
+//! It does not read the spec. The spec names every target, and reading it repeatedly would be a load of the bench itself.
 
 use std::collections::BTreeMap;
 use std::pin::pin;
@@ -20,13 +20,13 @@ use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
-/// Between two tries of a watch that failed, as one does while the server is away.
+/// The wait before a failed watch is retried. A watch fails while the server is away.
 const AGAIN: Duration = Duration::from_millis(100);
 
 /// A job without its spec.
 type Job = Object<NotUsed, OperationJobStatus>;
 
-/// A status, and when the watch brought it.
+/// A status, and the moment at which the watch delivered it.
 #[derive(Clone, Debug)]
 pub(crate) struct Version {
     pub(crate) at: Instant,
@@ -34,18 +34,18 @@ pub(crate) struct Version {
 }
 
 impl Version {
-    /// How many targets have ended.
+    /// Returns the number of targets that have ended.
     pub(crate) fn ended(&self) -> usize {
         let counts = [self.status.succeeded_pod_count, self.status.failed_pod_count];
         counts.into_iter().flatten().filter_map(|count| usize::try_from(count).ok()).sum()
     }
 
-    /// Whether the job has ended.
+    /// Returns true if the job has ended.
     pub(crate) fn is_last(&self) -> bool {
         ["Succeeded", "Failed"].contains(&self.progress())
     }
 
-    /// `status.progress`.
+    /// Returns `status.progress`.
     pub(crate) fn progress(&self) -> &str {
         self.status.progress.as_deref().unwrap_or_default()
     }
@@ -54,7 +54,7 @@ impl Version {
 /// The versions of each job by its name, oldest first.
 pub(crate) type Versions = BTreeMap<String, Vec<Version>>;
 
-/// A watch that lives until it is dropped.
+/// A watch that runs until it is dropped.
 pub(crate) struct JobWatch {
     seen: Arc<Mutex<Versions>>,
     changes: watch::Receiver<()>,
@@ -62,7 +62,7 @@ pub(crate) struct JobWatch {
 }
 
 impl JobWatch {
-    /// Begins to watch; jobs that are there already are seen too.
+    /// Begins to watch. It also sees the jobs that already exist.
     pub(crate) fn start(client: Client, namespace: &str) -> Self {
         let seen = Arc::<Mutex<Versions>>::default();
         let (sender, changes) = watch::channel(());
@@ -71,12 +71,12 @@ impl JobWatch {
         Self { seen, changes, task }
     }
 
-    /// The versions of one job so far.
+    /// Returns the versions of one job so far.
     pub(crate) fn of(&self, name: &str) -> Vec<Version> {
         self.seen.lock().get(name).cloned().unwrap_or_default()
     }
 
-    /// Everything so far.
+    /// Returns the versions of all jobs so far.
     pub(crate) fn all(&self) -> Versions {
         self.seen.lock().clone()
     }
@@ -84,7 +84,7 @@ impl JobWatch {
     /// Waits until the versions satisfy a condition.
     ///
     /// # Errors
-    /// Names what was awaited, once `longest` has passed.
+    /// If `longest` passes first. The error names the awaited condition.
     pub(crate) async fn until(
         &self,
         what: &str,
@@ -108,7 +108,7 @@ impl JobWatch {
     /// Waits until a job has succeeded.
     ///
     /// # Errors
-    /// If it failed, or does not end within `longest`.
+    /// If the job fails, or does not end within `longest`.
     pub(crate) async fn until_succeeded(&self, name: &str, longest: Duration) -> anyhow::Result<Version> {
         let last = |all: &Versions| all.get(name).and_then(|versions| versions.last()).filter(|v| v.is_last()).cloned();
         self.until(&format!("the end of job {name}"), longest, |all| last(all).is_some()).await?;
@@ -117,10 +117,10 @@ impl JobWatch {
         Ok(end)
     }
 
-    /// Waits until so many jobs have succeeded, and no others are there.
+    /// Waits until this many jobs have succeeded. No other jobs may exist.
     ///
     /// # Errors
-    /// If one fails, or not all end within `longest`.
+    /// If a job fails, or not all jobs end within `longest`.
     pub(crate) async fn until_all_succeeded(&self, jobs: usize, longest: Duration) -> anyhow::Result<()> {
         let last = |versions: &[Version]| versions.last().filter(|version| version.is_last()).cloned();
         let all_ended = |all: &Versions| all.values().filter(|versions| last(versions).is_some()).count() >= jobs;
@@ -150,7 +150,7 @@ fn described(version: &Version) -> String {
     serde_json::to_string(&version.status).unwrap_or_default()
 }
 
-/// Delivers what the watch brings. Failures are waited out.
+/// Records the events of the watch. After a failure, it waits and the watch retries.
 async fn follow(api: Api<Job>, seen: Arc<Mutex<Versions>>, changes: watch::Sender<()>) {
     let mut events = pin!(watcher(api, Config::default()));
     while let Some(event) = events.next().await {
@@ -170,13 +170,13 @@ async fn follow(api: Api<Job>, seen: Arc<Mutex<Versions>>, changes: watch::Sende
     }
 }
 
-/// The resource of OperationJob.
+/// Returns the resource of OperationJob.
 pub(crate) fn resource() -> ApiResource {
     let kind = GroupVersionKind::gvk("apps.kusionstack.io", "v1alpha1", "OperationJob");
     ApiResource::from_gvk_with_plural(&kind, "operationjobs")
 }
 
-/// A Replace job on these targets, with further fields of the spec.
+/// Returns a Replace job on these targets, with further fields of the spec.
 pub(crate) fn replace(name: &str, targets: &[String], further: serde_json::Value) -> DynamicObject {
     let targets: Vec<_> = targets.iter().map(|target| serde_json::json!({ "name": target })).collect();
     let mut spec = serde_json::json!({"action": "Replace", "targets": targets});

@@ -1,9 +1,9 @@
-//! The scenario `kills`: one job whose host is killed every two seconds and started again at once, and one whose host is not.
+//! The scenario `kills`: one job whose host is killed every two seconds and started again at once, and one job whose host is not
+//! killed.
 //!
-//! Takes the number of targets; yields the times of both jobs, in turned order, and what went wrong by the world's ledger. The
-//! host is a process that gets SIGKILL, first once a third of the targets are gone if that is earlier than two seconds, so that
-//! a short job is hit too. The new one has the same identity, as a restarted container has, and finds it in the lease. May not
-//! judge.
+//! It measures the times of both jobs, in alternating order, and counts wrong outcomes by the event log of the simulated cluster.
+//! The host gets SIGKILL. The first kill comes once a third of the targets are gone, if this is earlier than two seconds, so that
+//! it also hits a short job. The new host has the same identity, like a restarted container, and finds it in the lease.
 
 use std::path::Path;
 use std::time::Duration;
@@ -12,12 +12,12 @@ use serde_json::{Map, Value, json};
 use tokio::time::{Instant, timeout};
 
 use crate::arguments::{Modes, Operations};
+use crate::backend::Backend;
+use crate::bench_cluster::longest;
 use crate::goals::{self, Goal};
-use crate::ground::Ground;
 use crate::job_watch;
 use crate::outcome;
-use crate::scene::{Cast, Scene, figures_of, run_of};
-use crate::site::longest;
+use crate::setup::{HostSetup, SetupOptions, figures_of, run_of};
 use crate::spread::round;
 
 const GOALS: [Goal; 2] = [
@@ -34,12 +34,12 @@ started again at once. The first kill comes once a third of the targets are gone
 /// Runs each mode.
 ///
 /// # Errors
-/// If a cluster cannot be started or a host does not start.
+/// If a cluster cannot be started, or a host does not start.
 pub(crate) async fn run(asked: &Operations, targets: usize, components: &Path) -> anyhow::Result<Value> {
     let rounds = asked.rounds_of(targets);
     let mut runs = Vec::new();
     for mode in asked.modes(Modes::Both) {
-        let ground = Ground::for_contenders(asked.on).await?;
+        let backend = Backend::for_contenders(asked.on).await?;
         let mut figures = Vec::new();
         for number in 1..=rounds {
             eprintln!(
@@ -47,16 +47,16 @@ pub(crate) async fn run(asked: &Operations, targets: usize, components: &Path) -
                 mode.word(),
                 asked.kill_every
             );
-            let cast = Cast::new(mode, targets, components);
-            figures.push(pair(&ground, cast, Duration::from_secs(asked.kill_every.into()), number).await?);
+            let options = SetupOptions::new(mode, targets, components);
+            figures.push(pair(&backend, options, Duration::from_secs(asked.kill_every.into()), number).await?);
         }
         runs.push(goals::beside(run_of(mode.word(), targets, figures), &GOALS));
     }
     Ok(figures_of(asked, runs, NOTES))
 }
 
-/// One round: calm and killed, in turned order.
-async fn pair(ground: &Ground, cast: Cast<'_>, every: Duration, number: u32) -> anyhow::Result<Value> {
+/// Runs one round: calm and killed, in alternating order.
+async fn pair(backend: &Backend, options: SetupOptions<'_>, every: Duration, number: u32) -> anyhow::Result<Value> {
     let mut order = [None, Some(every)];
     if number.is_multiple_of(2) {
         order.reverse();
@@ -64,8 +64,8 @@ async fn pair(ground: &Ground, cast: Cast<'_>, every: Duration, number: u32) -> 
     let (mut figures, mut wrong) = (Map::new(), 0u64);
     for every in order {
         let word = if every.is_some() { "killed" } else { "calm" };
-        let scene = Scene::set(ground, &format!("{word}-{}-{number}", cast.mode.word()), cast).await?;
-        let (seconds, kills, outcome) = once(scene, every).await?;
+        let setup = HostSetup::set(backend, &format!("{word}-{}-{number}", options.mode.word()), options).await?;
+        let (seconds, kills, outcome) = once(setup, every).await?;
         figures.insert(format!("{word}Seconds"), round(seconds).into());
         let count = |name: &str| outcome.get(name).and_then(Value::as_u64).unwrap_or(0);
         wrong = wrong.saturating_add(["wrong", "failed", "stuck"].into_iter().map(count).sum());
@@ -81,26 +81,26 @@ async fn pair(ground: &Ground, cast: Cast<'_>, every: Duration, number: u32) -> 
     Ok(figures.into())
 }
 
-/// One job: its seconds, how often its host was killed, and its outcome. A job that does not end is a figure and no error.
-async fn once(mut scene: Scene<'_>, every: Option<Duration>) -> anyhow::Result<(f64, u32, Map<String, Value>)> {
-    let targets = scene.planted.targets.len();
+/// Runs one job. Returns its seconds, the number of kills, and its outcome. A job that does not end is a figure and not an error.
+async fn once(mut setup: HostSetup<'_>, every: Option<Duration>) -> anyhow::Result<(f64, u32, Map<String, Value>)> {
+    let targets = setup.serving.targets.len();
     let begun = Instant::now();
     let latest = begun + longest(targets);
-    scene.site.create(&job_watch::replace("bench", &scene.planted.names(), json!({}))).await?;
+    setup.cluster.create(&job_watch::replace("bench", &setup.serving.names(), json!({}))).await?;
     let mut kills = 0u32;
     if let Some(every) = every {
-        let mut lives = scene.until_gone((targets / 3).max(1), begun + every).await;
+        let mut lives = setup.until_gone((targets / 3).max(1), begun + every).await;
         while lives && Instant::now() < latest {
-            scene.host.kill_and_start()?;
+            setup.host.kill_and_start()?;
             kills = kills.saturating_add(1);
-            lives = timeout(every, scene.until_ended(1)).await.is_err();
+            lives = timeout(every, setup.until_ended(1)).await.is_err();
         }
     } else {
-        let _ = scene.until_ended(1).await;
+        let _ = setup.until_ended(1).await;
     }
     let seconds = begun.elapsed().as_secs_f64();
-    let outcome = outcome::of(&scene, "bench").await;
-    scene.host.leads().await?;
-    scene.end().await?;
+    let outcome = outcome::of(&setup, "bench").await;
+    setup.host.leads().await?;
+    setup.end().await?;
     Ok((seconds, kills, outcome))
 }

@@ -1,6 +1,6 @@
 //! The bench of dumplogs: how fast a host collects the logs of a workload, beside a client that reads the same logs and drops them.
 //!
-//! Takes how many pods and lines; yields bytes a second of both, and what the host's memory rose by. May not judge.
+//! It measures the bytes per second of both, and the rise of the host's memory.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,8 +13,8 @@ use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::Pod;
 use kube::Client;
 use kube::api::{Api, DeleteParams, DynamicObject, ListParams, LogParams, PostParams};
-use oarlock_bed::install::{self, Way};
 use oarlock_sim::world::{World, WorldOptions};
+use oarlock_support::install::{self, Way};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep, timeout};
 
@@ -22,17 +22,17 @@ use crate::arguments::Common;
 use crate::children::{Dropped, HostProcess, manifests_for};
 use crate::goals::Goal;
 use crate::ops_objects::{resource, until_succeeded};
-use crate::scene::shown_beside;
 use crate::served_sim::kubeconfig_of;
+use crate::setup::shown_beside;
 use crate::spread::round;
 use crate::usage;
 
-/// Logs that the bare reader reads at once, as the host does.
+/// Logs that the bare reader reads at once. The host reads the same number.
 const AT_ONCE: usize = 8;
-/// Longest time of a step.
+/// The longest time of a step.
 const PATIENCE: Duration = Duration::from_secs(600);
 const MIB: f64 = 1024.0 * 1024.0;
-/// What each line says before its number.
+/// The text of each line before its number.
 const TEXT: &str = "the quick brown fox jumps over the lazy dog, and the lazy dog does not mind that at all, number";
 
 const GOALS: [Goal; 3] = [
@@ -45,32 +45,32 @@ const NOTES: &str = "\
 A cluster in memory in this process makes the logs up as they are read; host and bare reader come to it by HTTP. bare: 8 logs at once, read
 and dropped. host: from the create of the OpsJob to its end, the file put together and on the disk. Bytes are those of the API, with times.";
 
-/// What to measure.
+/// The options of the `logs` bench.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct LogsBench {
-    /// How many pods
+    /// Number of pods
     #[arg(long, default_value = "20", value_parser = clap::value_parser!(u32).range(1..=500))]
     pub(crate) targets: u32,
-    /// How many lines of about 130 bytes each of them has
+    /// Number of lines of each pod, of about 130 bytes
     #[arg(long, default_value = "400000", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) lines: u32,
-    /// How often
+    /// Number of rounds
     #[arg(long, default_value = "3", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) rounds: u32,
     #[command(flatten)]
     pub(crate) common: Common,
 }
 
-/// Measures, and prints each figure beside its goal.
+/// Runs the bench, and prints each figure beside its goal.
 ///
 /// # Errors
 /// If the host does not run, or loses a line.
 pub(crate) async fn run(asked: &LogsBench, components: &Path) -> anyhow::Result<Value> {
-    let site = LogSite::start(asked).await?;
-    let host = HostProcess::start(&site.kubeconfig, components, Dropped::Logs).await?;
+    let cluster = LogSite::start(asked).await?;
+    let host = HostProcess::start(&cluster.kubeconfig, components, Dropped::Logs).await?;
     let mut rounds = Vec::new();
     for number in 1..=asked.rounds {
-        let figures = site.measure(&host, asked, number).await?;
+        let figures = cluster.measure(&host, asked, number).await?;
         println!("round {number}: {figures}");
         rounds.push(figures);
     }
@@ -78,7 +78,7 @@ pub(crate) async fn run(asked: &LogsBench, components: &Path) -> anyhow::Result<
     Ok(shown_beside(&rounds, &GOALS, NOTES))
 }
 
-/// A cluster in memory, served, with pods that have printed their lines.
+/// A served in-memory cluster, with pods that have printed their lines.
 struct LogSite {
     kubeconfig: PathBuf,
     client: Client,
@@ -98,9 +98,9 @@ impl LogSite {
         let kubeconfig = std::env::temp_dir().join(format!("oarlock-bench-logs-{}.kubeconfig", std::process::id()));
         std::fs::write(&kubeconfig, kubeconfig_of(&url))?;
         let client = Client::try_from(kube::Config::new(url.parse()?))?;
-        let site = Self { kubeconfig, client, _world: world };
-        site.talk(asked).await?;
-        Ok(site)
+        let cluster = Self { kubeconfig, client, _world: world };
+        cluster.talk(asked).await?;
+        Ok(cluster)
     }
 
     fn pods(&self) -> Api<Pod> {
@@ -123,7 +123,7 @@ impl LogSite {
                     conditions.is_some_and(|all| all.iter().any(|one| one.type_ == "Ready" && one.status == "True"))
                 };
                 if pods.iter().filter(is_ready).count() >= asked.targets as usize {
-                    // Each line has a time of its own, a microsecond after the one before.
+                    // Each line has its own time, a microsecond after the line before.
                     sleep(Duration::from_secs(1) + Duration::from_micros(asked.lines.into())).await;
                     return anyhow::Ok(());
                 }
@@ -133,7 +133,7 @@ impl LogSite {
         timeout(PATIENCE, ready).await.context("the pods are not Ready")?
     }
 
-    /// Reads all logs and drops them. Yields their bytes.
+    /// Reads all logs and drops them. Returns the number of bytes.
     async fn read_bare(&self) -> anyhow::Result<u64> {
         let pods = self.pods().list(&ListParams::default().labels("app=talkers")).await?.items;
         let read = stream::iter(pods).map(|pod| async move {
@@ -172,7 +172,7 @@ impl LogSite {
             "ofBare": round(took / bare), "memoryMib": round(rise)}))
     }
 
-    /// Has the host collect all logs. Yields the job at its end, and the most memory that the host had, in KiB.
+    /// Lets the host collect all logs. Returns the job at its end, and the peak memory of the host in KiB.
     async fn collect(&self, host: &HostProcess, name: &str) -> anyhow::Result<(Value, u64)> {
         let resource = resource("OpsJob");
         let jobs: Api<DynamicObject> = Api::all_with(self.client.clone(), &resource);

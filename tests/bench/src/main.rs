@@ -1,4 +1,4 @@
-//! The benches: `cargo xtask bench` builds this optimised and runs it. Prints figures and ratios; judges nothing.
+//! The benches. `cargo xtask bench` builds them with optimizations and runs them. They print figures and ratios and judge nothing.
 
 use std::path::PathBuf;
 
@@ -12,7 +12,9 @@ use crate::arguments::{Arguments, Operations, Scenario, What};
 mod addons;
 mod age;
 mod arguments;
+mod backend;
 mod bare;
+mod bench_cluster;
 mod beside_bare;
 mod calm_and_killed;
 mod checks;
@@ -23,7 +25,6 @@ mod crowd;
 mod deadline;
 mod flows;
 mod goals;
-mod ground;
 mod history;
 mod ideal;
 mod idle;
@@ -34,7 +35,7 @@ mod meter;
 mod metrics;
 mod neighbours;
 mod node_history;
-mod node_scene;
+mod node_setup;
 mod ops_jobs;
 mod ops_objects;
 mod outage;
@@ -50,9 +51,8 @@ mod requests;
 mod rest;
 mod restart;
 mod rolling;
-mod scene;
 mod served_sim;
-mod site;
+mod setup;
 mod spread;
 mod steady;
 mod table;
@@ -140,7 +140,7 @@ async fn operations(asked: &Operations) -> anyhow::Result<Value> {
     Ok(Value::Array(all))
 }
 
-/// The client of a bare client, which sees every answer.
+/// Returns the client of a bare client. It does not retry, so the bare client sees every answer.
 async fn client(kubeconfig: PathBuf) -> anyhow::Result<kube::Client> {
     let kubeconfig = Kubeconfig::read_from(kubeconfig)?;
     let mut config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
@@ -148,7 +148,7 @@ async fn client(kubeconfig: PathBuf) -> anyhow::Result<kube::Client> {
     Ok(kube::Client::try_from(config)?)
 }
 
-/// Where `cargo xtask plugins` leaves components.
+/// Returns the folder in which `cargo xtask plugins` leaves components.
 fn components() -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| "target".into(), PathBuf::from).join("wasm32-wasip2/release")
 }

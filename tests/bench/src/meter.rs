@@ -1,27 +1,27 @@
 //! Measures one contender, which is a process, and the API server that it works against.
 //!
-//! Takes the process and the cluster; yields what was used and asked for from the start until the contender had written for
-//! the last time. That is later than the end of its work: a host still tells of it by events.
+//! It measures usage and requests from the start until the contender's last write. That is later than the end of its work, because
+//! a host still writes events.
 
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 use tokio::time::{Instant, sleep};
 
-use crate::ground::{Ground, Tail};
+use crate::backend::{Backend, Tail};
 use crate::received::Received;
 use crate::requests::{self, Request};
 use crate::spread::{as_f64, round};
 use crate::usage::{self, Spent, Usage};
 
-/// No write for so long means that there will be none.
+/// The time without a write after which the bench expects none.
 const QUIET: Duration = Duration::from_secs(3);
-/// How often the requests are read meanwhile.
+/// The time between two reads of the requests.
 const READ_EVERY: Duration = Duration::from_millis(100);
-/// Longest that a contender may go on to write after its end.
+/// How long a contender may continue to write after its end.
 const QUIET_WITHIN: Duration = Duration::from_secs(300);
 
-/// Everything at one moment.
+/// All usage at one moment.
 #[derive(Clone)]
 struct Sample {
     at: Instant,
@@ -30,9 +30,9 @@ struct Sample {
     received: Option<u64>,
 }
 
-/// Measures until it is asked.
+/// A running measurement of one contender.
 pub(crate) struct Meter<'a> {
-    ground: &'a Ground,
+    backend: &'a Backend,
     process: u32,
     received: Received,
     tail: Tail,
@@ -46,27 +46,27 @@ impl<'a> Meter<'a> {
     ///
     /// # Errors
     /// If the process or the API server has ended.
-    pub(crate) fn start(ground: &'a Ground, process: u32) -> anyhow::Result<Self> {
+    pub(crate) fn start(backend: &'a Backend, process: u32) -> anyhow::Result<Self> {
         let received = Received::by(process);
-        let first = sample(ground, process, &received)?;
-        let (tail, last) = (ground.tail()?, first.clone());
-        Ok(Self { ground, process, received, tail, first, last, requests: Vec::new() })
+        let first = sample(backend, process, &received)?;
+        let (tail, last) = (backend.tail()?, first.clone());
+        Ok(Self { backend, process, received, tail, first, last, requests: Vec::new() })
     }
 
-    /// Takes everything in that has happened so far.
+    /// Takes a new sample and reads the requests so far.
     ///
     /// # Errors
     /// If the process or the API server has ended.
     pub(crate) fn read(&mut self) -> anyhow::Result<()> {
-        self.last = sample(self.ground, self.process, &self.received)?;
-        self.requests.extend(self.ground.more(&mut self.tail)?);
+        self.last = sample(self.backend, self.process, &self.received)?;
+        self.requests.extend(self.backend.more(&mut self.tail)?);
         Ok(())
     }
 
-    /// Waits until the contender writes no more; measures until it last did.
+    /// Waits until the contender stops writing. The measurement ends at its last write.
     ///
     /// # Errors
-    /// If it goes on and on.
+    /// If the contender does not stop writing.
     pub(crate) async fn until_quiet(&mut self) -> anyhow::Result<()> {
         self.read()?;
         let begun = Instant::now();
@@ -74,38 +74,38 @@ impl<'a> Meter<'a> {
         while wrote.elapsed() < QUIET {
             anyhow::ensure!(begun.elapsed() < QUIET_WITHIN, "writes go on {QUIET_WITHIN:?} after the end");
             sleep(READ_EVERY).await;
-            let more = self.ground.more(&mut self.tail)?;
+            let more = self.backend.more(&mut self.tail)?;
             if more.iter().any(Request::is_write) {
                 wrote = Instant::now();
-                self.last = sample(self.ground, self.process, &self.received)?;
+                self.last = sample(self.backend, self.process, &self.received)?;
             }
             self.requests.extend(more);
         }
         Ok(())
     }
 
-    /// The contender's requests so far.
+    /// Returns the contender's requests so far.
     pub(crate) fn requests(&self) -> &[Request] {
         &self.requests
     }
 
-    /// What the contender used so far.
+    /// Returns the contender's usage so far.
     pub(crate) fn spent(&self) -> Spent {
         self.last.own.since(&self.first.own)
     }
 
-    /// The CPU time that the API server used so far.
+    /// Returns the API server's CPU time so far.
     pub(crate) fn api_server_cpu(&self) -> Option<Duration> {
         let (last, first) = (self.last.api_server.as_ref()?, self.first.api_server.as_ref()?);
         Some(last.since(first).cpu)
     }
 
-    /// How long was measured so far.
+    /// Returns the measured time so far.
     pub(crate) fn took(&self) -> Duration {
         self.last.at - self.first.at
     }
 
-    /// All figures, most of them per target.
+    /// Returns all figures, most of them per target.
     ///
     /// # Errors
     /// If the process has ended.
@@ -115,7 +115,7 @@ impl<'a> Meter<'a> {
         let received = self.last.received.zip(self.first.received).map(|(last, first)| last.saturating_sub(first));
         #[allow(clippy::cast_precision_loss, reason = "far below 2^52")]
         let exact = |n: u64| n as f64;
-        // The proxy in front of the API in memory counts writes alone.
+        // The proxy in front of the in-memory API counts only writes.
         let requests = self.last.api_server.as_ref().map(|_| per_target(as_f64(requests::all(&self.requests))));
         let pause = requests::longest_pause(&self.requests);
         let figures = json!({
@@ -139,7 +139,7 @@ impl<'a> Meter<'a> {
     }
 }
 
-fn sample(ground: &Ground, process: u32, received: &Received) -> anyhow::Result<Sample> {
-    let api_server = ground.api_server().map(Usage::of).transpose()?;
+fn sample(backend: &Backend, process: u32, received: &Received) -> anyhow::Result<Sample> {
+    let api_server = backend.api_server().map(Usage::of).transpose()?;
     Ok(Sample { at: Instant::now(), own: Usage::of(process)?, api_server, received: received.total() })
 }

@@ -1,28 +1,26 @@
-//! Reads the host's `/metrics`.
-//!
-//! Takes the text; yields single figures of it. A figure that this host does not count is absent, never 0.
+//! Reads single figures from the host's `/metrics`. A figure that this host does not count is absent, never 0.
 
 use serde_json::Value;
 
-/// The value of the only series of `name`, such as a counter without labels.
+/// Returns the value of the only series of `name`, such as a counter without labels.
 pub(crate) fn value(text: &str, name: &str) -> Option<f64> {
     let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))?;
     line.split(' ').next()?.parse().ok()
 }
 
-/// How many rounds the host has made.
+/// Returns the number of rounds of the host.
 pub(crate) fn rounds(text: &str) -> Option<f64> {
     value(text, "oarlock_operationjob_rounds_total")
         .or_else(|| value(text, "oarlock_operationjob_round_duration_seconds_count"))
 }
 
-/// How many visits the host has made.
+/// Returns the number of visits of the host.
 pub(crate) fn visits(text: &str) -> Option<f64> {
     value(text, "oarlock_operationjob_visits_total")
 }
 
-/// The upper edge, in milliseconds, of the bucket in which the 99th percentile of the times from event to action lies. The
-/// last bucket has no edge.
+/// Returns the upper edge, in milliseconds, of the bucket with the 99th percentile of the times from event to action. The last
+/// bucket has no edge.
 pub(crate) fn event_to_action_p99(text: &str) -> Value {
     match percentile_edge(text) {
         Some(edge) if edge.is_infinite() => "beyond the last bucket".into(),

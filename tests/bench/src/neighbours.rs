@@ -1,7 +1,7 @@
 //! The scenario `neighbours`: what a job loses beside a plugin that misbehaves.
 //!
-//! Takes a number of targets; for each misdeed yields the rate at which one job replaces them, alone and beside jobs of
-//! another plugin that does it over and over, on other pods of the same set. Which comes first alternates. May not judge.
+//! For each misdeed it measures the rate at which one job replaces its targets: alone, and beside jobs of another plugin that
+//! misbehaves repeatedly on other pods of the same set. The order alternates.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -13,16 +13,16 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, interval, sleep};
 
 use crate::arguments::{Modes, Operations};
+use crate::backend::Backend;
+use crate::bench_cluster::longest;
 use crate::children::Dropped;
-use crate::ground::Ground;
 use crate::job_watch;
 use crate::meter::Meter;
-use crate::scene::{Cast, Scene, figures_of};
-use crate::site::longest;
+use crate::setup::{HostSetup, SetupOptions, figures_of};
 use crate::spread::{self, as_f64, round};
 
-/// What the other plugin does; `compile` is a new file of it each second. With `succeed` it does nothing wrong: what that
-/// costs is the price of as many jobs beside.
+/// The misdeeds of the other plugin. `compile` replaces its file each second. `succeed` does nothing wrong: it shows the cost of
+/// the same number of well-behaved jobs.
 const MISDEEDS: [&str; 12] = [
     "succeed",
     "trap-in-operate",
@@ -38,13 +38,13 @@ const MISDEEDS: [&str; 12] = [
     COMPILE,
 ];
 const COMPILE: &str = "compile";
-/// The pods that it does this to.
+/// The number of pods on which the other plugin misbehaves.
 const VICTIMS: usize = 100;
-/// Those of one job.
+/// The number of such pods in one job.
 const VICTIMS_OF_A_JOB: usize = 25;
-/// Between two jobs of it.
+/// The time between two jobs of the other plugin.
 const EACH: Duration = Duration::from_millis(250);
-/// The time that it has before the job begins that is measured.
+/// The head start of the misdeeds before the measured job.
 const AHEAD: Duration = Duration::from_secs(2);
 
 const NOTES: &str = "\
@@ -53,21 +53,21 @@ const NOTES: &str = "\
 - peakRssMib: of the host, with and without the misdeed. misdeeds: jobs of the other plugin that were begun meanwhile, of 25
   targets each; with `compile`, new files of it.";
 
-/// Runs it.
+/// Runs the scenario.
 ///
 /// # Errors
 /// If a job does not end.
 pub(crate) async fn run(asked: &Operations, targets: usize, components: &Path) -> anyhow::Result<Value> {
-    let ground = Ground::for_contenders(asked.on).await?;
+    let backend = Backend::for_contenders(asked.on).await?;
     let mut runs = Vec::new();
     for mode in asked.modes(Modes::Evict) {
         for misdeed in misdeeds(asked.misdeed.as_deref())? {
             let mut rounds = Vec::new();
             for number in 1..=asked.rounds(1) {
                 eprintln!("{} beside {misdeed}: round {number}", mode.word());
-                let cast = Cast::new(mode, targets.saturating_add(VICTIMS), components);
-                let cast = Cast { dropped: Dropped::WithHostile, ..cast };
-                rounds.push(pair(&ground, cast, misdeed, number).await?);
+                let options = SetupOptions::new(mode, targets.saturating_add(VICTIMS), components);
+                let options = SetupOptions { dropped: Dropped::WithHostile, ..options };
+                rounds.push(pair(&backend, options, misdeed, number).await?);
             }
             let spread = spread::of(&rounds.iter().collect::<Vec<_>>());
             runs.push(json!({"mode": misdeed, "targets": targets, "rounds": rounds, "spread": spread}));
@@ -76,15 +76,15 @@ pub(crate) async fn run(asked: &Operations, targets: usize, components: &Path) -
     Ok(figures_of(asked, runs, NOTES))
 }
 
-/// All, or the one that is asked for.
+/// Returns all misdeeds, or the requested one.
 fn misdeeds(asked: Option<&str>) -> anyhow::Result<Vec<&'static str>> {
     let found: Vec<_> = MISDEEDS.into_iter().filter(|misdeed| asked.is_none_or(|asked| asked == *misdeed)).collect();
     anyhow::ensure!(!found.is_empty(), "--misdeed must be one of {}", MISDEEDS.join(", "));
     Ok(found)
 }
 
-/// One round: alone and beside the misdeed, in turned order.
-async fn pair(ground: &Ground, cast: Cast<'_>, misdeed: &str, number: u32) -> anyhow::Result<Value> {
+/// Runs one round: alone and beside the misdeed, in alternating order.
+async fn pair(backend: &Backend, options: SetupOptions<'_>, misdeed: &str, number: u32) -> anyhow::Result<Value> {
     let mut order = [None, Some(misdeed)];
     if number.is_multiple_of(2) {
         order.reverse();
@@ -92,8 +92,8 @@ async fn pair(ground: &Ground, cast: Cast<'_>, misdeed: &str, number: u32) -> an
     let mut figures = Map::new();
     for beside in order {
         let word = if beside.is_some() { "beside" } else { "alone" };
-        let scene = Scene::set(ground, &format!("{word}-{misdeed}-{number}"), cast).await?;
-        figures.extend(once(scene, beside, word).await?);
+        let setup = HostSetup::set(backend, &format!("{word}-{misdeed}-{number}"), options).await?;
+        figures.extend(once(setup, beside, word).await?);
     }
     let rate = |word: &str| figures.get(&format!("{word}TargetsPerSecond")).and_then(Value::as_f64);
     let ratio = rate("beside").zip(rate("alone")).map(|(beside, alone)| round(beside / alone));
@@ -101,15 +101,15 @@ async fn pair(ground: &Ground, cast: Cast<'_>, misdeed: &str, number: u32) -> an
     Ok(json!({ "host": figures }))
 }
 
-async fn once(scene: Scene<'_>, misdeed: Option<&str>, word: &str) -> anyhow::Result<Map<String, Value>> {
-    let all = scene.planted.names();
+async fn once(setup: HostSetup<'_>, misdeed: Option<&str>, word: &str) -> anyhow::Result<Map<String, Value>> {
+    let all = setup.serving.names();
     let (targets, victims) = all.split_at(all.len().saturating_sub(VICTIMS));
-    let misdeeds = misdeed.map(|misdeed| begin(&scene, misdeed, victims)).transpose()?;
+    let misdeeds = misdeed.map(|misdeed| begin(&setup, misdeed, victims)).transpose()?;
     sleep(AHEAD).await;
-    let meter = Meter::start(scene.ground, scene.host.id())?;
+    let meter = Meter::start(setup.backend, setup.host.id())?;
     let begun = Instant::now();
-    scene.site.create(&job_watch::replace("measured", targets, json!({}))).await?;
-    scene.watch.until_succeeded("measured", longest(targets.len())).await?;
+    setup.cluster.create(&job_watch::replace("measured", targets, json!({}))).await?;
+    setup.watch.until_succeeded("measured", longest(targets.len())).await?;
     let rate = round(as_f64(targets.len()) / begun.elapsed().as_secs_f64());
     let peak = meter.figures(targets.len())?.remove("peakRssMib").unwrap_or_default();
     let mut figures = Map::new();
@@ -118,33 +118,33 @@ async fn once(scene: Scene<'_>, misdeed: Option<&str>, word: &str) -> anyhow::Re
     if let Some(misdeeds) = misdeeds {
         figures.insert("misdeeds".to_owned(), misdeeds.end().await?.into());
     }
-    scene.end().await?;
+    setup.end().await?;
     Ok(figures)
 }
 
-/// Misdeeds that go on until they are ended.
+/// Misdeeds that continue until they are ended.
 struct Misdeeds {
     stop: tokio::sync::watch::Sender<bool>,
     task: JoinHandle<anyhow::Result<u32>>,
 }
 
 impl Misdeeds {
-    /// Ends them. Yields how many there were.
+    /// Ends the misdeeds and returns their number.
     async fn end(self) -> anyhow::Result<u32> {
         self.stop.send_replace(true);
         self.task.await?
     }
 }
 
-fn begin(scene: &Scene<'_>, misdeed: &str, victims: &[String]) -> anyhow::Result<Misdeeds> {
+fn begin(setup: &HostSetup<'_>, misdeed: &str, victims: &[String]) -> anyhow::Result<Misdeeds> {
     let (stop, stopped) = tokio::sync::watch::channel(false);
     let task = if misdeed == COMPILE {
-        let file = scene.host.plugins().join("hostile.wasm");
+        let file = setup.host.plugins().join("hostile.wasm");
         let component = std::fs::read(&file).context("cannot read hostile.wasm")?;
         tokio::spawn(compile(file, component, stopped))
     } else {
         let groups = victims.chunks(VICTIMS_OF_A_JOB).map(<[String]>::to_vec).collect();
-        tokio::spawn(misbehave(scene.site.jobs(), misdeed.to_owned(), groups, stopped))
+        tokio::spawn(misbehave(setup.cluster.jobs(), misdeed.to_owned(), groups, stopped))
     };
     Ok(Misdeeds { stop, task })
 }
@@ -171,7 +171,7 @@ async fn misbehave(
     Ok(count)
 }
 
-/// Replaces the file of the other plugin by another one that does the same, each second.
+/// Replaces the file of the other plugin each second by a new file that does the same.
 async fn compile(
     file: PathBuf,
     component: Vec<u8>,
@@ -185,7 +185,7 @@ async fn compile(
             return Ok(count);
         }
         count = count.saturating_add(1);
-        // A custom section at its end: id, size, size of its name, name, content.
+        // A custom section at the end of the file: id, size, size of its name, name, content.
         let section = [&[0u8, 6, 1, b'n'][..], &count.to_le_bytes()].concat();
         let beside = file.with_extension("new");
         std::fs::write(&beside, [&component[..], &section].concat())?;

@@ -1,13 +1,11 @@
-//! What the recorded versions of nodes and pods show of a job on nodes.
-//!
-//! Takes versions in the order of resource versions; yields counts. Pure.
+//! Counts over the recorded versions of nodes and pods, for a job on nodes. The versions are in the order of resource versions.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use oarlock_sim::world::Version;
 use serde_json::{Value, json};
 
-/// True of a version of a node that is Ready and not cordoned.
+/// Returns true if this version of a node is Ready and not cordoned.
 pub(crate) fn serves(version: &Version) -> bool {
     let mut conditions = version.at("/status/conditions").as_array().into_iter().flatten();
     let is = |one: &Value, field: &str, value: &str| one.get(field).is_some_and(|found| found == value);
@@ -15,8 +13,8 @@ pub(crate) fn serves(version: &Version) -> bool {
     !version.is_end && ready && version.at("/spec/unschedulable") != &json!(true)
 }
 
-/// How many nodes were out of service, cordoned or not Ready, at the worst of these versions of nodes. One counts from the
-/// first version on in which it served.
+/// Returns how many nodes were out of service at the worst of these versions: cordoned or not Ready. A node counts from its first
+/// version in service.
 pub(crate) fn most_out_of_service(versions: &[Version]) -> usize {
     let (mut born, mut out) = (BTreeSet::new(), BTreeSet::new());
     let mut most = 0;
@@ -33,7 +31,7 @@ pub(crate) fn most_out_of_service(versions: &[Version]) -> usize {
     most
 }
 
-/// Puts something into a set, or takes it out.
+/// Adds an element to a set, or removes it.
 fn put<'a>(set: &mut BTreeSet<&'a str>, one: &'a str, is_in: bool) {
     if is_in {
         set.insert(one);
@@ -42,16 +40,16 @@ fn put<'a>(set: &mut BTreeSet<&'a str>, one: &'a str, is_in: bool) {
     }
 }
 
-/// How many pods there were at once, at most.
+/// The highest number of pods at once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct MostPods {
-    /// Whose containers had not ended.
+    /// Pods whose containers had not ended.
     pub(crate) at_work: usize,
-    /// In whatever state.
+    /// Pods in any state.
     pub(crate) there: usize,
 }
 
-/// How many pods of this namespace there were at the worst of these versions.
+/// Returns the highest number of pods of this namespace at once.
 pub(crate) fn most_pods(versions: &[Version], namespace: &str) -> MostPods {
     let (mut there, mut at_work) = (BTreeSet::new(), BTreeSet::new());
     let mut most = MostPods::default();
@@ -65,7 +63,7 @@ pub(crate) fn most_pods(versions: &[Version], namespace: &str) -> MostPods {
     most
 }
 
-/// The UIDs of all pods of this namespace, by the index of their targets.
+/// Returns the UIDs of all pods of this namespace, by the index of their targets.
 pub(crate) fn pods_of_targets<'a>(versions: &'a [Version], namespace: &str) -> BTreeMap<usize, BTreeSet<&'a str>> {
     let mut found: BTreeMap<usize, BTreeSet<&str>> = BTreeMap::new();
     for version in versions.iter().filter(|version| version.namespace == namespace) {

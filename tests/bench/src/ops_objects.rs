@@ -1,4 +1,4 @@
-//! OpsJobs and the templates that they name, as every scenario makes them and waits for them.
+//! OpsJobs and their templates, for every scenario that creates them and waits for them.
 
 use std::time::Duration;
 
@@ -8,18 +8,18 @@ use kube::core::GroupVersionKind;
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
-/// How often a job is asked for.
+/// The time between two reads of a job.
 pub(crate) const ASK_EVERY: Duration = Duration::from_millis(20);
 
-/// The resource of a kind of `oarlock.dev`.
+/// Returns the resource of a kind of `oarlock.dev`.
 pub(crate) fn resource(kind: &str) -> ApiResource {
     ApiResource::from_gvk(&GroupVersionKind::gvk("oarlock.dev", "v1alpha1", kind))
 }
 
-/// The job of this name once it has succeeded. `look` is called each time that it was asked for.
+/// Waits until the job with this name has succeeded, and returns the job. It calls `look` before each read.
 ///
 /// # Errors
-/// If it fails, or has not ended after the longest time.
+/// If the job fails, or has not ended after the longest time.
 pub(crate) async fn until_succeeded(
     jobs: &Api<DynamicObject>,
     name: &str,

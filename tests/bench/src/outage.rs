@@ -1,28 +1,28 @@
 //! The scenario `outage`: a job during which the API server or its store fails.
 //!
-//! Takes the number of targets; runs a job again and again while a server is killed and restarted, or frozen, and yields how
-//! long each run takes, what went wrong by the world's ledger, and targets that never came to their end. The world is cut off
-//! too, and its watches wait before they try again, so the seconds are those of the whole cluster. May not judge.
+//! It runs a job repeatedly while a server is killed and restarted, or frozen. It measures how long each run takes, and counts
+//! wrong outcomes by the event log of the simulated cluster and targets that never ended. The simulated cluster is cut off too, and
+//! its watches back off, so the seconds are those of the whole cluster.
 
 use std::path::Path;
 use std::time::Duration;
 
-use oarlock_bed::control_plane::ControlPlane;
+use oarlock_support::control_plane::ControlPlane;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
 use crate::arguments::{Failure, Mode, Modes, Operations};
-use crate::ground::Ground;
+use crate::backend::Backend;
 use crate::job_watch;
 use crate::outcome;
-use crate::scene::{Cast, Scene, figures_of, run_of};
+use crate::setup::{HostSetup, SetupOptions, figures_of, run_of};
 use crate::spread::round;
 
-/// When the first failure comes at the latest; it comes before, once a third of the targets are gone.
+/// The latest moment of the first failure. It comes earlier, once a third of the targets are gone.
 const FIRST: Duration = Duration::from_secs(4);
-/// When the second failure comes at the latest; it comes before, once two thirds of the targets are gone.
+/// The latest moment of the second failure. It comes earlier, once two thirds of the targets are gone.
 const SECOND: Duration = Duration::from_secs(30);
-/// How long the store is away.
+/// How long the store is down.
 const STORE_AWAY: Duration = Duration::from_secs(1);
 /// How long the API server is frozen.
 const FROZEN: Duration = Duration::from_secs(8);
@@ -38,20 +38,20 @@ first of these moments.
 /// Runs each failure in each mode.
 ///
 /// # Errors
-/// If a cluster cannot be started or does not come back.
+/// If a cluster cannot be started, or does not come back.
 pub(crate) async fn run(asked: &Operations, targets: usize, components: &Path) -> anyhow::Result<Value> {
     let rounds = asked.rounds(10);
     let mut runs = Vec::new();
     for mode in asked.modes(Modes::Both) {
         for failure in asked.failures() {
-            let ground = Ground::for_contenders(asked.on).await?;
-            ground.plane()?;
+            let backend = Backend::for_contenders(asked.on).await?;
+            backend.plane()?;
             let label = format!("{}, {}", mode.word(), failure.word());
             let mut figures = Vec::new();
             for number in 1..=rounds {
                 eprintln!("{label}, {targets} targets: round {number} of {rounds}");
-                let cast = Cast::new(mode, targets, components);
-                figures.push(once(&ground, cast, (failure, number)).await?);
+                let options = SetupOptions::new(mode, targets, components);
+                figures.push(once(&backend, options, (failure, number)).await?);
             }
             runs.push(run_of(&label, targets, figures));
         }
@@ -59,25 +59,29 @@ pub(crate) async fn run(asked: &Operations, targets: usize, components: &Path) -
     Ok(figures_of(asked, runs, NOTES))
 }
 
-async fn once(ground: &Ground, cast: Cast<'_>, (failure, number): (Failure, u32)) -> anyhow::Result<Value> {
-    let scene = Scene::set(ground, &namespace(cast.mode, failure, number), cast).await?;
-    let job = job_watch::replace("bench", &scene.planted.names(), json!({}));
+async fn once(
+    backend: &Backend,
+    options: SetupOptions<'_>,
+    (failure, number): (Failure, u32),
+) -> anyhow::Result<Value> {
+    let setup = HostSetup::set(backend, &namespace(options.mode, failure, number), options).await?;
+    let job = job_watch::replace("bench", &setup.serving.names(), json!({}));
     let begun = Instant::now();
-    scene.site.create(&job).await?;
+    setup.cluster.create(&job).await?;
     let ends = async {
-        // A job that does not end is a figure and no error here.
-        let _ = scene.until_ended(1).await;
+        // A job that does not end is a figure here, not an error.
+        let _ = setup.until_ended(1).await;
         begun.elapsed().as_secs_f64()
     };
-    let (seconds, downs) = tokio::join!(ends, fail(&scene, failure, begun));
+    let (seconds, downs) = tokio::join!(ends, fail(&setup, failure, begun));
     let downs = downs?;
-    let mut figures = outcome::of(&scene, "bench").await;
+    let mut figures = outcome::of(&setup, "bench").await;
     figures.insert("seconds".to_owned(), round(seconds).into());
     figures.insert("secondsOfEachRun".to_owned(), format!("{seconds:.1}").into());
     figures.insert("failures".to_owned(), downs.len().into());
     let longest = downs.iter().map(Duration::as_secs_f64).reduce(f64::max);
     figures.insert("downSeconds".to_owned(), json!(longest.map(round)));
-    scene.end().await?;
+    setup.end().await?;
     Ok(figures.into())
 }
 
@@ -85,14 +89,14 @@ fn namespace(mode: Mode, failure: Failure, number: u32) -> String {
     format!("outage-{}-{}-{number}", mode.word(), failure.word())
 }
 
-/// Lets the failures happen; yields how long each lasted.
-async fn fail(scene: &Scene<'_>, failure: Failure, begun: Instant) -> anyhow::Result<Vec<Duration>> {
-    let plane = scene.ground.plane()?;
+/// Lets the failures happen, and returns how long each lasted.
+async fn fail(setup: &HostSetup<'_>, failure: Failure, begun: Instant) -> anyhow::Result<Vec<Duration>> {
+    let plane = setup.backend.plane()?;
     let mut downs = Vec::new();
     let twice = failure == Failure::ApiServerKilled;
     for (latest, third) in [(FIRST, 1), (SECOND, 2)].into_iter().take(if twice { 2 } else { 1 }) {
-        let enough = (scene.planted.targets.len() * third / 3).max(1);
-        if scene.until_gone(enough, begun + latest).await {
+        let enough = (setup.serving.targets.len() * third / 3).max(1);
+        if setup.until_gone(enough, begun + latest).await {
             let away = Instant::now();
             happens(plane, failure).await?;
             downs.push(away.elapsed());

@@ -1,24 +1,24 @@
-//! What became of the targets of one job, by the ledger of the world and by its status.
-//!
-//! Takes a scene and a job on all its pods; yields figures. May not judge.
+//! The outcome of one job on all pods of a setup, by the event log of the simulated cluster and by the job's status.
 
 use serde_json::{Map, Value, json};
 
+use crate::bench_cluster::longest;
 use crate::job_watch::Version;
-use crate::scene::Scene;
-use crate::site::longest;
+use crate::setup::HostSetup;
 
-/// The outcome of a job that has ended or was given up: `wrong` are targets that were not replaced exactly once, and other pods
-/// that were lost, by the ledger; `failed` those that the status calls failed; `stuck` those that it does not call ended.
-pub(crate) async fn of(scene: &Scene<'_>, job: &str) -> Map<String, Value> {
-    let targets = scene.planted.targets.len();
-    let last = scene.watch.of(job).pop();
+/// Returns the outcome of a job that has ended or was given up.
+///
+/// `wrong` counts targets that were not replaced exactly once, and other pods that were lost, by the event log. `failed` counts
+/// targets that failed by the status. `stuck` counts targets that have not ended by the status.
+pub(crate) async fn of(setup: &HostSetup<'_>, job: &str) -> Map<String, Value> {
+    let targets = setup.serving.targets.len();
+    let last = setup.watch.of(job).pop();
     let ended = last.as_ref().map_or(0, Version::ended);
     if ended == targets {
-        // The world's own watches may be behind; where they stay so, the verdict tells.
-        let _ = scene.site.world.settled(&scene.planted.set, longest(targets)).await;
+        // The simulated cluster's own watches may be behind. If they stay behind, the verdict shows it.
+        let _ = setup.cluster.world.settled(&setup.serving.set, longest(targets)).await;
     }
-    let verdict = scene.site.world.ledger().verdict(&scene.planted.targets);
+    let verdict = setup.cluster.world.ledger().verdict(&setup.serving.targets);
     let wrong = verdict.targets.iter().filter(|fate| !fate.is_right()).count() + verdict.others_lost.len();
     let mut figures = Map::new();
     figures.insert("wrong".to_owned(), wrong.into());

@@ -1,40 +1,40 @@
-//! Operations on targets, each with the time of its begin and of its end, and the least time that they allow.
+//! Operations on targets, each with its begin and end, and the least time that they allow. The times come from an event log.
 //!
-//! Takes times of a ledger; yields what follows from them. Pure.
-//!
-//! The *pipeline bound*: at most `k` targets are operated on at once, so `k` seconds of operations take one second at least,
-//! and the longest of them takes its own time. No host that keeps within `k` can be done earlier than the greater of the sum
-//! of all durations divided by `k` and the longest duration, in whatever order it starts its targets.
+//! The *pipeline bound*: at most `k` targets are operated on at once, so `k` seconds of operations take at least one second, and
+//! the longest operation takes its own time. So no host that keeps within `k` can finish earlier than the sum of all durations
+//! divided by `k`, or than the longest duration, in any order of its targets.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::time::Duration;
 
-/// One target's operation, in times of a ledger.
+/// One target's operation, in times of an event log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Operation {
-    /// Its first physical effect.
+    /// The time of the first physical effect.
     pub(crate) begun: Duration,
-    /// Its last one.
+    /// The time of the last physical effect.
     pub(crate) ended: Duration,
 }
 
 impl Operation {
-    /// How long it took.
+    /// Returns the duration of the operation.
     pub(crate) fn took(&self) -> Duration {
         self.ended.saturating_sub(self.begun)
     }
 }
 
-/// The least time for these operations with at most `at_once` of them at a time, as this file's head says.
+/// Returns the pipeline bound of these operations, with at most `at_once` of them at a time.
 pub(crate) fn pipeline_bound(operations: &[Operation], at_once: u32) -> Duration {
     let took = || operations.iter().map(Operation::took);
     let shared = took().sum::<Duration>().checked_div(at_once).unwrap_or_default();
     shared.max(took().max().unwrap_or_default())
 }
 
-/// The time of these operations in the order of their begins, at most `at_once` of them at a time, each as soon as another has
-/// ended: what a host takes that loses no time at all and does not know how long each will take.
+/// Returns the time of these operations in the order of their begins, each started as soon as another has ended, at most `at_once`
+/// at a time.
+///
+/// This is the time of a host that loses no time and does not know how long each operation will take.
 pub(crate) fn back_to_back(operations: &[Operation], at_once: u32) -> Duration {
     let mut in_order = operations.to_vec();
     in_order.sort_unstable_by_key(|operation| operation.begun);
@@ -46,13 +46,13 @@ pub(crate) fn back_to_back(operations: &[Operation], at_once: u32) -> Duration {
     free.into_iter().map(|Reverse(ended)| ended).max().unwrap_or_default()
 }
 
-/// The mean duration; none of nothing.
+/// Returns the mean duration. Returns `None` without operations.
 pub(crate) fn mean(operations: &[Operation]) -> Option<Duration> {
     let count = u32::try_from(operations.len()).ok()?;
     operations.iter().map(Operation::took).sum::<Duration>().checked_div(count)
 }
 
-/// How many were under way at once, at most. One that ends when another begins does not count beside it.
+/// Returns the highest number of operations at once. An operation that ends when another begins does not overlap it.
 pub(crate) fn most_at_once(operations: &[Operation]) -> usize {
     let begins = operations.iter().map(|operation| (operation.begun, true));
     let mut steps: Vec<(Duration, bool)> =

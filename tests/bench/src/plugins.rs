@@ -1,7 +1,6 @@
-//! What calling a plugin costs: fresh instances and warm ones, on small pods and large ones.
+//! The bench of plugin calls: fresh instances and warm ones, on small pods and large ones.
 //!
-//! Takes the folder of built components; yields figures as JSON. Calls are made one after the other, by one thread, as a
-//! round makes them. May not judge.
+//! One thread makes the calls one after the other, as a round does.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -10,22 +9,22 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
 use hdrhistogram::Histogram;
-use oarlock_core::cluster::object::{Kind, Object, ObjectKey};
+use oarlock_core::object::api_object::{Kind, Object, ObjectKey};
 use oarlock_core::plugin::visit::{Answer, Call, JobFacts, ReadRefusal, Reads, TargetFacts, Visit};
 use oarlock_wasm::{Options, Plugins};
 use serde_json::{Value, json};
 
-/// Calls before it counts: caches fill and the pool's slots are touched.
+/// Calls before the measurement: they fill caches and touch the pool's slots.
 const WARM_UP: usize = 2_000;
-/// Calls that count; the 99th percentile is then the two hundredth from the top.
+/// Measured calls. The 99th percentile is then the two hundredth call from the top.
 const CALLS: usize = 20_000;
-/// Sizes of pods: a bare one, and one with several containers and volumes.
+/// Sizes of pods: a bare pod, and a pod with several containers and volumes.
 const POD_BYTES: [usize; 2] = [2 << 10, 13 << 10];
 
 /// Measures `operate` of Replace.
 ///
 /// # Errors
-/// If the component is missing or does not do what it is called for.
+/// If the component is missing, or does not propose an eviction.
 pub(crate) async fn run(components: &Path) -> anyhow::Result<Value> {
     let path = components.join("replace.wasm");
     let bytes = std::fs::read(&path)
@@ -50,9 +49,9 @@ pub(crate) async fn run(components: &Path) -> anyhow::Result<Value> {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Instances {
-    /// One for each call.
+    /// A new instance for each call.
     Fresh,
-    /// One for as many calls as the host allows.
+    /// One instance for as many calls as the host allows.
     Warm,
 }
 
@@ -68,7 +67,7 @@ async fn measure(plugins: &Plugins, digest: &str, visit: &Visit, instances: Inst
         }
         let answer = wave.call(visit).await;
         if instances == Instances::Fresh {
-            // Its end is a part of its cost.
+            // The end of an instance is a part of its cost.
             wave = begin()?;
         }
         let took = begun.elapsed();
@@ -85,7 +84,7 @@ async fn measure(plugins: &Plugins, digest: &str, visit: &Visit, instances: Inst
     )
 }
 
-/// Nothing is around the pod.
+/// Reads of a cluster with nothing but the pod.
 struct Alone;
 
 impl Reads for Alone {
@@ -102,7 +101,7 @@ impl Reads for Alone {
     }
 }
 
-/// A visit to a pod of about `bytes`, all of which the host keeps.
+/// Returns a visit to a pod of about `bytes`. The host keeps the whole pod.
 fn visit(bytes: usize) -> anyhow::Result<Visit> {
     let container = |n: usize| {
         json!({"name": format!("container-{n}"), "image": format!("registry.example/shop/web-{n}:1.27.3"),

@@ -1,7 +1,7 @@
-//! The bench of the admission policies of pods: what they cost whoever writes a pod.
+//! The bench of the admission policies of pods: their cost for every write of a pod.
 //!
-//! Takes how many pods and rounds; yields an API server's CPU for each create, status patch, other patch and delete of pods that no
-//! job holds, by a bare client, beside the same of a second one without the policies. May not judge.
+//! It measures an API server's CPU time for each create, status patch, other patch and delete of pods that no job holds, by a bare
+//! client. A second API server without the policies handles the same writes.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -12,9 +12,9 @@ use futures::{StreamExt as _, TryStreamExt as _};
 use k8s_openapi::api::core::v1::Pod;
 use kube::Client;
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
-use oarlock_bed::accounts::Account;
-use oarlock_bed::control_plane::{self, ControlPlane};
-use oarlock_bed::install::{self, Way};
+use oarlock_support::accounts::Account;
+use oarlock_support::control_plane::{self, ControlPlane};
+use oarlock_support::install::{self, Way};
 use serde_json::{Value, json};
 
 use crate::arguments::Common;
@@ -23,12 +23,12 @@ use crate::usage::Usage;
 
 /// Requests in flight: few, so that a server queues none.
 const IN_FLIGHT: usize = 4;
-/// Pods that are written on one server before it is the other one's turn: what else the machine does falls on both.
+/// Pods that are written on one server before the other server's turn. Other load of the machine then affects both servers.
 const AT_A_TIME: u32 = 25;
 const NAMESPACE: &str = "measured";
-/// The pod by which a policy is seen to be in force.
+/// The pod that shows whether a policy is in force.
 const PROBE: &str = "probe";
-/// How long a policy may take until it is in force, or is no more.
+/// How long a policy may take until it is in force, or no longer in force.
 const IN_FORCE_WITHIN: Duration = Duration::from_secs(60);
 const ASK_EVERY: Duration = Duration::from_millis(100);
 const NOTES: &str = "\
@@ -36,20 +36,20 @@ CPU of an API server's process, user and system, per request, in milliseconds, o
 no job holds. Two control planes are written to in turn, 25 pods at a time; from round to round the other one has the policies. A
 figure is the median of such turns, a ratio that of one round. `write` is a create, two patches of the status and one other patch, as a pod has them.";
 
-/// What to measure.
+/// The options of the `policies` bench.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Policies {
-    /// How many pods are written in each round, on each server
+    /// Number of pods that are written in each round, on each server
     #[arg(long, default_value = "500", value_parser = clap::value_parser!(u32).range(10..=10_000))]
     pub(crate) targets: u32,
-    /// How often, without and with the policies
+    /// Number of rounds, each without and with the policies
     #[arg(long, default_value = "6", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) rounds: u32,
     #[command(flatten)]
     pub(crate) common: Common,
 }
 
-/// A request that is measured.
+/// A measured request.
 #[derive(Clone, Copy, Debug)]
 enum Kind {
     Create,
@@ -58,21 +58,21 @@ enum Kind {
     Delete,
 }
 
-/// Each with its word.
+/// Each request with its word.
 const KINDS: [(Kind, &str); 4] =
     [(Kind::Create, "create"), (Kind::Status, "status"), (Kind::Patch, "patch"), (Kind::Delete, "delete")];
 
 /// CPU milliseconds of a request, by its word.
 type Spent = BTreeMap<&'static str, f64>;
 
-/// Measures, and prints a line for each round.
+/// Runs the bench, and prints a line for each round.
 ///
 /// # Errors
 /// If a control plane does not run, or refuses a request.
 pub(crate) async fn run(asked: &Policies) -> anyhow::Result<Value> {
     let sides = [Side::start().await?, Side::start().await?];
     let policies = policies()?;
-    // The first one warms caches and connections.
+    // The first measurement warms caches and connections.
     measure([&sides[0], &sides[1]], asked.targets).await?;
     let mut rounds = Vec::new();
     for round in 0..asked.rounds {
@@ -118,7 +118,7 @@ async fn measure(sides: [&Side; 2], pods: u32) -> anyhow::Result<[Spent; 2]> {
     }))
 }
 
-/// The policies of pods for grants in every namespace. The one that `until_in_force` asks for comes last.
+/// Returns the policies of pods for grants in every namespace. The policy that `until_in_force` tests comes last.
 fn policies() -> anyhow::Result<Vec<Value>> {
     let account = Account::Host.user().trim_start_matches("system:serviceaccount:");
     let text = oarlock_api::POD_ADMISSION.replace("OARLOCK_NAMESPACE:OARLOCK_ACCOUNT", account);
@@ -156,7 +156,7 @@ impl Side {
         self.pods.create(&PostParams::default(), &pod(PROBE)).await.context("cannot create the probe").map(drop)
     }
 
-    /// Waits until the host's account is refused a change of a pod's spec, or is not.
+    /// Waits until the server refuses, or allows, the host's account a change of a pod's spec.
     async fn until_in_force(&self, wanted: bool) -> anyhow::Result<()> {
         let by_host: Api<Pod> = Api::namespaced(self.plane.client(Account::Host).await?, NAMESPACE);
         let (options, change) =
@@ -173,7 +173,7 @@ impl Side {
         }
     }
 
-    /// CPU milliseconds of the API server for one of these pods.
+    /// Sends these writes. Returns the API server's CPU milliseconds per write.
     async fn phase(&self, kind: Kind, pods: std::ops::Range<u32>) -> anyhow::Result<f64> {
         let server = self.plane.api_server_id();
         let before = Usage::of(server)?;
@@ -195,7 +195,7 @@ impl Side {
     }
 }
 
-/// A pod as large as most are.
+/// Returns a pod of usual size.
 fn pod(name: &str) -> Pod {
     let annotations: BTreeMap<String, String> =
         (0..20).map(|number| (format!("example.com/a{number}"), "x".repeat(40))).collect();
@@ -212,7 +212,7 @@ fn pod(name: &str) -> Pod {
     serde_json::from_value(document).unwrap_or_default()
 }
 
-/// The status of a pod that runs.
+/// Returns the status of a running pod.
 fn status() -> Value {
     let conditions = ["Ready", "Initialized", "ContainersReady", "PodScheduled"]
         .map(|kind| json!({"type": kind, "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}));

@@ -1,13 +1,12 @@
-//! The scenario `reboots`: one job reboots all nodes, a tenth of them at once, with a host that is left alone and with one that is
-//! killed again and again.
+//! The scenario `reboots`: one job reboots all nodes, a tenth of the nodes at once. One run leaves the host alone; the other kills
+//! it again and again.
 //!
-//! Takes the number of nodes; yields the time of the job, its ratio to the *pipeline bound* (`pipeline.rs`), which no host can
-//! beat, and to the operator's estimate, and what went wrong. A node is away for two to four seconds, drawn for each node, as
-//! minutes are in a cluster.
+//! It measures the time of the job, its ratio to the *pipeline bound* (`pipeline.rs`), which no host can beat, and its ratio to the
+//! operator's estimate. It also counts wrong outcomes. A node is away for two to four seconds, drawn for each node. In a real
+//! cluster it would be minutes.
 //!
-//! One reboot lasts from its first physical effect, the creation of the pod that runs the command, until the node is Ready
-//! again with another boot id, by the world's ledger of this very run. The cordon comes before it, which is the host's own time.
-//! May not judge.
+//! A reboot lasts from its first physical effect, the creation of the pod that runs the command, until the node is Ready again with
+//! another boot id. The times come from the event log of this run. The cordon comes before the reboot and is the host's own time.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -19,15 +18,15 @@ use oarlock_sim::world::{Effect, Entry, OperationTimings, Span};
 use serde_json::{Map, Value, json};
 
 use crate::arguments::Operations;
+use crate::backend::Backend;
 use crate::calm_and_killed::{self, Run};
 use crate::children::Dropped;
 use crate::goals::{self, Goal};
-use crate::ground::Ground;
 use crate::ideal::Ideal;
 use crate::node_history::most_out_of_service;
-use crate::node_scene::{NodeCast, NodeScene, TASK_START, at_once};
+use crate::node_setup::{NodeSetup, NodeSetupOptions, TASK_START, at_once};
 use crate::pipeline::Operation;
-use crate::scene::figures_of;
+use crate::setup::figures_of;
 
 const GOALS: [Goal; 7] = [
     Goal { figure: "/calm/timeToPipelineBound", name: "time to the pipeline bound", goal: "at most 1.15" },
@@ -54,44 +53,44 @@ again at once. seconds: from the job's creation until a watch brought its end.
 - wrong: nodes that did not reboot, by the ledger, and have Succeeded, by the status, or the other way round, or are cordoned or
   held after the end, or have not ended. failed: by the status.";
 
-/// A tenth of a second until a node goes down, as its shutdown is ordered, and two to four seconds until it is back.
+/// Returns the timings: a tenth of a second from the command until the node goes down, and two to four seconds until it is back.
 fn timings() -> OperationTimings {
     let (reboot_notice, reboot) = (Span::millis(50, 150), Span::millis(2_000, 4_000));
     OperationTimings { reboot_notice, reboot, ..OperationTimings::default() }
 }
 
-/// Runs it.
+/// Runs the scenario.
 ///
 /// # Errors
-/// If a cluster cannot be started or a host does not start.
+/// If a cluster cannot be started, or a host does not start.
 pub(crate) async fn run(asked: &Operations, nodes: usize, components: &Path) -> anyhow::Result<Value> {
-    let ground = Ground::for_contenders(asked.on).await?;
-    ground.install(Dropped::Reboot).await?;
+    let backend = Backend::for_contenders(asked.on).await?;
+    backend.install(Dropped::Reboot).await?;
     let recorded = ApiResource::erase::<Node>(&());
-    let cast = NodeCast { nodes, components, dropped: Dropped::Reboot, timings: timings(), recorded };
+    let options = NodeSetupOptions { nodes, components, dropped: Dropped::Reboot, timings: timings(), recorded };
     let once = async |run: Run| {
-        let scene = NodeScene::set(&ground, &run.namespace, cast.clone()).await?;
-        once(scene, &run, at_once(asked, nodes)).await
+        let setup = NodeSetup::set(&backend, &run.namespace, options.clone()).await?;
+        once(setup, &run, at_once(asked, nodes)).await
     };
     let run = calm_and_killed::run(asked, ("reboot", nodes), once).await?;
     Ok(figures_of(asked, vec![goals::beside(run, &GOALS)], NOTES))
 }
 
-async fn once(mut scene: NodeScene<'_>, run: &Run, parallelism: u32) -> anyhow::Result<Value> {
+async fn once(mut setup: NodeSetup<'_>, run: &Run, parallelism: u32) -> anyhow::Result<Value> {
     let spec = json!({"action": "reboot", "parallelism": parallelism});
-    let course = scene.run(spec, run.kill_every).await?;
-    let mut figures = wrong(&scene).await?;
+    let course = setup.run(spec, run.kill_every).await?;
+    let mut figures = wrong(&setup).await?;
     figures.extend(course.figures);
-    let operations: Vec<Operation> = of(&scene.site.world.ledger().entries()).into_values().collect();
+    let operations: Vec<Operation> = of(&setup.cluster.world.ledger().entries()).into_values().collect();
     let configured = [TASK_START, timings().reboot_notice, timings().reboot];
-    let ideal = Ideal { targets: scene.nodes.len(), at_once: parallelism, configured: &configured };
+    let ideal = Ideal { targets: setup.nodes.len(), at_once: parallelism, configured: &configured };
     figures.extend(ideal.figures(&operations, course.took));
-    figures.insert("mostOutOfService".to_owned(), most_out_of_service(&scene.history.versions()).into());
-    scene.end().await?;
+    figures.insert("mostOutOfService".to_owned(), most_out_of_service(&setup.history.versions()).into());
+    setup.end().await?;
     Ok(figures.into())
 }
 
-/// The reboots of nodes that are back, by name.
+/// Returns the reboots of nodes that are back, by name.
 fn of(entries: &[Entry]) -> BTreeMap<&str, Operation> {
     let (mut created, mut begun, mut reboots) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
     for Entry { uid, name, time, effect, .. } in entries {
@@ -110,19 +109,19 @@ fn of(entries: &[Entry]) -> BTreeMap<&str, Operation> {
     reboots
 }
 
-/// What became of the nodes, by the status, the ledger and the nodes themselves.
-async fn wrong(scene: &NodeScene<'_>) -> anyhow::Result<Map<String, Value>> {
-    let (counts, details) = (scene.site.world.ledger().reboots(), scene.details().await?);
-    let nodes: Api<Node> = Api::all(scene.site.client.clone());
+/// Counts wrong outcomes of the nodes, by the status, the event log and the nodes themselves.
+async fn wrong(setup: &NodeSetup<'_>) -> anyhow::Result<Map<String, Value>> {
+    let (counts, details) = (setup.cluster.world.ledger().reboots(), setup.details().await?);
+    let nodes: Api<Node> = Api::all(setup.cluster.client.clone());
     let nodes = nodes.list(&ListParams::default()).await?;
     let held = |node: &Node| node.annotations().keys().any(|key| key.starts_with("hold.oarlock.dev/"));
     let cordoned = |node: &Node| node.spec.as_ref().is_some_and(|spec| spec.unschedulable == Some(true));
     let kept: Vec<String> =
         nodes.iter().filter(|node| held(node) || cordoned(node)).map(|node| node.name_any()).collect();
     let newest: u64 = nodes.iter().filter_map(|node| node.resource_version()?.parse().ok()).max().unwrap_or_default();
-    scene.until_recorded(|all| all.last().is_some_and(|last| last.resource_version >= newest)).await;
+    setup.until_recorded(|all| all.last().is_some_and(|last| last.resource_version >= newest)).await;
     let progress = |name: &String| details.get(name).and_then(|detail| detail.progress.as_deref()).unwrap_or_default();
-    let count = |is: &dyn Fn(&String) -> bool| scene.nodes.iter().filter(|name| is(name)).count();
+    let count = |is: &dyn Fn(&String) -> bool| setup.nodes.iter().filter(|name| is(name)).count();
     let rebooted = |name: &String| counts.contains_key(name);
     let agree = |name: &String| (progress(name) == "Succeeded") == rebooted(name);
     let ended = |name: &String| ["Succeeded", "Failed"].contains(&progress(name));

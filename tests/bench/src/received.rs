@@ -1,8 +1,8 @@
-//! How many bytes a process has received by TCP.
+//! Counts the bytes that a process has received over TCP.
 //!
-//! Takes a process id; yields a total. `/proc/<pid>/io` counts reads of files alone and not what comes from a socket, so the
-//! kernel is asked by its socket diagnosis, as `ss` does. The connections are looked at several times a second: what a
-//! connection received between the last look and its end is missing, and of one that lives shorter than that everything.
+//! `/proc/<pid>/io` counts only reads of files and not of sockets, so this module uses the kernel's socket diagnosis, as `ss` does.
+//! It reads the connections several times a second. It misses bytes that a connection received between the last read and its end,
+//! and connections that live for a shorter time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -14,9 +14,9 @@ use rustix::fd::OwnedFd;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketType, netlink, recv, send, socket, sockopt};
 use tokio::task::AbortHandle;
 
-/// How often connections are looked at.
+/// The time between two reads of the connections.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
-/// `SOCK_DIAG_BY_FAMILY`: the question, and the kind of each answer.
+/// `SOCK_DIAG_BY_FAMILY`: the type of the question and of each answer.
 const BY_FAMILY: u16 = 20;
 /// `NLMSG_DONE` and `NLMSG_ERROR`.
 const LAST: [u16; 2] = [3, 2];
@@ -24,27 +24,27 @@ const LAST: [u16; 2] = [3, 2];
 const DUMP: u16 = 0x301;
 /// `INET_DIAG_INFO`: the attribute with a `tcp_info`.
 const INFO: u16 = 2;
-/// Where an answer has the inode, where its attributes begin, and where a `tcp_info` has the bytes received.
+/// Offsets: the inode in an answer, the start of an answer's attributes, and the received bytes in a `tcp_info`.
 const INODE_AT: usize = 68;
 const ATTRIBUTES_AT: usize = 72;
 const RECEIVED_AT: usize = 128;
 
-/// Counts until it is dropped.
+/// Counts bytes until it is dropped.
 pub(crate) struct Received {
     process: u32,
-    /// By the inode of the socket.
+    /// Received bytes, by the inode of the socket.
     seen: Arc<Mutex<BTreeMap<u32, u64>>>,
     looking: AbortHandle,
 }
 
 impl Received {
-    /// Looks at the connections of `process` from now on.
+    /// Starts to count the received bytes of `process`.
     pub(crate) fn by(process: u32) -> Self {
         let seen = Arc::<Mutex<BTreeMap<u32, u64>>>::default();
         let mine = seen.clone();
         let looking = tokio::spawn(async move {
             loop {
-                // A kernel without socket diagnosis is noticed where the total is asked for.
+                // The caller notices a kernel without socket diagnosis when it asks for the total.
                 let _ = look(process, &mine);
                 tokio::time::sleep(LOOK_EVERY).await;
             }
@@ -52,7 +52,7 @@ impl Received {
         Self { process, seen, looking: looking.abort_handle() }
     }
 
-    /// All bytes so far; nothing where the kernel does not tell.
+    /// Returns all bytes so far. Returns `None` if the kernel has no socket diagnosis.
     pub(crate) fn total(&self) -> Option<u64> {
         look(self.process, &self.seen).ok()?;
         Some(self.seen.lock().values().sum())
@@ -75,7 +75,7 @@ fn look(process: u32, seen: &Mutex<BTreeMap<u32, u64>>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The inodes of the sockets that a process has open.
+/// Returns the inodes of the sockets that a process has open.
 fn sockets(process: u32) -> anyhow::Result<BTreeSet<u32>> {
     let open = std::fs::read_dir(format!("/proc/{process}/fd")).context("cannot see the sockets of the process")?;
     let inode = |entry: std::fs::DirEntry| {
@@ -85,7 +85,7 @@ fn sockets(process: u32) -> anyhow::Result<BTreeSet<u32>> {
     Ok(open.filter_map(Result::ok).filter_map(inode).collect())
 }
 
-/// Asks for all TCP sockets of one family and notes the bytes that each has received.
+/// Reads all TCP sockets of one family and stores the bytes that each has received.
 fn ask(family: u8, all: &mut BTreeMap<u32, u64>) -> anyhow::Result<()> {
     let link: OwnedFd = socket(AddressFamily::NETLINK, SocketType::DGRAM, Some(netlink::SOCK_DIAG))?;
     sockopt::set_socket_timeout(&link, sockopt::Timeout::Recv, Some(Duration::from_secs(2)))?;
@@ -99,7 +99,7 @@ fn ask(family: u8, all: &mut BTreeMap<u32, u64>) -> anyhow::Result<()> {
     }
 }
 
-/// A netlink header and an `inet_diag_req_v2` for TCP in every state, with `tcp_info`.
+/// Returns a netlink header and an `inet_diag_req_v2` for TCP in every state, with `tcp_info`.
 fn question(family: u8) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(72);
     bytes.extend(72_u32.to_ne_bytes());
@@ -112,7 +112,7 @@ fn question(family: u8) -> Vec<u8> {
     bytes
 }
 
-/// Reads the answers of one datagram; says whether it has the last of them.
+/// Reads the answers of one datagram. Returns true if the last answer was among them.
 fn note(mut datagram: &[u8], all: &mut BTreeMap<u32, u64>) -> bool {
     while let (Some(length), Some(kind)) = (word(datagram, 0), half(datagram, 4)) {
         let length = length as usize;

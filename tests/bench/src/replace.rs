@@ -1,10 +1,9 @@
 //! The scenarios `replace` and `crowd`: one job, or a hundred at once, replace all pods of a set, beside a bare client that makes
 //! the same writes.
 //!
-//! Takes the number of targets and the cluster; yields figures, and ratios of the host's to the bare client's. Both are
-//! processes of their own with the same account, on the same cluster, one after the other; which comes first alternates from
-//! round to round. Each gets a fresh namespace and a fresh world, and what it leaves is removed before the next one begins.
-//! May not judge.
+//! It measures both contenders, and their ratios. Both are separate processes with the same account. They run one after the other
+//! on the same cluster, and their order alternates from round to round. Each gets a fresh namespace and a fresh simulated cluster,
+//! and its remains are removed before the next one begins.
 
 use std::path::Path;
 
@@ -13,20 +12,20 @@ use tokio::time::{Instant, sleep};
 
 use crate::age;
 use crate::arguments::{Mode, Modes, On, Operations, Scenario};
+use crate::backend::Backend;
+use crate::bench_cluster::{BenchCluster, ServingPods, longest, quick};
 use crate::children::{BareProcess, Dropped, HostProcess};
 use crate::contenders::{self, Contender};
 use crate::crowd;
 use crate::goals;
-use crate::ground::Ground;
 use crate::job_watch::{self, JobWatch, Version};
 use crate::meter::Meter;
 use crate::metrics;
 use crate::requests::Request;
-use crate::scene::figures_of;
-use crate::site::{Planted, Site, longest, quick};
+use crate::setup::figures_of;
 use crate::spread::{self, as_f64, round};
 
-/// How long is watched whether a host writes that has nothing to do.
+/// How long the bench checks whether an idle host writes.
 const IDLE: std::time::Duration = std::time::Duration::from_secs(10);
 
 const NOTES: &str = "\
@@ -43,17 +42,17 @@ client's of the same round. Figures per target are of the contender's process al
 /// Runs each mode with this many targets.
 ///
 /// # Errors
-/// If a cluster cannot be started or a contender does not come to its end.
+/// If a cluster cannot be started, or a contender does not finish.
 pub(crate) async fn run(asked: &Operations, targets: usize, components: &Path) -> anyhow::Result<Value> {
     let rounds = asked.rounds_of(targets);
     let is_crowd = asked.scenario == Scenario::Crowd;
     let mut runs = Vec::new();
     for mode in asked.modes(Modes::Both) {
-        let ground = Ground::for_contenders(asked.on).await?;
+        let backend = Backend::for_contenders(asked.on).await?;
         let mut figures = Vec::new();
         for number in 1..=rounds {
             eprintln!("{} with {targets} targets: round {number} of {rounds}", mode.word());
-            let place = Place { ground: &ground, mode, targets, number, components, is_crowd };
+            let place = Place { backend: &backend, mode, targets, number, components, is_crowd };
             figures.push(place.round(asked.on == On::Real).await?);
         }
         let spread = spread::of(&figures.iter().collect::<Vec<_>>());
@@ -66,12 +65,12 @@ pub(crate) async fn run(asked: &Operations, targets: usize, components: &Path) -
 
 /// One round.
 struct Place<'a> {
-    ground: &'a Ground,
+    backend: &'a Backend,
     mode: Mode,
     targets: usize,
     number: u32,
     components: &'a Path,
-    /// Whether there are many jobs.
+    /// True if there are many jobs.
     is_crowd: bool,
 }
 
@@ -80,14 +79,14 @@ impl Place<'_> {
         let order = Contender::in_order(self.number);
         let mut figures = Map::new();
         for contender in order {
-            let site = Site::fresh(self.ground, &self.namespace(contender), quick()).await?;
-            let planted = site.plant(self.mode, self.targets).await?;
+            let cluster = BenchCluster::fresh(self.backend, &self.namespace(contender), quick()).await?;
+            let serving = cluster.plant(self.mode, self.targets).await?;
             let found = match contender {
-                Contender::Bare => self.bare(&site, &planted).await?,
-                Contender::Host => self.host(&site, &planted).await?,
+                Contender::Bare => self.bare(&cluster, &serving).await?,
+                Contender::Host => self.host(&cluster, &serving).await?,
             };
             figures.insert(contender.word().to_owned(), found);
-            site.remove().await?;
+            cluster.remove().await?;
         }
         Ok(contenders::figures_of_round(figures, order[0], with_ratios))
     }
@@ -96,54 +95,54 @@ impl Place<'_> {
         format!("{}-{}-{}", contender.word(), self.mode.word(), self.number)
     }
 
-    async fn bare(&self, site: &Site, planted: &Planted) -> anyhow::Result<Value> {
-        let mut process = BareProcess::start(&self.ground.kubeconfig()?, &site.namespace, self.mode).await?;
-        let mut meter = Meter::start(self.ground, process.id()?)?;
+    async fn bare(&self, cluster: &BenchCluster, serving: &ServingPods) -> anyhow::Result<Value> {
+        let mut process = BareProcess::start(&self.backend.kubeconfig()?, &cluster.namespace, self.mode).await?;
+        let mut meter = Meter::start(self.backend, process.id()?)?;
         let begun = Instant::now();
         process.work(longest(self.targets)).await?;
         let mut figures = contenders::speed(self.targets, begun.elapsed());
         meter.until_quiet().await?;
         figures.extend(meter.figures(self.targets)?);
         process.stop().await?;
-        figures.insert("verdict".to_owned(), site.verdict(planted).await?.into());
+        figures.insert("verdict".to_owned(), cluster.verdict(serving).await?.into());
         Ok(figures.into())
     }
 
-    async fn host(&self, site: &Site, planted: &Planted) -> anyhow::Result<Value> {
-        let process = HostProcess::start(&self.ground.kubeconfig()?, self.components, Dropped::Replace).await?;
-        let watch = JobWatch::start(site.client.clone(), &site.namespace);
+    async fn host(&self, cluster: &BenchCluster, serving: &ServingPods) -> anyhow::Result<Value> {
+        let process = HostProcess::start(&self.backend.kubeconfig()?, self.components, Dropped::Replace).await?;
+        let watch = JobWatch::start(cluster.client.clone(), &cluster.namespace);
         let before = process.metrics().await?;
-        let mut meter = Meter::start(self.ground, process.id())?;
+        let mut meter = Meter::start(self.backend, process.id())?;
         let begun = Instant::now();
         if self.is_crowd {
-            self.create_crowd(site, &planted.names()).await?;
-            watch.until_all_succeeded(crowd::dealt_out(&planted.names()).count(), longest(self.targets)).await?;
+            self.create_crowd(cluster, &serving.names()).await?;
+            watch.until_all_succeeded(crowd::dealt_out(&serving.names()).count(), longest(self.targets)).await?;
         } else {
-            site.create(&job_watch::replace("bench", &planted.names(), json!({}))).await?;
+            cluster.create(&job_watch::replace("bench", &serving.names(), json!({}))).await?;
             watch.until_succeeded("bench", longest(self.targets)).await?;
         }
         let mut figures = contenders::speed(self.targets, begun.elapsed());
         meter.until_quiet().await?;
         figures.extend(meter.figures(self.targets)?);
         self.told_by_host(&mut figures, &before, &process.metrics().await?);
-        figures.insert("writesInTenIdleSeconds".to_owned(), idle_writes(self.ground).await?.into());
+        figures.insert("writesInTenIdleSeconds".to_owned(), idle_writes(self.backend).await?.into());
         process.stop().await?;
-        figures.insert("verdict".to_owned(), site.verdict(planted).await?.into());
+        figures.insert("verdict".to_owned(), cluster.verdict(serving).await?.into());
         if self.is_crowd {
             figures.insert("slowestToMedianJob".to_owned(), json!(crowd::slowest_to_median(&watch.all())));
         } else {
-            let (age, gap) = ages(site, planted, &watch.of("bench"));
+            let (age, gap) = ages(cluster, serving, &watch.of("bench"));
             figures.insert("statusAgeMillisecondsMost".to_owned(), age);
             figures.insert("statusGapMillisecondsMost".to_owned(), gap);
         }
         Ok(figures.into())
     }
 
-    /// Creates the jobs beside one another, as many users would.
-    async fn create_crowd(&self, site: &Site, names: &[String]) -> anyhow::Result<()> {
+    /// Creates the jobs concurrently, as many users would.
+    async fn create_crowd(&self, cluster: &BenchCluster, names: &[String]) -> anyhow::Result<()> {
         let jobs: Vec<_> =
             crowd::dealt_out(names).map(|(name, targets)| job_watch::replace(&name, targets, json!({}))).collect();
-        futures::future::try_join_all(jobs.iter().map(|job| site.create(job))).await.map(drop)
+        futures::future::try_join_all(jobs.iter().map(|job| cluster.create(job))).await.map(drop)
     }
 
     fn told_by_host(&self, figures: &mut Map<String, Value>, before: &str, after: &str) {
@@ -157,18 +156,18 @@ impl Place<'_> {
     }
 }
 
-/// How old the status became, and the longest time between two versions of it, in milliseconds.
-fn ages(site: &Site, planted: &Planted, versions: &[Version]) -> (Value, Value) {
-    let ledger = site.world.ledger();
-    let replaced = age::replaced(&ledger.entries(), ledger.opened(), &planted.targets);
+/// Returns the greatest age of the status, and the longest time between two versions of the status, in milliseconds.
+fn ages(cluster: &BenchCluster, serving: &ServingPods, versions: &[Version]) -> (Value, Value) {
+    let ledger = cluster.world.ledger();
+    let replaced = age::replaced(&ledger.entries(), ledger.opened(), &serving.targets);
     let versions: Vec<(Instant, usize)> = versions.iter().map(|version| (version.at, version.ended())).collect();
     let milliseconds = |time: Option<std::time::Duration>| json!(time.map(|time| round(time.as_secs_f64() * 1000.0)));
     (milliseconds(age::greatest(&versions, &replaced)), milliseconds(age::longest_gap(&versions)))
 }
 
-/// Writes but those for the lease within ten seconds, of a host that is quiet.
-async fn idle_writes(ground: &Ground) -> anyhow::Result<usize> {
-    let mut tail = ground.tail()?;
+/// Returns the number of writes of a quiet host in ten seconds, without writes of the lease.
+async fn idle_writes(backend: &Backend) -> anyhow::Result<usize> {
+    let mut tail = backend.tail()?;
     sleep(IDLE).await;
-    Ok(ground.more(&mut tail)?.iter().filter(|request| Request::is_write(request)).count())
+    Ok(backend.more(&mut tail)?.iter().filter(|request| Request::is_write(request)).count())
 }

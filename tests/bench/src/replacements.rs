@@ -1,7 +1,7 @@
-//! The replacements of targets, as the world's ledger tells of them, from begin to end.
+//! Computes the replacements of targets from the event log of the simulated cluster.
 //!
-//! Takes entries of a ledger; yields when each target's replacement began and ended: the target began to terminate, or a pod was
-//! made in its place, whichever came first, until the target was gone and the pod in its place ready. Pure.
+//! A replacement begins when the target begins to terminate or when its successor is created, whichever comes first. It ends when
+//! the target is gone and the successor is ready.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use oarlock_sim::world::{Effect, Entry};
 
 use crate::pipeline::Operation;
 
-/// The replacements of those targets, as names and UIDs, that are replaced, in their order.
+/// Returns the replacements of the replaced targets, in the order of `targets`. Targets are names and UIDs.
 pub(crate) fn of(entries: &[Entry], targets: &[(String, String)]) -> Vec<Operation> {
     let mut gone = BTreeMap::new();
     let mut ready = BTreeMap::new();

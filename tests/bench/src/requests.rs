@@ -1,12 +1,11 @@
-//! The requests of one contender, and what they add up to.
+//! The requests of one contender, and counts of them per target.
 //!
-//! Takes answered requests; yields counts per target. Requests for the leader's lease are never counted: they come with time
-//! and not with work. Pure.
+//! Requests for the leader's lease are never counted, because their number depends on time and not on work.
 
 use std::collections::BTreeMap;
 
 use k8s_openapi::jiff::Timestamp;
-use oarlock_bed::audit;
+use oarlock_support::audit;
 use serde_json::{Value, json};
 
 use crate::spread::{as_f64, round};
@@ -14,13 +13,13 @@ use crate::spread::{as_f64, round};
 /// One answered request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Request {
-    /// As the audit log names it.
+    /// The verb, as the audit log names it.
     pub(crate) verb: String,
-    /// The plural name, with the subresource.
+    /// The plural name of the resource, with the subresource.
     pub(crate) resource: String,
     /// The HTTP status of the reply.
     pub(crate) code: u64,
-    /// The time at which the server received it; none where that is not known.
+    /// The time at which the server received the request, if known.
     pub(crate) received: Option<Timestamp>,
 }
 
@@ -33,39 +32,39 @@ impl From<audit::Request> for Request {
 }
 
 impl Request {
-    /// Whether it is for the leader's lease.
+    /// Returns true if the request is for the leader's lease.
     pub(crate) fn is_lease(&self) -> bool {
         self.resource == "leases"
     }
 
-    /// Whether it changes or evicts a pod.
+    /// Returns true if the request changes or evicts a pod.
     pub(crate) fn is_for_a_pod(&self) -> bool {
         self.is_write() && ["pods", "pods/eviction"].contains(&self.resource.as_str())
     }
 
-    /// Whether it changes something, the lease apart.
+    /// Returns true if the request changes an object other than the lease.
     pub(crate) fn is_write(&self) -> bool {
         !["get", "list", "watch"].contains(&self.verb.as_str()) && !self.is_lease()
     }
 }
 
-/// How many requests there were, the lease's apart.
+/// Returns the number of requests, without the lease's.
 pub(crate) fn all(requests: &[Request]) -> usize {
     requests.iter().filter(|request| !request.is_lease()).count()
 }
 
-/// How many writes there were.
+/// Returns the number of writes.
 pub(crate) fn writes(requests: &[Request]) -> usize {
     requests.iter().filter(|request| request.is_write()).count()
 }
 
-/// How many writes there were that act: neither statuses and records, nor events.
+/// Returns the number of writes that act. Writes of statuses, records and events do not act.
 pub(crate) fn acts(requests: &[Request]) -> usize {
     let told = ["operationjobs/status", "operationrecords", "events"];
     requests.iter().filter(|request| request.is_write() && !told.contains(&request.resource.as_str())).count()
 }
 
-/// How many requests of each verb, resource and code there were per target.
+/// Returns the number of writes of each verb, resource and code, per target.
 pub(crate) fn by_kind(requests: &[Request], targets: usize) -> Value {
     let mut counts = BTreeMap::<String, usize>::new();
     for Request { verb, resource, code, .. } in requests.iter().filter(|request| request.is_write()) {
@@ -74,7 +73,7 @@ pub(crate) fn by_kind(requests: &[Request], targets: usize) -> Value {
     counts.into_iter().map(|(kind, n)| (kind, json!(round(as_f64(n) / as_f64(targets))))).collect()
 }
 
-/// How many requests of each verb and resource there were per target, reads too; watches and the lease apart.
+/// Returns the number of requests of each verb and resource, per target. Reads count; watches and the lease do not.
 pub(crate) fn by_verb(requests: &[Request], targets: usize) -> Value {
     let mut counts = BTreeMap::<String, usize>::new();
     for Request { verb, resource, .. } in requests.iter().filter(|one| !one.is_lease() && one.verb != "watch") {
@@ -83,8 +82,8 @@ pub(crate) fn by_verb(requests: &[Request], targets: usize) -> Value {
     counts.into_iter().map(|(kind, n)| (kind, json!(round(as_f64(n) / as_f64(targets))))).collect()
 }
 
-/// The longest time between two writes, in seconds, and the seconds from the first write until it began. A contender that stands still for
-/// a while with nothing to do is seen by it.
+/// Returns the longest time between two writes, in seconds, and the seconds from the first write until this pause began. A long
+/// pause shows a contender that stands still.
 pub(crate) fn longest_pause(requests: &[Request]) -> Option<(f64, f64)> {
     let mut times: Vec<Timestamp> =
         requests.iter().filter(|one| one.is_write()).filter_map(|one| one.received).collect();
@@ -95,7 +94,7 @@ pub(crate) fn longest_pause(requests: &[Request]) -> Option<(f64, f64)> {
     pauses.max_by(|a, b| a.0.total_cmp(&b.0)).map(|(pause, after)| (round(pause), round(after)))
 }
 
-/// How many of a hundred writes were refused as conflicts; events are not among them.
+/// Returns the percentage of writes that were refused as conflicts. Events do not count.
 pub(crate) fn conflicts_percent(requests: &[Request]) -> f64 {
     let checked = || requests.iter().filter(|request| request.is_write() && request.resource != "events");
     let refused = checked().filter(|request| request.code == 409).count();

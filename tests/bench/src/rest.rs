@@ -1,8 +1,8 @@
-//! The bench of the REST API of OpsJobs: how long its requests take, beside a handler that answers the same bytes, and beside clients that
-//! mean no good.
+//! The bench of the REST API of OpsJobs: the times of its requests, beside a handler that answers the same bytes, and beside
+//! hostile clients.
 //!
-//! Takes how many jobs and seconds; yields the times of creates and reads, while the jobs begin and after, and of reads while others hold
-//! connections, send slowly or send tokens that are none. May not judge.
+//! It measures creates, and reads while the jobs begin and after. It also measures reads while other clients hold connections, send
+//! slowly or send invalid tokens.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -22,7 +22,7 @@ use kube::api::{Api, DynamicObject, PostParams};
 use kube::client::Body;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
-use oarlock_bed::children::Child;
+use oarlock_support::children::Child;
 use serde_json::{Map, Value, json};
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
@@ -34,20 +34,20 @@ use crate::children::binary;
 use crate::goals::Goal;
 use crate::history::{Filled, Store};
 use crate::ops_objects::resource;
-use crate::scene::shown_beside;
+use crate::setup::shown_beside;
 use crate::spread::{quantile, round};
 use crate::usage::rss_kib;
 
 /// Creates in flight.
 const IN_FLIGHT: usize = 8;
-/// Reads and paced creates a second.
+/// Reads per second; `CREATES` is the number of paced creates per second.
 const READS: u64 = 30;
 const CREATES: u64 = 50;
-/// Connections that hold still, send a byte now and then, and send headers without end.
+/// Connections that stay idle (`IDLE`), send a byte now and then (`SLOW`), and send headers without end (`FLOODS`).
 const IDLE: usize = 1_000;
 const SLOW: usize = 100;
 const FLOODS: usize = 20;
-/// Clients that send tokens that are none.
+/// Clients that send invalid tokens.
 const JUNK: usize = 20;
 const BEGUN_WITHIN: Duration = Duration::from_secs(120);
 const AT_REST_WITHIN: Duration = Duration::from_secs(300);
@@ -93,29 +93,29 @@ each from an address of its own.
 gone: beside one another, 18 lists of 100 a second by type and phase, 3 by a part of a name, and 9 reads of a job, of a history of --rows jobs that are gone.
 junk: beside 20 clients that send well-formed tokens that nobody signed, one after the other.";
 
-/// What to measure.
+/// The options of the `rest` bench.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct RestBench {
-    /// How many jobs are made in each round
+    /// Number of jobs that are created in each round
     #[arg(long, default_value = "500", value_parser = clap::value_parser!(u32).range(10..=2_000))]
     pub(crate) targets: u32,
     /// Seconds of each load of reads
     #[arg(long, default_value = "20", value_parser = clap::value_parser!(u64).range(2..=600))]
     pub(crate) seconds: u64,
-    /// How often
+    /// Number of rounds
     #[arg(long, default_value = "3", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) rounds: u32,
-    /// How many jobs that are gone its history has
+    /// Number of jobs in the history that are gone
     #[arg(long, default_value = "100000", value_parser = clap::value_parser!(u32).range(100..=1_000_000))]
     pub(crate) rows: u32,
-    /// What that is kept in
+    /// The store of the history
     #[arg(long, value_enum, default_value = "sqlite")]
     pub(crate) history: Store,
     #[command(flatten)]
     pub(crate) common: Common,
 }
 
-/// Measures, and prints each figure beside its goal.
+/// Runs the bench, and prints each figure beside its goal.
 ///
 /// # Errors
 /// If the host does not run, or refuses a request.
@@ -130,7 +130,7 @@ pub(crate) async fn run(asked: &RestBench, components: &Path) -> anyhow::Result<
     Ok(shown_beside(&rounds, &GOALS, NOTES))
 }
 
-/// A process that serves the API, and clients of it.
+/// A process that serves the API, and clients of the API.
 struct Served {
     child: Child,
     folder: PathBuf,
@@ -250,7 +250,7 @@ impl Served {
         Ok(figures)
     }
 
-    /// Makes nodes that are Ready, on which nothing ever happens.
+    /// Creates Ready nodes on which nothing ever happens.
     async fn nodes(&self, count: usize) -> anyhow::Result<Vec<(String, String)>> {
         let api: Api<Node> = Api::all(self.admin.clone());
         let made = stream::iter(0..count).map(|index| {
@@ -309,7 +309,7 @@ impl Served {
             let list = self.get("/api/v1/opsjobs?limit=1&phase=Pending").await?;
             let left = list.get("totalCount").and_then(Value::as_u64).context("a list has no count")?;
             if left == 0 {
-                // What they have told is on its way.
+                // The last status writes of the jobs may still be on their way.
                 sleep(Duration::from_secs(5)).await;
                 return Ok(());
             }
@@ -338,7 +338,7 @@ impl Served {
         open_load(&self.rest, path, &self.token, seconds).await
     }
 
-    /// The same of a handler that answers the same bytes, and does nothing for it.
+    /// Measures the same reads on a bare handler that answers the same bytes without any work.
     async fn bare(&self, path: &str, seconds: u64) -> anyhow::Result<Vec<f64>> {
         let request =
             Request::get(path).header("authorization", format!("Bearer {}", self.token)).body(Body::empty())?;
@@ -357,7 +357,7 @@ impl Served {
         times
     }
 
-    /// Reads of what is gone: lists by an exact filter and by a part of a name, and jobs, beside one another.
+    /// Measures reads of jobs that are gone: lists by an exact filter, lists by a part of a name, and single jobs, all at once.
     async fn gone(&self, seconds: u64) -> anyhow::Result<Value> {
         const JOBS: &str = "/api/v1/opsjobs";
         let list = format!("{JOBS}?type=addon&phase=Failed&limit=100");
@@ -375,7 +375,7 @@ impl Served {
             "ofBareHandler": round(p99(&lists) / p99(&list_bare))}))
     }
 
-    /// Reads beside connections that mean no good.
+    /// Measures reads beside hostile connections.
     async fn troubled(&self, path: &str, seconds: u64) -> anyhow::Result<Vec<f64>> {
         let (mut troubles, address) = (JoinSet::new(), self.address);
         let head = format!(
@@ -410,12 +410,12 @@ impl Served {
         times
     }
 
-    /// Reads beside a flood of tokens that nobody signed.
+    /// Measures reads beside a flood of unsigned tokens.
     async fn beside_junk(&self, path: &str, seconds: u64) -> anyhow::Result<Vec<f64>> {
         let (ends, mut floods) = (Arc::new(AtomicBool::new(false)), JoinSet::new());
         for flood in 0..JUNK {
             let (rest, ends, path) = (self.rest.clone(), ends.clone(), path.to_owned());
-            // The payload is {"aud":["oarlock"]}.
+            // The payload of the token is {"aud":["oarlock"]}.
             floods.spawn(async move {
                 let mut number = 0_u64;
                 while !ends.load(Ordering::Relaxed) {
@@ -435,7 +435,7 @@ impl Served {
     }
 }
 
-/// Connects from an address of the connection's own: one address has few connections, and the reader has its own.
+/// Connects from a separate address, because the server limits the connections of one address and the reader has its own.
 async fn connect(number: usize, to: SocketAddr) -> std::io::Result<TcpStream> {
     let socket = TcpSocket::new_v4()?;
     let from = Ipv4Addr::from(u32::from(Ipv4Addr::new(127, 1, 0, 1)) + u32::try_from(number).unwrap_or(0));
@@ -443,7 +443,7 @@ async fn connect(number: usize, to: SocketAddr) -> std::io::Result<TcpStream> {
     socket.connect(to).await
 }
 
-/// The times of so many reads a second.
+/// Returns the times of [`READS`] reads per second.
 async fn open_load(client: &Client, path: &str, token: &str, seconds: u64) -> anyhow::Result<Vec<f64>> {
     let reads = vec![(); (READS * seconds) as usize];
     let read = |()| async {
@@ -456,7 +456,7 @@ async fn open_load(client: &Client, path: &str, token: &str, seconds: u64) -> an
     paced(READS, &reads, read).await
 }
 
-/// The times of requests of which so many are due a second, each from when it was due.
+/// Returns the times of requests at a fixed rate. Each time counts from the moment at which the request was due.
 async fn paced<T: Clone, F>(per_second: u64, of: &[T], request: impl Fn(T) -> F) -> anyhow::Result<Vec<f64>>
 where
     F: Future<Output = anyhow::Result<()>>,

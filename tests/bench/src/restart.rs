@@ -1,8 +1,8 @@
 //! The scenario `restart`: how long a host that was killed in the middle of a job takes until it acts again.
 //!
-//! Takes the number of targets; runs one job that uses every policy, and kills and restarts its host once a quarter, a half and
-//! three quarters of the targets are gone. Yields the seconds from the start of the new process until the server has answered
-//! its first request for a pod: an eviction or a mark. The old process's last requests are waited out before. May not judge.
+//! It runs one job that uses every policy. It kills and restarts the host when a quarter, a half and three quarters of the targets
+//! are gone. It measures the seconds from the start of the new process until the server has answered its first request for a pod:
+//! an eviction or a mark. It waits for the last requests of the old process first.
 
 use std::path::Path;
 use std::time::Duration;
@@ -11,19 +11,19 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
 use crate::arguments::{Modes, Operations};
+use crate::backend::Backend;
+use crate::bench_cluster::longest;
 use crate::goals::{self, Goal};
-use crate::ground::Ground;
 use crate::job_watch;
 use crate::outcome;
 use crate::requests::Request;
-use crate::scene::{Cast, Scene, figures_of, run_of};
-use crate::site::longest;
+use crate::setup::{HostSetup, SetupOptions, figures_of, run_of};
 use crate::spread::{self, round};
 use crate::usage;
 
-/// How often the requests are read: how exact the figures are.
+/// The time between two reads of the requests, and so the precision of the figures.
 const READ_EVERY: Duration = Duration::from_millis(5);
-/// No request for so long means that none of the killed process will come any more.
+/// The time without a request after which no more requests of the killed process can come.
 const QUIET: Duration = Duration::from_millis(500);
 
 const GOALS: [Goal; 2] = [
@@ -45,26 +45,26 @@ The host is killed and restarted three times in one job that has maxUnavailable,
 /// Runs each mode.
 ///
 /// # Errors
-/// If a cluster cannot be started or a host does not start.
+/// If a cluster cannot be started, or a host does not start.
 pub(crate) async fn run(asked: &Operations, targets: usize, components: &Path) -> anyhow::Result<Value> {
     let rounds = asked.rounds(1);
     let mut runs = Vec::new();
     for mode in asked.modes(Modes::Both) {
-        let ground = Ground::for_contenders(asked.on).await?;
+        let backend = Backend::for_contenders(asked.on).await?;
         let mut figures = Vec::new();
         for number in 1..=rounds {
             eprintln!("{}, {targets} targets, three restarts: round {number} of {rounds}", mode.word());
             let namespace = format!("restart-{}-{number}", mode.word());
-            let scene = Scene::set(&ground, &namespace, Cast::new(mode, targets, components)).await?;
-            figures.push(once(scene).await?);
+            let setup = HostSetup::set(&backend, &namespace, SetupOptions::new(mode, targets, components)).await?;
+            figures.push(once(setup).await?);
         }
         runs.push(goals::beside(run_of(mode.word(), targets, figures), &GOALS));
     }
     Ok(figures_of(asked, runs, NOTES))
 }
 
-async fn once(mut scene: Scene<'_>) -> anyhow::Result<Value> {
-    let targets = scene.planted.targets.len();
+async fn once(mut setup: HostSetup<'_>) -> anyhow::Result<Value> {
+    let targets = setup.serving.targets.len();
     let latest = Instant::now() + longest(targets);
     let policies = json!({
         "maxUnavailable": "50%",
@@ -72,21 +72,21 @@ async fn once(mut scene: Scene<'_>) -> anyhow::Result<Value> {
         "failurePolicy": {"type": "Pause", "maxFailures": "10%"},
         "retryPolicy": {"limit": 2, "backoffSeconds": 1},
     });
-    scene.site.create(&job_watch::replace("bench", &scene.planted.names(), policies)).await?;
+    setup.cluster.create(&job_watch::replace("bench", &setup.serving.names(), policies)).await?;
     let (mut to_write, mut to_action, mut watched) = (Vec::new(), Vec::new(), 0);
     for quarter in 1..=3 {
-        if !scene.until_gone((targets * quarter / 4).max(1), latest).await {
+        if !setup.until_gone((targets * quarter / 4).max(1), latest).await {
             break;
         }
-        watched = scene.site.world.pods().len();
-        let (write, action) = restart(&mut scene).await?;
+        watched = setup.cluster.world.pods().len();
+        let (write, action) = restart(&mut setup).await?;
         to_write.extend(write);
         to_action.extend(action);
     }
-    let _ = scene.until_ended(1).await;
-    let mut figures = outcome::of(&scene, "bench").await;
+    let _ = setup.until_ended(1).await;
+    let mut figures = outcome::of(&setup, "bench").await;
     #[allow(clippy::cast_precision_loss, reason = "far below 2^52")]
-    let peak = usage::peak_rss_kib(scene.host.id())? as f64 / 1024.0;
+    let peak = usage::peak_rss_kib(setup.host.id())? as f64 / 1024.0;
     for (name, seconds) in [("secondsToFirstAction", &to_action), ("secondsToFirstWrite", &to_write)] {
         for (word, share) in [("P50", 0.5), ("Most", 1.0)] {
             figures.insert(format!("{name}{word}"), json!(spread::quantile(seconds, share).map(round)));
@@ -95,28 +95,28 @@ async fn once(mut scene: Scene<'_>) -> anyhow::Result<Value> {
     figures.insert("restarts".to_owned(), to_action.len().into());
     figures.insert("watchedPods".to_owned(), watched.into());
     figures.insert("peakRssMib".to_owned(), round(peak).into());
-    scene.end().await?;
+    setup.end().await?;
     Ok(figures.into())
 }
 
-/// Restarts the host; yields the seconds to its first write and to its first action, unless the job ends without them.
-async fn restart(scene: &mut Scene<'_>) -> anyhow::Result<(Option<f64>, Option<f64>)> {
-    let mut tail = scene.ground.tail()?;
-    scene.host.kill();
+/// Restarts the host. Returns the seconds to its first write and to its first action. Either is `None` if the job ends first.
+async fn restart(setup: &mut HostSetup<'_>) -> anyhow::Result<(Option<f64>, Option<f64>)> {
+    let mut tail = setup.backend.tail()?;
+    setup.host.kill();
     let mut heard = Instant::now();
     while heard.elapsed() < QUIET {
-        if !scene.ground.more(&mut tail)?.is_empty() {
+        if !setup.backend.more(&mut tail)?.is_empty() {
             heard = Instant::now();
         }
         sleep(READ_EVERY).await;
     }
     let begun = Instant::now();
-    scene.host.start_again()?;
+    setup.host.start_again()?;
     let (mut write, mut action) = (None, None);
     let acts = async {
         while action.is_none() {
             sleep(READ_EVERY).await;
-            let more = scene.ground.more(&mut tail)?;
+            let more = setup.backend.more(&mut tail)?;
             let now = begun.elapsed().as_secs_f64();
             write = write.or_else(|| more.iter().any(Request::is_write).then_some(now));
             action = more.iter().any(Request::is_for_a_pod).then_some(now);
@@ -125,8 +125,8 @@ async fn restart(scene: &mut Scene<'_>) -> anyhow::Result<(Option<f64>, Option<f
     };
     tokio::select! {
         acted = acts => acted?,
-        _ = scene.until_ended(1) => {}
+        _ = setup.until_ended(1) => {}
     }
-    scene.host.leads().await?;
+    setup.host.leads().await?;
     Ok((write, action))
 }

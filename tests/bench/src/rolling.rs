@@ -1,15 +1,13 @@
 //! The scenario `rolling`: one job replaces all pods of a set with `maxUnavailable: 10%`.
 //!
-//! Takes the number of targets; yields the time of the job, from its creation until a watch brings its end, and its ratio to
-//! two ideals. The world's pods take about two seconds to serve, drawn for each pod from a range, as images and probes differ.
+//! It measures the time of the job, from its creation until a watch delivers its end, and its ratio to two ideals. The pods of the
+//! simulated cluster take about two seconds to serve. The time is drawn for each pod from a range, as images and probes differ.
 //!
-//! - The *pipeline bound* (`pipeline.rs`) is what no host can beat: with the durations that the world's ledger shows for
-//!   exactly these targets in this run, and never more than the bound at once.
-//! - *Batches* is the operator's estimate: the number of batches times the mean duration of one replacement as the world is
-//!   configured, without what the API server takes. A host that does not wait for the slowest of a batch may come close to it,
-//!   and where fewer slow durations were drawn, below it; so the first ratio is the one to trust.
-//!
-//! May not judge.
+//! - No host can beat the *pipeline bound* (`pipeline.rs`). It uses the durations of exactly these targets in this run, from the
+//!   event log, and the limit of pods at once.
+//! - *Batches* is the operator's estimate: the number of batches times the mean configured duration of one replacement, without the
+//!   API server's time. A host that does not wait for the slowest pod of a batch may come close to the estimate. It may even beat
+//!   the estimate if few slow durations were drawn, so trust the first ratio.
 
 use std::path::Path;
 use std::time::Duration;
@@ -19,17 +17,17 @@ use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 
 use crate::arguments::{Mode, Modes, Operations};
+use crate::backend::Backend;
+use crate::bench_cluster::longest;
 use crate::goals::{self, Goal};
-use crate::ground::Ground;
 use crate::job_watch;
 use crate::outcome;
 use crate::pipeline;
 use crate::replacements;
-use crate::scene::{Cast, Scene, figures_of, run_of};
-use crate::site::longest;
+use crate::setup::{HostSetup, SetupOptions, figures_of, run_of};
 use crate::spread::round;
 
-/// Of the job.
+/// The limit of the job.
 const MAX_UNAVAILABLE: &str = "10%";
 
 const GOALS: [Goal; 4] = [
@@ -49,7 +47,7 @@ The job has maxUnavailable: 10%, rounded down and at least 1. seconds: from its 
   replacement as the world is configured, without the API server's time. replacementSecondsMean: the same as measured.
 - wrong, failed, stuck: targets not replaced exactly once and other pods lost, by the ledger; failed and not ended, by the status.";
 
-/// A world whose pods take about two seconds until they serve.
+/// Returns timings with which pods take about two seconds until they serve.
 fn unhurried() -> Timings {
     let (short, long) = (Span::millis(10, 30), Span::millis(500, 1500));
     Timings { react: short, start: long, ready: long, available: short, terminate: Span::millis(100, 500) }
@@ -58,44 +56,44 @@ fn unhurried() -> Timings {
 /// Runs each mode.
 ///
 /// # Errors
-/// If a cluster cannot be started or a job does not end.
+/// If a cluster cannot be started, or a job does not end.
 pub(crate) async fn run(asked: &Operations, targets: usize, components: &Path) -> anyhow::Result<Value> {
     let rounds = asked.rounds_of(targets);
     let mut runs = Vec::new();
     for mode in asked.modes(Modes::Evict) {
-        let ground = Ground::for_contenders(asked.on).await?;
+        let backend = Backend::for_contenders(asked.on).await?;
         let mut figures = Vec::new();
         for number in 1..=rounds {
             eprintln!(
                 "{}, {targets} targets, maxUnavailable {MAX_UNAVAILABLE}: round {number} of {rounds}",
                 mode.word()
             );
-            let cast = Cast { timings: unhurried(), ..Cast::new(mode, targets, components) };
-            let scene = Scene::set(&ground, &format!("rolling-{}-{number}", mode.word()), cast).await?;
-            figures.push(once(scene, mode).await?);
+            let options = SetupOptions { timings: unhurried(), ..SetupOptions::new(mode, targets, components) };
+            let setup = HostSetup::set(&backend, &format!("rolling-{}-{number}", mode.word()), options).await?;
+            figures.push(once(setup, mode).await?);
         }
         runs.push(goals::beside(run_of(mode.word(), targets, figures), &GOALS));
     }
     Ok(figures_of(asked, runs, NOTES))
 }
 
-async fn once(scene: Scene<'_>, mode: Mode) -> anyhow::Result<Value> {
-    let targets = scene.planted.targets.len();
-    let job = job_watch::replace("bench", &scene.planted.names(), json!({"maxUnavailable": MAX_UNAVAILABLE}));
+async fn once(setup: HostSetup<'_>, mode: Mode) -> anyhow::Result<Value> {
+    let targets = setup.serving.targets.len();
+    let job = job_watch::replace("bench", &setup.serving.names(), json!({"maxUnavailable": MAX_UNAVAILABLE}));
     let begun = Instant::now();
-    scene.site.create(&job).await?;
-    scene.watch.until_succeeded("bench", longest(targets)).await?;
+    setup.cluster.create(&job).await?;
+    setup.watch.until_succeeded("bench", longest(targets)).await?;
     let seconds = begun.elapsed().as_secs_f64();
-    let mut figures = outcome::of(&scene, "bench").await;
-    figures.extend(ideals(&scene, mode, seconds));
-    scene.end().await?;
+    let mut figures = outcome::of(&setup, "bench").await;
+    figures.extend(ideals(&setup, mode, seconds));
+    setup.end().await?;
     Ok(figures.into())
 }
 
-fn ideals(scene: &Scene<'_>, mode: Mode, seconds: f64) -> Map<String, Value> {
-    let targets = u32::try_from(scene.planted.targets.len()).unwrap_or(u32::MAX);
+fn ideals(setup: &HostSetup<'_>, mode: Mode, seconds: f64) -> Map<String, Value> {
+    let targets = u32::try_from(setup.serving.targets.len()).unwrap_or(u32::MAX);
     let at_once = (targets / 10).max(1);
-    let replaced = replacements::of(&scene.site.world.ledger().entries(), &scene.planted.targets);
+    let replaced = replacements::of(&setup.cluster.world.ledger().entries(), &setup.serving.targets);
     let mean = pipeline::mean(&replaced);
     let bound = pipeline::pipeline_bound(&replaced, at_once);
     let configured = configured(mode, &unhurried());
@@ -114,14 +112,14 @@ fn ideals(scene: &Scene<'_>, mode: Mode, seconds: f64) -> Map<String, Value> {
     figures.as_object().cloned().unwrap_or_default()
 }
 
-/// The mean duration of a replacement in a world with these timings, where a pod's start always takes longer than another's end.
+/// Returns the mean configured duration of a replacement. A pod's start always takes longer than another pod's end.
 fn configured(mode: Mode, timings: &Timings) -> Duration {
     let Timings { react, start, ready, available, terminate } = *timings;
     let mean = |spans: &[Span]| spans.iter().map(|span| (span.least + span.most) / 2).sum::<Duration>();
     match mode {
         // The set reacts to the termination with a new pod.
         Mode::Evict => mean(&[react, start, ready]),
-        // The first effect is the new pod; the set reacts once more when it is available, and the old one goes.
+        // The first effect is the new pod. Once it is available, the set reacts again, and the old pod goes.
         Mode::CollaSet => mean(&[start, ready, available, react, terminate]),
     }
 }

@@ -1,14 +1,12 @@
-//! An in-memory cluster on a port, behind a proxy that counts writes.
-//!
-//! Takes nothing; yields a kubeconfig and the writes that went through the proxy. Host and bare client both come that way.
+//! An in-memory cluster on a port, behind a proxy that counts writes. Both the host and the bare client use the proxy.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use oarlock_bed::faults::Plan;
-use oarlock_bed::install::{self, Way};
-use oarlock_bed::interception::Interceptor;
-use oarlock_bed::proxy::Proxy;
+use oarlock_support::faults::Plan;
+use oarlock_support::install::{self, Way};
+use oarlock_support::interception::Interceptor;
+use oarlock_support::proxy::Proxy;
 
 use crate::children::manifests;
 use crate::requests::Request;
@@ -17,16 +15,16 @@ use crate::requests::Request;
 pub(crate) struct ServedSim {
     /// The cluster.
     pub(crate) cluster: oarlock_sim::Cluster,
-    /// How contenders reach it.
+    /// The kubeconfig of the contenders.
     pub(crate) kubeconfig: PathBuf,
     proxy: Proxy,
 }
 
 impl ServedSim {
-    /// Starts one in real time, with everything installed.
+    /// Starts a cluster in real time, with everything installed.
     ///
     /// # Errors
-    /// If it cannot be served or furnished.
+    /// If the cluster cannot be served, or refuses an object.
     pub(crate) async fn start() -> anyhow::Result<Self> {
         let options =
             oarlock_sim::Options { clock: Arc::new(oarlock_sim::RealClock), ..oarlock_sim::Options::default() };
@@ -43,15 +41,15 @@ impl ServedSim {
         Ok(Self { cluster, kubeconfig, proxy })
     }
 
-    /// How many writes went through the proxy.
+    /// Returns the number of writes that went through the proxy.
     pub(crate) fn count(&self) -> usize {
         usize::try_from(self.proxy.interceptor().count()).unwrap_or(usize::MAX)
     }
 
-    /// The writes but the first `skipped` that went through the proxy.
+    /// Returns the writes that went through the proxy, without the first `skipped`.
     pub(crate) fn writes(&self, skipped: usize) -> Vec<Request> {
         let records = self.proxy.interceptor().records();
-        let request = |write: &oarlock_bed::interception::WriteRecord| Request {
+        let request = |write: &oarlock_support::interception::WriteRecord| Request {
             verb: verb(&write.verb),
             resource: resource(&write.path),
             code: write.status.map_or(0, |code| u64::from(code.as_u16())),
@@ -61,7 +59,7 @@ impl ServedSim {
     }
 }
 
-/// How a contender reaches an in-memory cluster that is served here.
+/// Returns the kubeconfig of an in-memory cluster that is served at `url`.
 pub(crate) fn kubeconfig_of(url: &str) -> String {
     let text = serde_json::json!({"apiVersion": "v1", "kind": "Config", "current-context": "sim",
         "clusters": [{"name": "sim", "cluster": {"server": url}}], "users": [{"name": "sim", "user": {}}],
@@ -77,7 +75,7 @@ fn verb(method: &http::Method) -> String {
     }
 }
 
-/// The plural name in a path, with the subresource.
+/// Returns the plural name in a path, with the subresource.
 fn resource(path: &str) -> String {
     let path = path.split('?').next().unwrap_or_default();
     let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();

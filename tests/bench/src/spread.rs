@@ -1,10 +1,10 @@
-//! Figures of several rounds as one: the least, the median and the most of each.
+//! Combines the figures of several rounds: the minimum, the median and the maximum of each.
 //!
-//! Takes one JSON object of figures per round; yields one of the same shape, in which each number is such a spread. Pure.
+//! The input is one JSON object of figures per round. The output has the same shape, with such a spread for each number.
 
 use serde_json::{Map, Value, json};
 
-/// The spread of each figure of `rounds`. Text that is the same in all rounds stays; where it differs, each is kept.
+/// Returns the spread of each figure of `rounds`. Text that is the same in all rounds stays; otherwise each text is kept.
 pub(crate) fn of(rounds: &[&Value]) -> Value {
     let mut names: Vec<&String> = Vec::new();
     for name in rounds.iter().filter_map(|round| round.as_object()).flat_map(Map::keys) {
@@ -32,7 +32,7 @@ fn one(found: &[&Value]) -> Value {
     if texts.is_empty() { Value::Null } else { texts.join("; ").into() }
 }
 
-/// The least, the median and the most; nothing of nothing.
+/// Returns the minimum, the median and the maximum. Returns null without numbers.
 pub(crate) fn of_numbers(mut numbers: Vec<f64>) -> Value {
     numbers.sort_by(f64::total_cmp);
     let (Some(least), Some(most)) = (numbers.first(), numbers.last()) else { return Value::Null };
@@ -42,7 +42,7 @@ pub(crate) fn of_numbers(mut numbers: Vec<f64>) -> Value {
     json!({"min": least, "median": round(median), "max": most})
 }
 
-/// The value below which `share` of the numbers lie, as one of them.
+/// Returns the number below which `share` of the numbers lie. It is one of the numbers.
 pub(crate) fn quantile(numbers: &[f64], share: f64) -> Option<f64> {
     let mut sorted = numbers.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -56,7 +56,7 @@ pub(crate) fn as_f64(n: usize) -> f64 {
     n as f64
 }
 
-/// Three digits behind the point, and three that are not 0 where there are such.
+/// Rounds to three decimal places, or to three significant digits if the value is smaller.
 pub(crate) fn round(value: f64) -> f64 {
     let mut factor = 1000.0;
     while (value * factor).abs() < 100.0 && factor < 1e9 {

@@ -1,34 +1,34 @@
 //! The scenario `steady`: how long the host takes from a change to the write that it calls for, while little happens.
 //!
-//! Takes a set of pods; creates ten jobs of one target a second for a minute, so that about ten jobs begin and, in a CollaSet,
-//! ten pods are asked to go every second. Yields percentiles of the time between a change and the host's write because of it.
+//! It creates ten jobs of one target a second for a minute. So every second about ten jobs begin and, in a CollaSet, ten pods are
+//! asked to go. It measures percentiles of the time between a change and the host's write for this change.
 //!
-//! Both moments are the API server's own, from its audit log with microseconds: the change counts from when the server had
-//! answered it (its watch event is on the way then), the write from when the server received it. So the watch, the host's
-//! round with the plugin, and the wires are in the figure; what the server needs to store the write is not. Where the event
-//! overtakes the answer to the change, the time counts as 0. The log of all writes slows the server a little, at this rate
-//! not noticeably. May not judge.
+//! Both moments come from the API server's audit log, with microseconds. A change counts from the server's answer, when its watch
+//! event is already on the way. A write counts from the moment when the server received it. So the figure contains the watch, the
+//! host's round with the plugin, and the network. It does not contain the server's time to store the write. If the event arrives
+//! before the answer to the change, the time counts as 0. The log of all writes slows the server a little, which is not noticeable
+//! at this rate.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
 use k8s_openapi::jiff::Timestamp;
-use oarlock_bed::accounts::Account;
-use oarlock_bed::audit::{Audit, Request};
+use oarlock_support::accounts::Account;
+use oarlock_support::audit::{Audit, Request};
 use serde_json::{Map, Value, json};
 
 use crate::arguments::{Modes, Operations};
-use crate::ground::Ground;
+use crate::backend::Backend;
 use crate::meter::Meter;
 use crate::metrics;
 use crate::requests;
-use crate::scene::{Cast, Scene, figures_of, run_of};
+use crate::setup::{HostSetup, SetupOptions, figures_of, run_of};
 use crate::spread::{as_f64, quantile, round};
 
-/// Between two jobs.
+/// The time between two creations of jobs.
 const EACH: Duration = Duration::from_millis(100);
-/// How many jobs there are at most: a minute's.
+/// The maximum number of jobs, enough for a minute.
 const JOBS: usize = 600;
 
 const NOTES: &str = "\
@@ -38,30 +38,30 @@ Times are the API server's, by its audit log: from its answer to the change to i
   finalizer. all: of these three together.
 - cpuPercent: of one core, from the first job until the host last wrote.";
 
-/// Runs it.
+/// Runs the scenario.
 ///
 /// # Errors
 /// If a job does not end.
 pub(crate) async fn run(asked: &Operations, pods: usize, components: &Path) -> anyhow::Result<Value> {
-    let ground = Ground::start(asked.on, Audit::Writes).await?;
+    let backend = Backend::start(asked.on, Audit::Writes).await?;
     let mut runs = Vec::new();
     for mode in asked.modes(Modes::CollaSet) {
         let mut rounds = Vec::new();
         for number in 1..=asked.rounds(1) {
             let namespace = format!("steady-{}-{number}", mode.word());
-            let scene = Scene::set(&ground, &namespace, Cast::new(mode, pods, components)).await?;
-            rounds.push(once(scene, pods.min(JOBS)).await?);
+            let setup = HostSetup::set(&backend, &namespace, SetupOptions::new(mode, pods, components)).await?;
+            rounds.push(once(setup, pods.min(JOBS)).await?);
         }
         runs.push(run_of(mode.word(), pods, rounds));
     }
     Ok(figures_of(asked, runs, NOTES))
 }
 
-async fn once(scene: Scene<'_>, jobs: usize) -> anyhow::Result<Value> {
-    let mut tail = scene.ground.plane()?.audit_tail()?;
-    let mut meter = Meter::start(scene.ground, scene.host.id())?;
-    scene.create_jobs(jobs, EACH, &json!({})).await?;
-    scene.until_ended(jobs).await?;
+async fn once(setup: HostSetup<'_>, jobs: usize) -> anyhow::Result<Value> {
+    let mut tail = setup.backend.plane()?.audit_tail()?;
+    let mut meter = Meter::start(setup.backend, setup.host.id())?;
+    setup.create_jobs(jobs, EACH, &json!({})).await?;
+    setup.until_ended(jobs).await?;
     meter.until_quiet().await?;
     let mut figures = percentiles(&tail.more()?)?;
     let cpu = meter.spent().cpu;
@@ -69,14 +69,14 @@ async fn once(scene: Scene<'_>, jobs: usize) -> anyhow::Result<Value> {
     figures.insert("cpuMillisecondsPerJob".to_owned(), round(cpu.as_secs_f64() * 1000.0 / as_f64(jobs)).into());
     let writes = requests::writes(meter.requests());
     figures.insert("writesPerJob".to_owned(), round(as_f64(writes) / as_f64(jobs)).into());
-    let p99 = metrics::event_to_action_p99(&scene.host.metrics().await?);
+    let p99 = metrics::event_to_action_p99(&setup.host.metrics().await?);
     figures.insert("eventToActionP99Milliseconds".to_owned(), p99);
-    figures.insert("verdict".to_owned(), scene.site.verdict(&scene.chosen(jobs)).await?.into());
-    scene.end().await?;
+    figures.insert("verdict".to_owned(), setup.cluster.verdict(&setup.chosen(jobs)).await?.into());
+    setup.end().await?;
     Ok(figures.into())
 }
 
-/// Percentiles of each kind of change, in milliseconds.
+/// Returns percentiles of each kind of change, in milliseconds.
 fn percentiles(requests: &[Request]) -> anyhow::Result<Map<String, Value>> {
     let mut figures = Map::new();
     let mut all = Vec::new();
@@ -96,10 +96,10 @@ fn tell(figures: &mut Map<String, Value>, name: &str, times: &[f64]) {
     figures.insert(format!("{name}Count"), times.len().into());
 }
 
-/// Names the object of a change or a write, if it is one of a kind.
+/// A function that names the object of a change or a write, if the request is of one kind.
 type Kind = fn(&Request) -> Option<&str>;
 
-/// Changes, and the writes that they call for. A job is named after its target, so that both have one name.
+/// Changes, and the writes that they call for. A job has the name of its target, so that both share one name.
 const KINDS: [(&str, Kind, Kind); 3] = [
     ("jobToTold", created_job, |request| host_write(request, "operationjobs")),
     ("jobToAct", created_job, |request| host_write(request, "pods")),
@@ -120,7 +120,7 @@ fn host_write<'a>(request: &'a Request, resource: &str) -> Option<&'a str> {
     (request.user == Account::Host.user() && request.resource == resource).then_some(&request.name)
 }
 
-/// For each first change of an object, the milliseconds until the first write after it. Objects without one are left out.
+/// Returns the milliseconds from each object's first change to the first write after it. Objects without such a write are omitted.
 fn waits(requests: &[Request], change: Kind, write: Kind) -> anyhow::Result<Vec<f64>> {
     let mut changes = BTreeMap::<&str, (Timestamp, Timestamp)>::new();
     let mut writes = BTreeMap::<&str, Vec<Timestamp>>::new();

@@ -1,14 +1,14 @@
-//! Figures as tables for people. Takes the JSON of a bench; yields text.
+//! Formats the JSON figures of a bench as tables for people.
 
 use comfy_table::{Table, presets};
 use serde_json::Value;
 
-/// What is said below figures of the API in memory.
+/// The note below figures of the in-memory API.
 const SIM: &str = "On sim there are no ratios to a bare client: API server, world and proxy are one process there, and it decides how \
 fast either contender is.";
 
-/// The tables of one operations bench: one for each mode, host and bare client, or calm and killed, side by side where there are
-/// both.
+/// Returns the tables of one operations bench, one for each mode. Columns are host and bare client, or calm and killed, if both
+/// exist.
 pub(crate) fn operations(figures: &Value) -> String {
     let runs = figures.get("runs").and_then(Value::as_array).into_iter().flatten();
     let on = text(figures.get("on"));
@@ -21,7 +21,7 @@ pub(crate) fn operations(figures: &Value) -> String {
     tables.join("\n\n")
 }
 
-/// The table of the policies of pods: CPU milliseconds without and with them, and the ratio.
+/// Returns the table of the policies of pods: CPU milliseconds without and with the policies, and the ratio.
 pub(crate) fn policies(figures: &Value) -> String {
     let of = |column: &str, what: &str| cell(figures.pointer(&format!("/spread/{column}/{what}")));
     let mut table = empty();
@@ -53,7 +53,7 @@ fn mode(run: &Value, on: &str) -> Table {
     table
 }
 
-/// The goals of a run beside what was reached, if it has any.
+/// Returns the goals of a run beside the reached figures, if the run has goals.
 fn goals(run: &Value) -> Option<Table> {
     let rows = run.get("goals").and_then(Value::as_array)?;
     let mut table = empty();
@@ -70,7 +70,7 @@ fn empty() -> Table {
     table
 }
 
-/// JSON pointers of the figures of all columns: those of the first one, then what only others have.
+/// Returns JSON pointers of the figures of all columns: first the first column's, then those that only others have.
 fn rows(columns: &[(&str, Option<&Value>)]) -> Vec<String> {
     let mut rows: Vec<String> = Vec::new();
     for path in columns.iter().flat_map(|(_, figures)| paths(*figures)) {
@@ -81,7 +81,7 @@ fn rows(columns: &[(&str, Option<&Value>)]) -> Vec<String> {
     rows
 }
 
-/// JSON pointers of the figures, in their order; a group of figures comes last.
+/// Returns JSON pointers of the figures in their order. Groups of figures come last.
 fn paths(figures: Option<&Value>) -> Vec<String> {
     let (mut single, mut grouped) = (Vec::new(), Vec::new());
     for (name, value) in figures.and_then(Value::as_object).into_iter().flatten() {
@@ -94,7 +94,7 @@ fn paths(figures: Option<&Value>) -> Vec<String> {
     single
 }
 
-/// A figure: its median, and its least and most where they differ.
+/// Returns a figure as text: its median, and its minimum and maximum if they differ.
 fn cell(figure: Option<&Value>) -> String {
     let Some(median) = figure.and_then(|figure| figure.get("median")) else { return text(figure) };
     let of = |name: &str| figure.and_then(|figure| figure.get(name));
@@ -104,7 +104,7 @@ fn cell(figure: Option<&Value>) -> String {
     format!("{} ({}..{})", text(Some(median)), text(of("min")), text(of("max")))
 }
 
-/// The table of the plugins bench: a row for each way of calling.
+/// Returns the table of the plugins bench, with a row for each kind of call.
 pub(crate) fn plugins(figures: &Value) -> String {
     let mut table = empty();
     let bytes = text(figures.get("componentBytes"));

@@ -1,24 +1,22 @@
-//! What a process has used: CPU, wake-ups and memory.
-//!
-//! Takes a process id; yields what `/proc` says of it. Linux only, as the benches are.
+//! Measures the CPU time, wake-ups and memory of a process, from `/proc`. Linux only, like all benches.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::Context as _;
 
-/// Clock ticks in a second, as `/proc/<pid>/stat` counts CPU time on every Linux.
+/// Clock ticks in a second. `/proc/<pid>/stat` counts CPU time in this unit on every Linux.
 const TICKS: u64 = 100;
 
-/// CPU time in ticks is cut twice, once for each end of a span.
+/// The error of a span in ticks. CPU time in ticks is truncated at each end of the span.
 const CUT: Duration = Duration::from_millis(20);
 
-/// What a process has used so far.
+/// The usage of a process so far.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Usage {
-    /// CPU time and wake-ups of each thread that lives.
+    /// CPU time and wake-ups of each living thread.
     threads: BTreeMap<u32, Thread>,
-    /// CPU time of all threads, also of those that have ended, in whole ticks of 10 ms.
+    /// CPU time of all threads, ended threads included, in whole ticks of 10 ms.
     ticks: Duration,
 }
 
@@ -28,26 +26,26 @@ struct Thread {
     wake_ups: u64,
 }
 
-/// What a process used between two moments.
+/// The usage of a process between two moments.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Spent {
     /// User and system time.
     pub(crate) cpu: Duration,
-    /// How often one of its threads had waited and went on.
+    /// How often a thread of the process woke up after a wait.
     pub(crate) wake_ups: u64,
 }
 
 impl Usage {
-    /// What `process` has used so far.
+    /// Reads the usage of `process` so far.
     ///
     /// # Errors
-    /// If it has ended.
+    /// If the process has ended.
     pub(crate) fn of(process: u32) -> anyhow::Result<Self> {
         let mut threads = BTreeMap::new();
         let tasks = std::fs::read_dir(format!("/proc/{process}/task"));
         for task in tasks.with_context(|| format!("process {process} has ended"))? {
             let Some(id) = task?.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
-            // A thread may end while it is looked at.
+            // A thread may end while its files are read.
             if let Some(thread) = thread(process, id) {
                 threads.insert(id, thread);
             }
@@ -56,8 +54,8 @@ impl Usage {
         Ok(Self { threads, ticks: ticks(&stat) })
     }
 
-    /// What was used since `earlier`. Threads tell nanoseconds; those that ended in between are known by whole ticks
-    /// alone, which count where they say clearly more.
+    /// Returns the usage since `earlier`. Threads report nanoseconds. Threads that ended in between appear only in whole ticks, so
+    /// the ticks count if they are clearly more.
     pub(crate) fn since(&self, earlier: &Self) -> Spent {
         let mut spent = Spent::default();
         for (id, now) in &self.threads {
@@ -80,14 +78,14 @@ fn thread(process: u32, id: u32) -> Option<Thread> {
     Some(Thread { cpu: Duration::from_nanos(cpu), wake_ups })
 }
 
-/// User and system time in `/proc/<pid>/stat`; the name in it may hold spaces and brackets.
+/// Returns user and system time from `/proc/<pid>/stat`. The name in this file may contain spaces and brackets.
 fn ticks(stat: &str) -> Duration {
     let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
     let field = |at: usize| fields.get(at).and_then(|text| text.parse::<u64>().ok()).unwrap_or(0);
     Duration::from_millis((field(11) + field(12)) * 1000 / TICKS)
 }
 
-/// The most memory that was resident, in KiB.
+/// Returns the peak resident memory, in KiB.
 ///
 /// # Errors
 /// If the process has ended.
@@ -95,7 +93,7 @@ pub(crate) fn peak_rss_kib(process: u32) -> anyhow::Result<u64> {
     of_status(process, "VmHWM:")
 }
 
-/// The memory that is resident, in KiB.
+/// Returns the resident memory, in KiB.
 ///
 /// # Errors
 /// If the process has ended.
@@ -108,7 +106,7 @@ fn of_status(process: u32, field: &str) -> anyhow::Result<u64> {
     number(&status, field).with_context(|| format!("process {process} tells no {field}"))
 }
 
-/// The number after `field` in `/proc/<pid>/status`.
+/// Returns the number after `field` in `/proc/<pid>/status`.
 fn number(status: &str, field: &str) -> Option<u64> {
     let line = status.lines().find_map(|line| line.strip_prefix(field))?;
     line.split_whitespace().next()?.parse().ok()

@@ -1,6 +1,8 @@
-//! Scenarios of the benches with a few targets, on the in-memory API, so that a bench does not rot between two measurements.
+//! Runs scenarios of the benches with a few targets on the in-memory API, so that the benches keep working between two
+//! measurements.
 //!
-//! Takes the built binaries of bench and host, and built components (`cargo xtask plugins`). Outcomes are judged; no time is.
+//! The tests need the built binaries of bench and host, and built components (`cargo xtask plugins`). They judge outcomes, but no
+//! times.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails loudly")]
 
@@ -9,8 +11,8 @@ use std::process::Command;
 
 use serde_json::Value;
 
-/// Runs a scenario once, and yields its figures by who was measured. Each goal must have been measured, unless it is a ratio to the
-/// bare client, which nobody has on the in-memory API.
+/// Runs a scenario once, and returns its figures by contender. Each goal must have a figure, unless it is a ratio to the bare
+/// client. The in-memory API has no such ratios.
 fn run(scenario: &str, more: &[&str]) -> Value {
     let bench = Path::new(env!("CARGO_BIN_EXE_bench"));
     let host = std::env::var_os("OARLOCK_BINARY").map_or_else(|| bench.with_file_name("oarlock"), PathBuf::from);
@@ -77,7 +79,7 @@ fn rolling_replaces_every_target_within_its_bound() {
     let figures = run("rolling", &["--targets", "2"])["host"].take();
     assert_eq!(count(&figures, "wrong"), 0.0);
     assert_eq!((count(&figures, "mostAtOnce"), count(&figures, "maxUnavailable")), (1.0, 1.0));
-    // What cannot be beaten was not.
+    // No host can beat the bound.
     assert!(count(&figures, "timeToPipelineBound") >= 1.0, "{figures}");
 }
 
@@ -112,7 +114,7 @@ fn restart_is_timed_in_the_middle_of_a_job() {
     assert!(count(&figures, "restarts") >= 1.0, "{figures}");
 }
 
-/// The figures of a host that is left alone, and of one that was killed.
+/// Returns the figures of a host that is left alone, and of one that was killed.
 fn calm_and_killed(figures: &Value) -> [Value; 2] {
     let [calm, killed] = ["calm", "killed"].map(|run| figures.get(run).cloned().unwrap_or_default());
     assert!(count(&killed, "kills") >= 1.0, "{figures}");
@@ -126,7 +128,7 @@ fn reboots_keep_within_parallelism_with_and_without_kills() {
         assert_eq!(wrong, [0.0; 4], "{figures}");
         assert_eq!(count(&figures, "operations"), 20.0);
         assert!((1.0..=5.0).contains(&count(&figures, "mostOutOfService")), "{figures}");
-        // What cannot be beaten was not.
+        // No host can beat the bound.
         assert!(count(&figures, "timeToPipelineBound") >= 1.0, "{figures}");
     }
 }

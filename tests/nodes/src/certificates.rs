@@ -13,14 +13,14 @@ use rcgen::{
 
 use crate::layout::{Layout, PLANE, PORT, Plan, SERVICE, node_address, node_name};
 
-/// The group that may do everything.
+/// The group with all permissions.
 const MASTERS: &str = "system:masters";
 
-/// Writes all of them into the folder `plane` of the cluster.
+/// Writes all certificates and kubeconfigs into the folder `plane` of the cluster.
 ///
 /// # Errors
 ///
-/// If a key cannot be made or a file cannot be written.
+/// If the function cannot create a key or write a file.
 pub fn write(layout: &Layout, plan: &Plan) -> anyhow::Result<()> {
     let folder = layout.at("plane");
     fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
@@ -28,7 +28,7 @@ pub fn write(layout: &Layout, plan: &Plan) -> anyhow::Result<()> {
     let servers = [PLANE, SERVICE, "127.0.0.1", "localhost", "kubernetes", "kubernetes.default.svc"];
     authority.issue("apiserver", None, "kube-apiserver", &servers)?;
     authority.issue("registries", None, "registries", &[PLANE])?;
-    // By its Service, and by a port that is forwarded to it.
+    // Clients reach the REST API by its Service, and by a port-forward to localhost.
     authority.issue("oarlock-rest", None, "oarlock-rest", &["oarlock-rest.oarlock-system.svc", "localhost"])?;
     for (name, group, user) in [("kubelet-client", MASTERS, "apiserver-kubelet"), ("admin", MASTERS, "admin")] {
         authority.issue(name, Some(group), user, &[])?;
@@ -39,7 +39,7 @@ pub fn write(layout: &Layout, plan: &Plan) -> anyhow::Result<()> {
         let name = node_name(number);
         authority.issue(&name, Some("system:nodes"), &format!("system:node:{name}"), &[])?;
         write_private(&layout.kubeconfig(&name), &authority.kubeconfig(&name, &within)?)?;
-        // Its own server: logs and exec come by it.
+        // The kubelet serves logs and exec with this certificate.
         authority.issue(&format!("{name}-server"), None, &name, &[&node_address(number), &name])?;
     }
     write_private(&layout.outside(), &authority.kubeconfig("admin", &format!("https://127.0.0.1:{}", plan.port))?)?;
@@ -66,7 +66,7 @@ impl<'a> Authority<'a> {
         Ok(Self { folder, issuer: Issuer::new(params, key), certificate })
     }
 
-    /// Writes `name.crt` and `name.key` for a user of a group, and for these addresses of a server.
+    /// Writes `name.crt` and `name.key` for a user of a group, or for a server with these addresses.
     fn issue(&self, name: &str, group: Option<&str>, user: &str, addresses: &[&str]) -> anyhow::Result<()> {
         let key = KeyPair::generate().context("cannot make a key")?;
         let names: Vec<String> = addresses.iter().map(|&address| address.to_owned()).collect();
@@ -101,7 +101,7 @@ fn base64(text: &str) -> String {
     BASE64_STANDARD.encode(text)
 }
 
-/// Keys are for their owner alone.
+/// Writes a file that only its owner can read, because it may have a key.
 fn write_private(path: &Path, content: &str) -> anyhow::Result<()> {
     let failed = || format!("cannot write {}", path.display());
     fs::write(path, content).with_context(failed)?;

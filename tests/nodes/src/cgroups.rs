@@ -1,4 +1,4 @@
-//! The control groups of a cluster: one for each of its nodes, in every hierarchy of the machine.
+//! The control groups of a cluster: one for each node, in every hierarchy of the machine.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use anyhow::{Context as _, bail};
 
 const MOUNT: &str = "/sys/fs/cgroup";
 
-/// The hierarchies of the machine: one of version 2, or one for each controller of version 1.
+/// Returns the hierarchies of the machine: one of version 2, or one for each controller of version 1.
 #[must_use]
 pub fn hierarchies() -> Vec<PathBuf> {
     let root = PathBuf::from(MOUNT);
@@ -18,23 +18,23 @@ pub fn hierarchies() -> Vec<PathBuf> {
     folders.map(|entry| entry.path()).filter(|path| path.is_dir() && !path.is_symlink()).collect()
 }
 
-/// True where there is version 2 alone.
+/// Returns true if the machine has only version 2.
 #[must_use]
 pub fn is_unified() -> bool {
     Path::new(MOUNT).join("cgroup.controllers").exists()
 }
 
-/// The name of a cluster's group in each hierarchy.
+/// Returns the name of a cluster's group in each hierarchy.
 #[must_use]
 pub fn name_of(id: &str) -> String {
     format!("oarlock-{id}")
 }
 
-/// Makes the group `name`, such as `oarlock-id/node-1`, in every hierarchy.
+/// Creates the group `name`, such as `oarlock-id/node-1`, in every hierarchy.
 ///
 /// # Errors
 ///
-/// If the machine has no control groups, or lets nobody make one.
+/// If the machine has no control groups, or does not allow their creation.
 pub fn make(name: &str) -> anyhow::Result<()> {
     let all = hierarchies();
     if all.is_empty() {
@@ -52,20 +52,21 @@ pub fn make(name: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Of version 2, children have only the controllers that each parent hands on.
+/// Enables all controllers for the group's parents. In version 2, a group has only the controllers that its parent
+/// enables.
 fn delegate(hierarchy: &Path, name: &str) {
     let mut path = hierarchy.to_owned();
     for part in Path::new(name) {
         let offered = fs::read_to_string(path.join("cgroup.controllers")).unwrap_or_default();
         for controller in offered.split_whitespace() {
-            // What a parent does not hand on is missing below, and the kubelet says so.
+            // A controller that this write cannot enable is missing below, and the kubelet reports that.
             let _ = fs::write(path.join("cgroup.subtree_control"), format!("+{controller}"));
         }
         path.push(part);
     }
 }
 
-/// Of version 1, a new group of cpuset has no CPUs until it is given some.
+/// Gives the group CPUs and memory nodes. In version 1, a new group of cpuset has none.
 fn inherit_cpus(hierarchy: &Path, name: &str) {
     let mut path = hierarchy.to_owned();
     for part in Path::new(name) {
@@ -79,20 +80,20 @@ fn inherit_cpus(hierarchy: &Path, name: &str) {
     }
 }
 
-/// True where some hierarchy has the group.
+/// Returns true if a hierarchy has the group.
 #[must_use]
 pub fn exists(name: &str) -> bool {
     hierarchies().iter().any(|hierarchy| hierarchy.join(name).exists())
 }
 
-/// Removes the group `name` and those below it, once nothing runs in them.
+/// Removes the group `name` and the groups below it, except groups with running processes.
 pub fn remove(name: &str) {
     for hierarchy in hierarchies() {
         remove_tree(&hierarchy.join(name));
     }
 }
 
-/// Removes the groups below `name`, once nothing runs in them.
+/// Removes the groups below `name`, except groups with running processes.
 pub fn remove_below(name: &str) {
     for hierarchy in hierarchies() {
         for entry in fs::read_dir(hierarchy.join(name)).into_iter().flatten().flatten() {

@@ -1,7 +1,7 @@
-//! Images without a container engine: an OCI archive of one layer, which `ctr`, nodes and `docker load` take.
+//! Builds images without a container engine: an OCI archive with one layer, for `ctr`, nodes and `docker load`.
 //!
-//! Takes a folder and a configuration; yields a file. The same folder gives the same bytes: entries are sorted, and neither times nor
-//! owners of files are kept.
+//! The module takes a folder and a configuration, and writes a file. The same folder gives the same bytes: entries are
+//! sorted, and the archive has neither times nor owners of files.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -15,16 +15,16 @@ use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use tar::{Builder, EntryType, Header};
 
-/// What an image is made of.
+/// The parts of an image.
 #[derive(Args, Debug)]
 pub struct Archive {
-    /// The folder that is its root
+    /// The folder with the image's root file system
     #[arg(long)]
     root: PathBuf,
-    /// Its name, such as docker.io/library/busybox:latest
+    /// Name of the image, such as docker.io/library/busybox:latest
     #[arg(long)]
     name: String,
-    /// Its configuration, as JSON: `{"Entrypoint": ["/oarlock"], "User": "65532:65532"}`
+    /// Configuration of the image, as JSON: `{"Entrypoint": ["/oarlock"], "User": "65532:65532"}`
     #[arg(long, value_parser = parse)]
     config: Value,
     /// The file to write
@@ -40,7 +40,8 @@ fn parse(text: &str) -> Result<Value, serde_json::Error> {
 ///
 /// # Errors
 ///
-/// If the folder cannot be read, has something that is neither file, folder nor link, or the archive cannot be written.
+/// If the folder cannot be read or has an entry that is neither file, folder nor link, or if the archive cannot be
+/// written.
 pub fn write(archive: &Archive) -> anyhow::Result<()> {
     let plain = layer(&archive.root)?;
     let difference = digest_of(&plain);
@@ -58,7 +59,7 @@ pub fn write(archive: &Archive) -> anyhow::Result<()> {
         "annotations": names});
     let index =
         json!({"schemaVersion": 2, "mediaType": "application/vnd.oci.image.index.v1+json", "manifests": [named]});
-    // Older engines read this one.
+    // Older engines read only this index.
     let legacy = json!([{"Config": config.path(), "RepoTags": [archive.name], "Layers": [layer.path()]}]);
     let file = File::create(&archive.out).with_context(|| format!("cannot create {}", archive.out.display()))?;
     let mut file = Builder::new(file);
@@ -117,7 +118,7 @@ fn digest_of(content: &[u8]) -> String {
     Sha256::digest(content).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Without a time or a name in it.
+/// Returns the content as gzip, without a time or a name in its header.
 fn zipped(content: &[u8]) -> anyhow::Result<Vec<u8>> {
     let mut zipped = GzEncoder::new(Vec::new(), Compression::default());
     zipped.write_all(content).and_then(|()| zipped.finish()).context("cannot compress a layer")
@@ -139,7 +140,7 @@ fn header(kind: EntryType, mode: u32, size: usize) -> anyhow::Result<Header> {
     Ok(header)
 }
 
-/// The folder as a layer.
+/// Returns the folder as a layer.
 fn layer(root: &Path) -> anyhow::Result<Vec<u8>> {
     let mut layer = Builder::new(Vec::new());
     append(&mut layer, root, Path::new(""))?;
@@ -159,7 +160,7 @@ fn append(layer: &mut Builder<Vec<u8>>, root: &Path, below: &Path) -> anyhow::Re
         let path = below.join(name);
         let source = root.join(&path);
         let found = fs::symlink_metadata(&source).with_context(|| format!("cannot read {}", source.display()))?;
-        // Set by the builder's umask or not, it is the same image.
+        // The umask of the builder may have removed other bits, and the image must be the same.
         let is_executable = found.permissions().mode() & 0o111 != 0;
         let written = if found.is_dir() {
             let mode = if found.permissions().mode() & 0o1000 != 0 { 0o1777 } else { 0o755 };

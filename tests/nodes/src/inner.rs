@@ -1,9 +1,10 @@
-//! One node: containerd and kubelet, and what the machine's own programs find when they reboot it.
+//! One node: containerd and kubelet, and scripts in place of the programs that would reboot the machine.
 //!
-//! A reboot is played within the namespaces: all processes of the node are killed, its boot id changes, and containerd and kubelet
-//! start again. `node-exec` enters the namespaces of the node's first process and calls `systemd-run` and `systemctl`, which are
-//! scripts here that leave a request. What a node writes by itself is in its folder; the rest of its file system is the machine's, so
-//! whoever runs as root on a node is root on the machine.
+//! A reboot happens only within the namespaces: this process kills all processes of the node, changes the boot ID, and
+//! starts containerd and kubelet again. `node-exec` enters the namespaces of the node's first process and calls
+//! `systemd-run` and `systemctl`. On a node, both are scripts that leave a request for a reboot. The files that a node
+//! writes are in the node's folder. The rest of its file system is the machine's, so root on a node is root on the
+//! machine.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -20,31 +21,31 @@ use crate::layout::{Layout, Plan, REGISTRY, node_address, node_name, pod_range};
 use crate::outer::forward;
 use crate::run::{pause, run, start};
 
-/// How long containerd may take until it answers.
+/// Time limit for containerd to answer.
 const READY_WITHIN: Duration = Duration::from_secs(60);
-/// Between an order and the reboot, as with `systemd-run --on-active`.
+/// Delay between an order and the reboot, as with `systemd-run --on-active`.
 const REBOOT_AFTER: Duration = Duration::from_secs(3);
-/// How long a service that ended is left alone.
+/// Delay before this process restarts a service that ended.
 const RESTART_AFTER: Duration = Duration::from_secs(1);
-/// How long a machine is off while it reboots.
+/// Time for which a machine is off while it reboots.
 const OFF_FOR: Duration = Duration::from_secs(3);
 /// The boot id that the kubelet, `node-exec` and the node read.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 /// The socket of containerd in the node.
 const CONTAINERD: &str = "/run/containerd/containerd.sock";
 
-/// Folders of a machine that each node has of its own, with their names in the node's folder.
+/// Folders of which each node has its own, with their names in the node's folder.
 const OWN: [(&str, &str); 6] = [
     ("/var/lib/oarlock", "lib-oarlock"),
     ("/var/lib/kubelet", "kubelet"),
     ("/var/lib/cni", "cni"),
     ("/var/log", "log"),
     ("/var/lib/nerdctl", "nerdctl"),
-    // Nothing else is there on most machines.
+    // On most machines, this folder is otherwise empty.
     ("/usr/local/sbin", "sbin"),
 ];
 
-/// The settings of the kernel that a kubelet changes. They are of no namespace, so it writes into files of its node instead.
+/// Kernel settings that a kubelet changes. No namespace separates them, so each node has files in their place.
 const SETTINGS: [&str; 6] = [
     "vm/overcommit_memory",
     "vm/panic_on_oom",
@@ -58,7 +59,7 @@ const SETTINGS: [&str; 6] = [
 ///
 /// # Errors
 ///
-/// If something of it cannot be started.
+/// If a part of the node cannot be started.
 pub fn run_node(folder: &Path, number: u8) -> anyhow::Result<()> {
     let layout = Layout::new(folder);
     let plan = layout.plan()?;
@@ -82,7 +83,7 @@ struct Node<'a> {
 }
 
 impl Node<'_> {
-    /// What stays over its reboots.
+    /// Makes the preparations that stay across reboots.
     fn prepare(&self) -> anyhow::Result<()> {
         run("hostname", &[&self.name])?;
         run("mount", &["-t", "proc", "proc", "/proc"])?;
@@ -92,7 +93,8 @@ impl Node<'_> {
         for (place, name) in OWN {
             let own = self.folder.join(name);
             fs::create_dir_all(&own).with_context(|| format!("cannot create {}", own.display()))?;
-            // On the machine itself an empty folder is left of this, where it had none: others may have it in use.
+            // This leaves an empty folder on a machine that had none. Nothing removes it, because other programs may
+            // use it.
             fs::create_dir_all(place).with_context(|| format!("cannot create {place}"))?;
             run("mount", &["--bind", &own.display().to_string(), place])?;
         }
@@ -104,7 +106,7 @@ impl Node<'_> {
         for setting in SETTINGS {
             let place = Path::new("/proc/sys").join(setting);
             let own = self.folder.join(setting.replace('/', "-"));
-            // A kernel without keys has none for them.
+            // A kernel without key support has no settings for keys.
             if let Ok(text) = fs::read_to_string(&place) {
                 fs::write(&own, text).with_context(|| format!("cannot write {}", own.display()))?;
                 run("mount", &["--bind", &own.display().to_string(), &place.display().to_string()])?;
@@ -116,7 +118,7 @@ impl Node<'_> {
         self.configure()
     }
 
-    /// Covers a program of the machine by a script that asks for a reboot where one is ordered.
+    /// Covers a program of the machine with a script that requests a reboot of the node.
     fn play(&self, program: &str) -> anyhow::Result<()> {
         let own = self.folder.join(program);
         let script = format!(
@@ -135,7 +137,7 @@ impl Node<'_> {
         self.folder.join(name).display().to_string()
     }
 
-    /// Writes what containerd, the network plugins and the kubelet read.
+    /// Writes the configuration of containerd, the network plugins and the kubelet.
     fn configure(&self) -> anyhow::Result<()> {
         let write = |name: &str, text: String| {
             let path = self.folder.join(name);
@@ -200,7 +202,7 @@ state = "/run/containerd"
             "tlsCertFile": certificate("crt"), "tlsPrivateKeyFile": certificate("key"),
             "enforceNodeAllocatable": [],
             "failSwapOn": false,
-            // What kubelets rotate away, nobody can collect.
+            // Nobody can collect a log that the kubelet has rotated away.
             "containerLogMaxSize": "200Mi",
             "volumePluginDir": self.at("volume-plugins"),
             "address": "0.0.0.0", "port": 10250, "healthzPort": 0, "readOnlyPort": 0,
@@ -215,7 +217,7 @@ state = "/run/containerd"
     fn boot(&self) -> anyhow::Result<[Child; 2]> {
         self.change_boot_id()?;
         let _ = fs::remove_file("/run/reboot");
-        // No pod of the last boot is there, so no address is taken.
+        // All pods of the last boot are gone, so no address is in use.
         let _ = fs::remove_dir_all(self.folder.join("addresses"));
         let containerd = self.start_containerd()?;
         self.until_containerd()?;
@@ -271,7 +273,7 @@ state = "/run/containerd"
         }
     }
 
-    /// The first boot brings the images; later ones find them.
+    /// Imports the images in the first boot. Later boots find them.
     fn import_images(&self) -> anyhow::Result<()> {
         let done = self.folder.join("imported");
         if done.exists() {
@@ -286,7 +288,7 @@ state = "/run/containerd"
         fs::write(&done, "").context("cannot note that the images are there")
     }
 
-    /// Puts the images into the registry: one without a tag is pulled each time.
+    /// Pushes the images into the registry, because the kubelet pulls an image without a tag each time.
     fn push_images(&self) -> anyhow::Result<()> {
         let names = self.ctr(&["images", "list", "--quiet"])?;
         let named = names.lines().filter(|name| !name.starts_with("sha256:"));
@@ -296,7 +298,8 @@ state = "/run/containerd"
         Ok(())
     }
 
-    /// Returns a while after somebody has ordered a reboot. Until then what ends is started again, as systemd does.
+    /// Waits until a reboot is ordered, and for its delay. Until then the function restarts services that end, as
+    /// systemd does.
     fn until_reboot(&self, running: &mut [Child; 2]) -> anyhow::Result<()> {
         while !Path::new("/run/reboot").exists() {
             let [containerd, kubelet] = running;
@@ -314,7 +317,7 @@ state = "/run/containerd"
         Ok(())
     }
 
-    /// Kills every process of the node but its first one and this, and takes off what containers had mounted.
+    /// Kills every process of the node except the first process and this one, and unmounts what containers had mounted.
     fn go_down(&self, running: [Child; 2]) {
         let (own, first) = (std::process::id(), 1);
         for _ in 0..50 {
@@ -323,7 +326,7 @@ state = "/run/containerd"
                 break;
             }
             for pid in others.iter().filter_map(|&pid| Pid::from_raw(i32::try_from(pid).ok()?)) {
-                // It may have ended meanwhile.
+                // The process may have ended meanwhile.
                 let _ = kill_process(pid, Signal::KILL);
             }
             pause(Duration::from_millis(100));
@@ -337,12 +340,12 @@ state = "/run/containerd"
     }
 }
 
-/// The processes of this PID namespace.
+/// Returns the processes of this PID namespace.
 fn processes() -> impl Iterator<Item = u32> {
     fs::read_dir("/proc").into_iter().flatten().flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }
 
-/// What containers and pods have mounted, the innermost first.
+/// Returns the mounts of containers and pods, the innermost first.
 fn mounts() -> Vec<String> {
     let text = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
     let places = text.lines().filter_map(|line| line.split(' ').nth(1));

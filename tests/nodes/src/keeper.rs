@@ -1,7 +1,8 @@
-//! The life of a cluster as the machine sees it: start, state, end, and what is left of those that ended without one.
+//! The life of a cluster on its machine: start, state, end, and the cleanup of clusters that died.
 //!
-//! A keeper holds the lock of the cluster's folder and is the parent of the outer namespaces: they end with it, whatever ends it. It
-//! also hands connections on from 127.0.0.1 to the API server within. A folder whose lock nobody holds is of a dead cluster.
+//! A keeper holds the lock of the cluster's folder. The keeper is the parent of the outer namespaces, so they end with
+//! the keeper in every case. The keeper also forwards connections from 127.0.0.1 to the API server inside. If no
+//! process holds the lock of a folder, the cluster of the folder is dead.
 
 use std::fs::{self, File};
 use std::io;
@@ -21,48 +22,48 @@ use crate::layout::{Layout, MOST_NODES, Plan};
 use crate::run::{enter_namespaces, package_of, pause, run, start, start_with};
 use crate::states::{Order, ask, is_ready};
 
-/// How long a cluster may take until its nodes are Ready.
+/// Time limit for all nodes to become Ready.
 const READY_WITHIN: Duration = Duration::from_secs(300);
 /// The programs of the machine that a cluster calls.
 const PROGRAMS: [&str; 10] =
     ["unshare", "nsenter", "setpriv", "setsid", "ip", "mount", "umount", "hostname", "systemctl", "systemd-run"];
-/// The socket within at which the API server is reached from outside.
+/// The socket in the cluster's folder that leads to the API server.
 pub const API: &str = "api";
 
-/// What a cluster is started with.
+/// The arguments of `up`.
 #[derive(Args, Debug)]
 pub struct Start {
-    /// An empty folder, which is the cluster's from now on
+    /// Empty folder for the cluster
     #[arg(long)]
     folder: PathBuf,
-    /// How many nodes
+    /// Number of nodes
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=i64::from(MOST_NODES)))]
     nodes: u8,
-    /// The folder of containerd, runc and the network plugins
+    /// Folder of containerd, runc and the network plugins
     #[arg(long)]
     node_binaries: PathBuf,
-    /// The folder of kubelet and scheduler
+    /// Folder of kubelet and scheduler
     #[arg(long)]
     kubelet: PathBuf,
     /// The program nerdctl, for each node
     #[arg(long)]
     nerdctl: PathBuf,
-    /// The program versitygw, for a store of objects
+    /// The program versitygw, for an object store
     #[arg(long)]
     store: Option<PathBuf>,
-    /// The folder of the programs of PostgreSQL, for a database
+    /// Folder of the PostgreSQL programs, for a database
     #[arg(long)]
     database: Option<PathBuf>,
-    /// The folder of etcd, the API server and kubectl
+    /// Folder of etcd, the API server and kubectl
     #[arg(long)]
     plane_binaries: PathBuf,
-    /// An image archive that each node has; can be repeated
+    /// An image archive that every node imports; can be repeated
     #[arg(long = "image")]
     images: Vec<PathBuf>,
-    /// End with whoever holds the other end of the standard input
+    /// End the cluster when the standard input closes
     #[arg(long)]
     bound: bool,
-    /// Whom the kubeconfig is for: a user and a group, as numbers
+    /// Owner of the kubeconfig: a user and a group, as numbers
     #[arg(long, num_args = 2, value_names = ["UID", "GID"])]
     owner: Vec<u32>,
 }
@@ -71,7 +72,8 @@ pub struct Start {
 ///
 /// # Errors
 ///
-/// If this is not Linux as root, something is missing, or a part does not start; the message names the log.
+/// If this is not Linux, the user is not root, something is missing, or a part does not start. The message names the
+/// log.
 pub fn up(asked: &Start) -> anyhow::Result<()> {
     if !rustix::process::geteuid().is_root() {
         bail!("namespaces, mounts and control groups need root: run it by sudo");
@@ -140,11 +142,11 @@ pub fn up(asked: &Start) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Says what is missing for a cluster in this folder, before anything is built for it.
+/// Checks that the machine has everything for a cluster in this folder, before anything is built.
 ///
 /// # Errors
 ///
-/// Names what is missing, with its package, or what runs in the folder.
+/// If something is missing, or a cluster runs in the folder. The message names the package or the cluster.
 pub fn check(folder: &Path) -> anyhow::Result<()> {
     if !cfg!(target_os = "linux") {
         bail!("kubelets and containers need Linux");
@@ -168,7 +170,7 @@ fn which(program: &str) -> Option<PathBuf> {
     std::env::split_paths(&path).map(|folder| folder.join(program)).find(|path| path.is_file())
 }
 
-/// The first node without power among what the cluster says of all.
+/// Returns the first node without power from the cluster's answer about all nodes.
 fn dead_node(nodes: &str) -> Option<String> {
     nodes.split(' ').find_map(|pair| pair.strip_suffix("=off")).map(str::to_owned)
 }
@@ -178,7 +180,7 @@ fn id() -> anyhow::Result<String> {
     Ok(uuid.chars().take(8).collect())
 }
 
-/// How far the cluster is, in a line.
+/// Returns the progress of the cluster's start as one line.
 fn state(layout: &Layout, plan: &Plan) -> String {
     if !layout.at("started").exists() {
         return "the control plane starts".to_owned();
@@ -192,7 +194,7 @@ fn state(layout: &Layout, plan: &Plan) -> String {
     }
 }
 
-/// The nodes that the API server knows, and whether each is Ready.
+/// Returns the nodes that the API server knows, and whether each node is Ready.
 fn ready_nodes(layout: &Layout, plan: &Plan) -> anyhow::Result<Vec<(String, bool)>> {
     let kubectl = plan.plane_binaries.join("kubectl").display().to_string();
     let config = format!("--kubeconfig={}", layout.outside().display());
@@ -206,11 +208,11 @@ fn ready_nodes(layout: &Layout, plan: &Plan) -> anyhow::Result<Vec<(String, bool
     Ok(items.iter().filter_map(read).collect())
 }
 
-/// Holds the lock, starts what is within and hands connections on, until what is within ends.
+/// Holds the lock, starts the cluster in its namespaces, and forwards connections until the cluster ends.
 ///
 /// # Errors
 ///
-/// If another keeper has the folder, or the namespaces cannot be made.
+/// If another keeper holds the lock, the namespaces cannot be created, or the cluster ends.
 pub fn keep(folder: &Path, is_bound: bool) -> anyhow::Result<()> {
     let layout = Layout::new(folder);
     let plan = layout.plan()?;
@@ -234,7 +236,7 @@ pub fn keep(folder: &Path, is_bound: bool) -> anyhow::Result<()> {
     if is_bound {
         thread::spawn(|| {
             let _ = io::copy(&mut io::stdin(), &mut io::sink());
-            // What is within ends with this process.
+            // The kernel kills the cluster when this process ends.
             std::process::exit(0);
         });
     }
@@ -244,7 +246,7 @@ pub fn keep(folder: &Path, is_bound: bool) -> anyhow::Result<()> {
     bail!("what runs within ended with {status}: {}", last.into_iter().rev().collect::<Vec<_>>().join("; "))
 }
 
-/// Hands bytes on in both directions until both ends are closed.
+/// Forwards bytes in both directions until both ends are closed.
 ///
 /// # Errors
 ///
@@ -262,11 +264,11 @@ pub fn join(client: TcpStream, server: UnixStream) -> io::Result<()> {
     Ok(())
 }
 
-/// Shows the cluster of a folder.
+/// Prints the state of the cluster in a folder.
 ///
 /// # Errors
 ///
-/// If there is none.
+/// If no cluster runs in the folder.
 pub fn status(folder: &Path, json: bool) -> anyhow::Result<()> {
     let layout = Layout::of_existing(folder)?;
     let plan = layout.plan()?;
@@ -295,23 +297,23 @@ pub fn status(folder: &Path, json: bool) -> anyhow::Result<()> {
 ///
 /// # Errors
 ///
-/// If there is no such node, or it is in that state.
+/// If there is no such node, or the node is already in that state.
 pub fn order(folder: &Path, what: Order, name: &str) -> anyhow::Result<()> {
     ask(&Layout::of_existing(folder)?, &format!("{} {name}", what.word())).map(drop)
 }
 
-/// Ends the cluster of a folder and removes all that is left of it.
+/// Ends the cluster of a folder, and removes its files and control groups.
 ///
 /// # Errors
 ///
-/// If something of it cannot be removed.
+/// If the keeper cannot be ended, or something cannot be removed.
 pub fn down(folder: &Path) -> anyhow::Result<()> {
     let layout = Layout::of_existing(folder)?;
     let plan = layout.plan()?;
     let keeper = fs::read_to_string(layout.at("keeper.pid")).ok().and_then(|text| text.trim().parse::<i32>().ok());
-    // Without its lock the folder is of a cluster that ended, and was removed in part.
+    // A folder without a lock belongs to a cluster that ended and was removed in part.
     if let (Some(keeper), Ok(lock)) = (keeper, File::open(layout.at("lock"))) {
-        // Only a keeper that lives holds the lock, so no other process is meant by its number.
+        // Only a living keeper holds the lock, so the number cannot belong to another process.
         if lock.try_lock().is_err()
             && let Some(pid) = rustix::process::Pid::from_raw(keeper)
         {
@@ -322,17 +324,17 @@ pub fn down(folder: &Path) -> anyhow::Result<()> {
     remove(&layout, &plan)
 }
 
-/// Removes what a cluster left that is dead.
+/// Removes what a dead cluster left.
 fn clear_dead(layout: &Layout) -> anyhow::Result<()> {
     is_dead(layout)?;
     match layout.plan() {
         Ok(plan) => remove(layout, &plan),
-        // It is empty.
+        // The folder is empty.
         Err(_) => Ok(()),
     }
 }
 
-/// Says what is in a folder that is neither empty nor of a dead cluster.
+/// Returns an error if the folder is neither empty nor of a dead cluster.
 fn is_dead(layout: &Layout) -> anyhow::Result<()> {
     let root = layout.root.display();
     if layout.plan().is_err() {
@@ -347,8 +349,9 @@ fn is_dead(layout: &Layout) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Control groups take a moment until nothing runs in them, and mounts until their namespace is gone. Who is interrupted can begin
-/// again: the plan, which says what is to be removed, goes last.
+/// Removes the cluster's files and control groups. Control groups stay busy for a moment after their processes end, and
+/// mounts stay until their namespace is gone. If this function is interrupted, you can repeat it, because it removes
+/// the plan last.
 fn remove(layout: &Layout, plan: &Plan) -> anyhow::Result<()> {
     let group = cgroups::name_of(&plan.id);
     let begun = Instant::now();
@@ -365,7 +368,7 @@ fn remove(layout: &Layout, plan: &Plan) -> anyhow::Result<()> {
     fs::remove_dir_all(&layout.root).with_context(|| format!("cannot remove {}", layout.root.display()))
 }
 
-/// Removes all but the plan.
+/// Removes all files except the plan.
 fn empty(layout: &Layout) -> anyhow::Result<()> {
     let entries = fs::read_dir(&layout.root).with_context(|| format!("cannot list {}", layout.root.display()))?;
     for entry in entries.flatten().filter(|entry| entry.file_name() != "plan.json") {

@@ -1,4 +1,4 @@
-//! Names, addresses and places of a cluster.
+//! Names, addresses and paths of a cluster.
 
 use std::path::{Path, PathBuf};
 
@@ -7,116 +7,117 @@ use serde::{Deserialize, Serialize};
 
 /// The address of the control plane on the bridge.
 pub const PLANE: &str = "10.99.0.1";
-/// The address at which pods reach the API server: the first of the range of Services.
+/// The address at which pods reach the API server: the first address of the Service range.
 pub const SERVICE: &str = "10.0.0.1";
-/// The port of the API server on both.
+/// The port of the API server at both addresses.
 pub const PORT: u16 = 443;
 
-/// Where the registry listens that stands for every other one.
+/// The address of the registry that stands for every other registry.
 pub const REGISTRY: &str = "10.99.0.1:5000";
 
-/// Where registries listen that have TLS and want a password: one to export to, and one with the images of the first.
+/// The address of the registry for exports, with TLS and a password.
 pub const EXPORTS: &str = "10.99.0.1:5443";
-/// The other one.
+/// The address of the registry with TLS and a password that has the images of [`REGISTRY`].
 pub const IMAGES: &str = "10.99.0.1:5444";
-/// Who may enter them.
+/// The user of the registries with a password.
 pub const USER: &str = "oarlock";
-/// With this password.
+/// The password of [`USER`].
 pub const PASSWORD: &str = "s3cret-of-registries";
 
-/// Where a store of objects listens, with TLS, if the cluster has one.
+/// The address of the object store with TLS, if the cluster has a store.
 pub const STORE: &str = "10.99.0.1:7070";
-/// Its bucket.
+/// The bucket of the object store.
 pub const BUCKET: &str = "files";
-/// The key of its user.
+/// The access key of the store's user.
 pub const STORE_KEY: &str = "AKIANODES";
-/// The secret of that.
+/// The secret of [`STORE_KEY`].
 pub const STORE_SECRET: &str = "an0ther-secret-of-the-store";
 
-/// Where a database listens, if the cluster has one.
+/// The address of the database, if the cluster has a database.
 pub const DATABASE: &str = "10.99.0.1";
-/// The password of its user, who is [`USER`].
+/// The password of the database user, [`USER`].
 pub const DATABASE_PASSWORD: &str = "passw0rd-of-the-database";
 
-/// Most nodes of a cluster.
+/// The largest number of nodes.
 pub const MOST_NODES: u8 = 9;
 
-/// What a cluster is made of, as `up` writes it into its folder.
+/// The settings of a cluster, which `up` writes into the cluster's folder.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Plan {
     /// A name that no other cluster of this machine has.
     pub id: String,
-    /// How many nodes.
+    /// Number of nodes.
     pub nodes: u8,
     /// The folder of containerd, runc and the network plugins.
     pub node_binaries: PathBuf,
     /// The folder of kubelet and scheduler.
     pub kubelet: PathBuf,
-    /// The program by which nodes commit containers.
+    /// The program nerdctl, with which nodes commit containers.
     pub nerdctl: PathBuf,
-    /// The program of a store of objects.
+    /// The program of the object store.
     pub store: Option<PathBuf>,
-    /// The folder of the programs of a database.
+    /// The folder of the database's programs.
     pub database: Option<PathBuf>,
     /// The folder of the control plane's binaries.
     pub plane_binaries: PathBuf,
-    /// The program itself.
+    /// The path of this program.
     pub program: PathBuf,
-    /// Image archives that each node has from its first boot on.
+    /// Image archives that each node imports in its first boot.
     pub images: Vec<PathBuf>,
-    /// The port on 127.0.0.1 of the machine itself at which the API server is reached.
+    /// The port on 127.0.0.1 of the machine that leads to the API server.
     pub port: u16,
 }
 
 /// The folder of a cluster.
 #[derive(Clone, Debug)]
 pub struct Layout {
-    /// Its path, absolute.
+    /// The absolute path.
     pub root: PathBuf,
 }
 
 impl Layout {
-    /// That of this folder.
+    /// Returns the layout of this folder.
     #[must_use]
     pub fn new(root: &Path) -> Self {
         Self { root: root.to_owned() }
     }
 
-    /// A file or folder in it.
+    /// Returns the path of a file or folder in the cluster's folder.
     #[must_use]
     pub fn at(&self, name: &str) -> PathBuf {
         self.root.join(name)
     }
 
-    /// The folder of a node.
+    /// Returns the folder of a node.
     #[must_use]
     pub fn node(&self, number: u8) -> PathBuf {
         self.root.join("nodes").join(node_name(number))
     }
 
-    /// The kubeconfig of an account of the control plane, as those within have it.
+    /// Returns the path of an account's kubeconfig for use inside the cluster.
     #[must_use]
     pub fn kubeconfig(&self, account: &str) -> PathBuf {
         self.root.join("plane").join(format!("{account}.kubeconfig"))
     }
 
-    /// Certificate (`crt`) or key (`key`) of the host's REST API.
+    /// Returns the path of the certificate (`crt`) or key (`key`) of the host's REST API.
     #[must_use]
     pub fn rest(&self, suffix: &str) -> PathBuf {
         self.root.join("plane").join(format!("oarlock-rest.{suffix}"))
     }
 
-    /// The kubeconfig of the admin for the machine itself.
+    /// Returns the path of the admin's kubeconfig for use on the machine.
     #[must_use]
     pub fn outside(&self) -> PathBuf {
         self.root.join("kubeconfig")
     }
 
-    /// That of an existing folder, which has to be root's: what is in it is run by root, and removed.
+    /// Returns the layout of an existing folder. The folder must belong to root, because root runs and removes its
+    /// content.
     ///
     /// # Errors
     ///
-    /// If there is none, or it is another user's.
+    /// If the folder does not exist, or belongs to another user.
     pub fn of_existing(folder: &Path) -> anyhow::Result<Self> {
         use std::os::unix::fs::MetadataExt as _;
         let none = || format!("there is no cluster in {}: start one with `cluster up`", folder.display());
@@ -131,7 +132,7 @@ impl Layout {
         }
     }
 
-    /// Reads what the cluster is made of.
+    /// Reads the settings of the cluster.
     ///
     /// # Errors
     ///
@@ -144,25 +145,25 @@ impl Layout {
     }
 }
 
-/// The name of a node, from 1 on.
+/// Returns the name of a node. Numbers begin at 1.
 #[must_use]
 pub fn node_name(number: u8) -> String {
     format!("node-{number}")
 }
 
-/// The number of the node of this name.
+/// Returns the number of the node with this name.
 #[must_use]
 pub fn node_number(name: &str) -> Option<u8> {
     name.strip_prefix("node-")?.parse().ok()
 }
 
-/// The address of a node on the bridge.
+/// Returns the address of a node on the bridge.
 #[must_use]
 pub fn node_address(number: u8) -> String {
     format!("10.99.0.1{number}")
 }
 
-/// The addresses of the pods of a node.
+/// Returns the address range of the pods of a node.
 #[must_use]
 pub fn pod_range(number: u8) -> String {
     format!("10.88.{number}.0/24")

@@ -1,10 +1,12 @@
-//! A real cluster on one Linux machine: etcd, API server, controller manager, scheduler, and nodes with kubelet and containerd.
+//! A real cluster on one Linux machine: etcd, API server, controller manager, scheduler, and nodes with kubelet and
+//! containerd.
 //!
-//! Takes binaries, images and a folder; yields a running cluster. All of it lives in network, mount, PID, UTS and IPC namespaces of
-//! its own, and each node in further ones within, so addresses are fixed, two clusters do not meet, and whatever ends the first
-//! process of the outer namespaces removes processes, links, routes and mounts. The folder and the cgroups are removed by `down`, or by
-//! the next `up`, which finds by a lock which clusters are dead. There is no kube-proxy and no DNS: pods reach the API server, and no
-//! Service; NetworkPolicies are not felt.
+//! The crate takes binaries, images and a folder, and starts a cluster. The cluster lives in its own network, mount,
+//! PID, UTS and IPC namespaces, and each node in further namespaces within. Addresses are therefore fixed, and two
+//! clusters do not meet. When the first process of the outer namespaces ends, the kernel removes processes, links,
+//! routes and mounts. `down` removes the folder and the cgroups. The next `up` removes them too if the lock of the
+//! folder shows that the cluster is dead. The cluster has no kube-proxy and no DNS: pods reach the API server, but no
+//! Service. NetworkPolicies have no effect.
 
 pub mod certificates;
 pub mod cgroups;

@@ -1,7 +1,7 @@
-//! The program behind `cargo xtask cluster`: a real cluster on one machine, and the processes that it consists of.
+//! The program behind `cargo xtask cluster`: a real cluster on one machine, and the processes of the cluster.
 //!
-//! `up` starts a keeper and waits until all nodes are Ready; the keeper starts the cluster in namespaces of its own and ends with
-//! it. `init`, `outer` and `node` are what runs inside: nobody calls them by hand.
+//! `up` starts a keeper and waits until all nodes are Ready. The keeper starts the cluster in its own namespaces and
+//! ends with it. The cluster itself calls `keep`, `init`, `outer` and `inner`; do not call them by hand.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -24,32 +24,32 @@ enum Command {
         #[command(flatten)]
         start: keeper::Start,
     },
-    /// Say what is missing for a cluster, before anything is built for it
+    /// Check that the machine has everything for a cluster, before anything is built
     #[command(hide = true)]
     Check {
-        /// Its folder
+        /// Folder of the cluster
         folder: PathBuf,
     },
     /// Show a cluster and its nodes
     Status {
-        /// Its folder
+        /// Folder of the cluster
         folder: PathBuf,
-        /// As JSON
+        /// Print JSON
         #[arg(long)]
         json: bool,
     },
     /// Kill or boot a node
     Node {
-        /// The folder of its cluster
+        /// Folder of the cluster
         folder: PathBuf,
         /// `kill` or `boot`
         what: states::Order,
-        /// Its name
+        /// Name of the node
         name: String,
     },
-    /// End a cluster, and remove what it or a dead one has left
+    /// End a cluster, and remove its files and control groups
     Down {
-        /// Its folder
+        /// Folder of the cluster
         folder: PathBuf,
     },
     /// Write a folder as an image, without a container engine
@@ -57,23 +57,23 @@ enum Command {
         #[command(flatten)]
         archive: image::Archive,
     },
-    /// Stay as long as the cluster lives
+    /// Hold the lock of a cluster, and run the cluster until it ends
     #[command(hide = true)]
     Keep {
         folder: PathBuf,
         #[arg(long)]
         bound: bool,
     },
-    /// Run a program as the first process of a namespace, and take in what loses its parent
+    /// Run a program as the first process of a namespace, and adopt orphaned processes
     #[command(hide = true)]
     Init {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         program: Vec<String>,
     },
-    /// The control plane and the nodes, within namespaces of their own
+    /// Run the control plane and the nodes, within their own namespaces
     #[command(hide = true)]
     Outer { folder: PathBuf },
-    /// One node, within namespaces of its own
+    /// Run one node, within its own namespaces
     #[command(hide = true)]
     Inner { folder: PathBuf, number: u8 },
 }

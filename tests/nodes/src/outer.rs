@@ -1,6 +1,7 @@
-//! The control plane and the nodes: what runs within the outer namespaces, all of it a child of this process.
+//! The control plane and the nodes inside the outer namespaces. All of them are children of this process.
 //!
-//! It never ends by itself: its keeper, or whoever kills that, ends it with all that is in its PID namespace.
+//! This process never ends by itself. Its keeper ends the process together with everything in its PID namespace, and so
+//! does the death of the keeper.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -22,19 +23,19 @@ use crate::run::{enter_namespaces, pause, run, start};
 use crate::states::SOCKET;
 use crate::{certificates, cgroups};
 
-/// The password of the registries, as they keep it.
+/// The bcrypt hash of the registries' password, for the htpasswd file.
 const HASH: &str = "$2b$04$abcdefghijklmnopqrstuuhG3pYqWdJFy/KtRyi1sS7JrDoXcC/bq";
-/// The API server is ready in 3 s, on a busy machine in a minute.
+/// Time limit for the API server to become ready. It takes 3 s, and a minute on a busy machine.
 const READY_WITHIN: Duration = Duration::from_secs(180);
 
-/// Starts everything, says `ready` on the control socket's answers from then on, and serves orders.
+/// Starts the control plane and the nodes, writes the file `started`, and serves orders at the control socket.
 ///
 /// # Errors
 ///
-/// If something cannot be started.
+/// If a part cannot be started.
 pub fn run_cluster(layout: &Layout, plan: &Plan) -> anyhow::Result<()> {
     run("mount", &["-t", "proc", "proc", "/proc"])?;
-    // Names of network namespaces are in /run, and that of the machine is not touched.
+    // The names of network namespaces are in /run, and the machine's own /run must not change.
     run("mount", &["-t", "tmpfs", "tmpfs", "/run"])?;
     network(plan)?;
     certificates::write(layout, plan)?;
@@ -56,18 +57,19 @@ pub fn run_cluster(layout: &Layout, plan: &Plan) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The process `outer` of the program.
+/// Runs the process `outer` of the program.
 ///
 /// # Errors
 ///
-/// If something cannot be started.
+/// If a part cannot be started.
 pub fn run_in(folder: &Path) -> anyhow::Result<()> {
     let layout = Layout::new(folder);
     let plan = layout.plan()?;
     run_cluster(&layout, &plan)
 }
 
-/// Hands connections that come by a socket in the folder on to the API server: its keeper is in another network namespace.
+/// Forwards connections from a socket in the folder to the API server, because the keeper is in another network
+/// namespace.
 fn hand_on(layout: &Layout) -> anyhow::Result<()> {
     let listener = UnixListener::bind(layout.at(API)).context("cannot listen for those outside")?;
     std::thread::spawn(move || {
@@ -78,14 +80,15 @@ fn hand_on(layout: &Layout) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The bridge, and a network namespace for each node.
+/// Creates the bridge, and a network namespace for each node.
 fn network(plan: &Plan) -> anyhow::Result<()> {
     let ip = |line: &str| run("ip", &line.split(' ').collect::<Vec<_>>());
     ip("link set lo up")?;
     ip("link add oarlock0 type bridge")?;
     ip(&format!("addr add {PLANE}/24 dev oarlock0"))?;
     ip("link set oarlock0 up")?;
-    // Pods reach the API server by the address of its Service: it is one of this machine, so nothing has to translate it.
+    // Pods reach the API server by the address of its Service. This machine has the address, so no kube-proxy has to
+    // translate it.
     ip(&format!("addr add {SERVICE}/32 dev lo"))?;
     forward()?;
     for number in 1..=plan.nodes {
@@ -102,7 +105,7 @@ fn network(plan: &Plan) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Has this network namespace hand packets on.
+/// Turns on packet forwarding in this network namespace.
 ///
 /// # Errors
 ///
@@ -168,7 +171,7 @@ impl Servers {
         }
     }
 
-    /// Kills a server and starts it again. One that is down comes up.
+    /// Kills a server and starts it again. A server that is down starts too.
     fn restart(&mut self, name: &str, layout: &Layout, plan: &Plan) -> anyhow::Result<()> {
         let name = self.kill(name)?;
         self.spawn(name, layout, plan)
@@ -187,11 +190,12 @@ impl Servers {
     }
 }
 
-/// Has nodes pull every image from a registry here, by the name that it has anywhere. Two others are for whoever has their password.
+/// Makes nodes pull every image from a registry in the cluster, under the image's usual name. Two other registries need
+/// a password.
 fn configure_registries(layout: &Layout) -> anyhow::Result<()> {
     let mirrors = layout.at("registries/_default");
     std::fs::create_dir_all(&mirrors).with_context(|| format!("cannot create {}", mirrors.display()))?;
-    // An image that is not there is missing at once: no name of another registry is looked up.
+    // No fallback to another registry: an image that is not in this registry must be missing at once.
     let hosts = format!(
         "server = \"http://{REGISTRY}\"\n[host.\"http://{REGISTRY}\"]\n  capabilities = [\"pull\", \"resolve\"]\n"
     );
@@ -208,19 +212,20 @@ fn configure_registries(layout: &Layout) -> anyhow::Result<()> {
         let storage = json!({"filesystem": {"rootdirectory": layout.at(storage)}});
         let config =
             json!({"version": "0.1", "log": {"level": "warn"}, "http": http, "auth": auth, "storage": storage});
-        // JSON is YAML.
+        // The registry reads YAML, and JSON is YAML.
         std::fs::write(file(&format!("{name}.json")), config.to_string())
             .context("cannot write a registry's configuration")?;
     }
     Ok(())
 }
 
-/// The program of a server.
+/// Returns the program of a server.
 fn program(name: &str) -> &str {
     if matches!(name, "exports" | "images") { "registry" } else { name }
 }
 
-/// The store keeps what it knows of files beside them: not every file system takes that as attributes.
+/// Returns the command of the store. The store keeps metadata in files beside the objects, because some file systems do
+/// not support extended attributes.
 fn store(program: &Path, layout: &Layout) -> Command {
     let mut command = Command::new(program);
     command.args(["--access", STORE_KEY, "--secret", STORE_SECRET, "--port", STORE, "--quiet"]);
@@ -229,14 +234,14 @@ fn store(program: &Path, layout: &Layout) -> Command {
     command
 }
 
-/// A program of the database, as the user of its package: none of them runs as root.
+/// Returns the command of a database program as the user of its package, because these programs refuse to run as root.
 fn of_database(program: &Path) -> Command {
     let mut command = Command::new("setpriv");
     command.args(["--reuid=postgres", "--regid=postgres", "--clear-groups"]).arg(program);
     command
 }
 
-/// Makes an empty database, which is reached from nodes and pods with the password.
+/// Creates an empty database. Nodes and pods reach it with the password.
 fn make_database(programs: &Path, layout: &Layout) -> anyhow::Result<()> {
     let (folder, password) = (layout.at("database"), layout.at("plane/database-password"));
     std::fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
@@ -255,7 +260,7 @@ fn make_database(programs: &Path, layout: &Layout) -> anyhow::Result<()> {
     writeln!(rules, "host all all 10.0.0.0/8 scram-sha-256").context("cannot write the rules of the database")
 }
 
-/// A database that waits for no disk.
+/// Returns the command of the database. The database does not wait for the disk.
 fn database(programs: &Path, layout: &Layout) -> Command {
     let mut command = of_database(&programs.join("postgres"));
     command.arg("-D").arg(layout.at("database")).args(["-c", &format!("listen_addresses={DATABASE}")]);
@@ -319,7 +324,7 @@ fn server(name: &str, layout: &Layout, plan: &Plan) -> Command {
     };
     let mut command = Command::new(binaries.join(program(name)));
     command.args(flags);
-    // The registry would look for a collector of traces.
+    // Otherwise the registry looks for a trace collector.
     command.env("OTEL_TRACES_EXPORTER", "none");
     command
 }
@@ -356,7 +361,7 @@ impl Nodes<'_> {
         Ok(())
     }
 
-    /// Does what a line asks for, and says what became of it.
+    /// Carries out the order in a line, and writes the outcome.
     fn answer(&mut self, stream: UnixStream, servers: &mut Servers) -> anyhow::Result<()> {
         let mut line = String::new();
         BufReader::new(&stream).read_line(&mut line).context("cannot read an order")?;

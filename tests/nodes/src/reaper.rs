@@ -1,10 +1,10 @@
-//! The first process of a PID namespace: it runs one program and takes in every process that loses its parent.
+//! The first process of a PID namespace: it runs one program and adopts orphaned processes.
 
 use std::process::{Command, ExitCode};
 
 use rustix::process::{Pid, WaitOptions, wait};
 
-/// Runs `program` and ends with it.
+/// Runs `program`, and ends when the program ends.
 #[must_use]
 pub fn run(program: &[String]) -> ExitCode {
     let Some((name, arguments)) = program.split_first() else { return ExitCode::FAILURE };
@@ -22,7 +22,7 @@ pub fn run(program: &[String]) -> ExitCode {
                 let code = status.exit_status().and_then(|code| u8::try_from(code).ok());
                 return code.map_or(ExitCode::FAILURE, ExitCode::from);
             }
-            // Nobody is left, which cannot be while the program runs.
+            // The kernel reports no child only if the program has ended too.
             Err(rustix::io::Errno::CHILD) => return ExitCode::FAILURE,
             _ => {}
         }

@@ -1,4 +1,4 @@
-//! Commands that are run to their end, and processes that stay.
+//! Commands that run to their end, and processes that stay.
 
 use std::fs::File;
 use std::path::Path;
@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 
-/// Runs a program to its end; its output is in the error where it fails.
+/// Runs a program to its end. Returns its output; on failure, the error has the program's standard error.
 ///
 /// # Errors
 ///
-/// If it cannot be started or fails.
+/// If the program cannot be started or fails.
 pub fn run(program: &str, arguments: &[&str]) -> anyhow::Result<String> {
     let output = Command::new(program)
         .args(arguments)
@@ -25,7 +25,7 @@ pub fn run(program: &str, arguments: &[&str]) -> anyhow::Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// The advice for whoever lacks a program.
+/// Returns advice for the case that a program is missing.
 #[must_use]
 pub fn package_of(program: &str) -> String {
     let package = match program {
@@ -39,14 +39,15 @@ pub fn package_of(program: &str) -> String {
     format!("install the package {package}")
 }
 
-/// Goes on with a command that makes namespaces of its own, with these flags beside those of every one, whose first process takes in
-/// orphans and runs `program`. They end with the process of the command.
+/// Extends a command by `unshare` with new mount, PID, UTS and IPC namespaces, and with the namespaces of `flags`. The
+/// first process in the namespaces adopts orphans and runs `program`. The namespaces end with the process of the
+/// command.
 pub fn enter_namespaces(command: &mut Command, flags: &[&str], program: &Path) {
     command.arg("unshare").args(flags).args(["--mount", "--pid", "--uts", "--ipc", "--fork", "--kill-child"]);
     command.args(["--propagation", "private"]).arg(program).args(["init", "--"]).arg(program);
 }
 
-/// Starts a program whose output goes to the end of a log.
+/// Starts a program that appends its output to a log.
 ///
 /// # Errors
 ///
@@ -55,7 +56,7 @@ pub fn start(command: Command, log: &Path) -> anyhow::Result<Child> {
     start_with(command, Stdio::null(), log)
 }
 
-/// The same, with an input.
+/// Starts a program with this input that appends its output to a log.
 ///
 /// # Errors
 ///
@@ -69,7 +70,7 @@ pub fn start_with(mut command: Command, stdin: Stdio, log: &Path) -> anyhow::Res
     command.spawn().with_context(|| format!("cannot start {program}: {}", package_of(&program)))
 }
 
-/// Waits between two looks at what no other process tells of, or for as long as a machine takes.
+/// Sleeps between two polls, or for as long as a machine takes.
 #[expect(clippy::disallowed_methods, reason = "nothing here has a runtime or a clock of its own")]
 pub fn pause(time: Duration) {
     std::thread::sleep(time);

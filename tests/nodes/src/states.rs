@@ -1,4 +1,4 @@
-//! What is asked of a running cluster, and what it says: a line over a socket in its folder.
+//! Requests to a running cluster, and their answers: one line each, over a socket in the cluster's folder.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::net::UnixStream;
@@ -9,17 +9,17 @@ use serde_json::Value;
 
 use crate::layout::Layout;
 
-/// What is asked of a node.
+/// An order for a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Order {
-    /// It loses its power.
+    /// Cut the power of the node
     Kill,
-    /// It starts again, with another boot id.
+    /// Start the node again, with a new boot ID
     Boot,
 }
 
 impl Order {
-    /// As the cluster is told it.
+    /// Returns the word for this order in a request to the cluster.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -29,7 +29,7 @@ impl Order {
     }
 }
 
-/// True if the condition Ready of an object is True.
+/// Returns true if the condition Ready of an object is True.
 #[must_use]
 pub fn is_ready(object: &Value) -> bool {
     let is = |condition: &Value, field: &str, word: &str| condition.get(field).is_some_and(|found| found == word);
@@ -37,14 +37,14 @@ pub fn is_ready(object: &Value) -> bool {
     conditions.into_iter().flatten().any(|one| is(one, "type", "Ready") && is(one, "status", "True"))
 }
 
-/// The socket that the cluster listens at, in its folder.
+/// The socket that the cluster listens on, in its folder.
 pub const SOCKET: &str = "control";
 
-/// Asks the cluster of this folder for something.
+/// Sends a request to the cluster of this folder. Returns the answer.
 ///
 /// # Errors
 ///
-/// If no cluster runs there, or it refuses.
+/// If no cluster runs in the folder, or the cluster refuses the request.
 pub fn ask(layout: &Layout, line: &str) -> anyhow::Result<String> {
     let path = layout.at(SOCKET);
     let mut stream = UnixStream::connect(&path)

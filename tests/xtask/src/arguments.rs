@@ -1,12 +1,12 @@
 //! The command line.
 //!
-//! Takes the arguments of the process; yields one command. Help texts live here.
+//! This module parses the arguments of the process into one command. The help texts are here.
 
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-/// The commands of this repository; CI calls exactly these.
+/// The commands of this repository, exactly as CI calls them
 #[derive(Debug, Parser)]
 #[command(bin_name = "cargo xtask")]
 pub(crate) struct Arguments {
@@ -14,29 +14,30 @@ pub(crate) struct Arguments {
     pub(crate) command: Command,
 }
 
-/// One line of help each.
+/// The commands, each with one line of help.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Build host and plugin, and watch pods being replaced on an in-memory cluster
     Demo {
-        /// Handed on to `oarlock demo`, such as `pods` or --fast
+        /// Arguments of the demo, such as `pods` or --fast
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
-    /// Run every test: unit, scenarios, the real control plane, conformance, lint; or what needs real nodes or Python
+    /// Run every test: unit, scenarios, the real control plane, conformance, lint; or only the tests that need real
+    /// nodes or Python
     Test {
-        /// What to run in place of that
+        /// Tests to run instead of all others
         #[arg(value_enum)]
         what: Option<Tests>,
     },
-    /// Run the whole of what a test run shows a part of: the model, crash sweeps, schedules, plans, known-bad hosts
+    /// Run in full the tests that a test run only samples: the model, crash sweeps, schedules, plans, known-bad hosts
     Soak,
     /// Measure, and print figures and ratios
     Bench(Bench),
     /// Run a real cluster on this machine, with kubelets and containers: on Linux, as root or by sudo
     #[command(subcommand)]
     Cluster(Cluster),
-    /// Build the image of the host, static and without Docker, into target/images/oarlock.tar
+    /// Build a static image of the host into target/images/oarlock.tar, without Docker
     Image,
     /// Check formatting and run clippy on all crates
     Lint,
@@ -44,7 +45,7 @@ pub(crate) enum Command {
     Plugins,
 }
 
-/// Tests that run by themselves.
+/// Tests that `cargo xtask test` runs only on request.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum Tests {
     /// Scenarios on real nodes, with kubelets and containers: on Linux, as root
@@ -53,38 +54,38 @@ pub(crate) enum Tests {
     Rest,
 }
 
-/// What to do with the cluster of this user.
+/// Commands for the cluster of this user.
 #[derive(Debug, Subcommand)]
 #[command(after_help = CLUSTER)]
 pub(crate) enum Cluster {
-    /// Start it, and wait until its nodes are Ready
+    /// Start the cluster, and wait until its nodes are Ready
     Up {
-        /// How many nodes
+        /// Number of nodes
         #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=9))]
         nodes: u8,
-        /// An archive that each node has the images of, as `docker save` writes it; can be repeated
+        /// An image archive that each node imports, in the format of `docker save`; can be repeated
         #[arg(long = "image", value_name = "FILE")]
         images: Vec<PathBuf>,
     },
-    /// Show its nodes
+    /// Show the nodes of the cluster
     Status {
-        /// As JSON
+        /// Print JSON
         #[arg(long)]
         json: bool,
     },
-    /// Print the path of its kubeconfig
+    /// Print the path of the cluster's kubeconfig
     Kubeconfig,
-    /// Take a node's power, or give it back
+    /// Cut the power of a node, or start it again
     Node {
-        /// What becomes of it
+        /// The order for the node
         #[arg(value_enum)]
         order: NodeOrder,
-        /// Its name, such as node-1
+        /// Name of the node, such as node-1
         name: String,
     },
-    /// End it, and remove all that is left of it
+    /// End the cluster, and remove its files and control groups
     Down,
-    /// Build the programs of its nodes, which takes about ten minutes the first time; `up` builds what is missing as well
+    /// Build the programs of the nodes, which takes about ten minutes the first time; `up` also builds missing programs
     Build,
 }
 
@@ -98,57 +99,57 @@ Examples:
 
 A node has folders, processes, addresses and control groups of its own; the rest of its files are the machine's, so who is root on a node is\nroot on the machine. Its folder is /var/tmp/oarlock-cluster-UID, or that of the variable OARLOCK_CLUSTER.";
 
-/// What becomes of a node.
+/// An order for a node.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum NodeOrder {
-    /// It loses its power
+    /// Cut the power of the node
     Kill,
-    /// It starts
+    /// Start the node
     Boot,
 }
 
-/// What to measure, where.
+/// The subject and the options of a bench.
 #[derive(Args, Debug)]
 #[command(after_long_help = BENCH)]
 pub(crate) struct Bench {
-    /// What to measure
+    /// The subject of the measurement
     #[arg(value_enum)]
     pub(crate) subject: Subject,
-    /// What happens while the host is measured; only for `operations`, as everything below but --rounds, --on, --json and what is
-    /// said to be for `flows`
+    /// Scenario of the host; this option and all below are only for `operations`, except --rounds, --on, --json and the
+    /// options for `flows`
     #[arg(long, value_enum)]
     pub(crate) scenario: Option<Scenario>,
-    /// How targets are replaced; each scenario has its own default
+    /// Way in which targets are replaced; each scenario has its own default
     #[arg(long, value_enum)]
     pub(crate) mode: Option<Modes>,
-    /// How many targets, pods or nodes; by default 100 and then 1,000 for `replace` and `reboots`, 100 for `deadline`, 300 for
-    /// `neighbours`, 10,000 for `crowd` and `restart`, else 1,000
+    /// Number of targets, pods or nodes; by default 100 and then 1,000 for `replace` and `reboots`, 100 for `deadline`,
+    /// 300 for `neighbours`, 10,000 for `crowd` and `restart`, else 1,000
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(crate) targets: Option<u32>,
-    /// How often; by default 10 for `outage`, 3 for `beside-bare`, 3 for `replace`, `crowd`, `rolling` and `kills` up to 1,000
-    /// targets, else 1
+    /// Number of rounds; by default 10 for `outage`, 3 for `beside-bare`, 3 for `replace`, `crowd`, `rolling` and
+    /// `kills` up to 1,000 targets, else 1
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) rounds: Option<u32>,
-    /// What fails in `outage`; by default everything, one after the other
+    /// The failure in `outage`; by default every failure, one after the other
     #[arg(long, value_enum)]
     pub(crate) failure: Option<Failure>,
-    /// How many nodes `reboots` and `checks` work on at once; by default a tenth of them
+    /// Number of nodes that `reboots` and `checks` work on at once; by default a tenth of the nodes
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) parallelism: Option<u32>,
-    /// How many seconds the host lives in `kills`, and in the second run of `reboots` and `checks`; by default 2
+    /// Seconds that the host lives in `kills`, and in the second run of `reboots` and `checks`; by default 2
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) kill_every: Option<u32>,
-    /// Which API server operations run on; `replace`, `beside-bare`, `neighbours`, `rolling`, `crowd`, `kills`, `restart`,
+    /// The API server for operations; `replace`, `beside-bare`, `neighbours`, `rolling`, `crowd`, `kills`, `restart`,
     /// `reboots` and `checks` run on both
     #[arg(long, value_enum)]
     pub(crate) on: Option<Ground>,
-    /// What `flows` measures; by default everything, one after the other
+    /// Measurements of `flows`; by default all of them, one after the other
     #[arg(long, value_enum, value_delimiter = ',')]
     pub(crate) measure: Vec<Measure>,
-    /// For `flows`: nodes of the DaemonJob; by default 1,000
+    /// For `flows`: number of nodes of the DaemonJob; by default 1,000
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(crate) nodes: Option<u32>,
-    /// For `flows`: nodes of the large DaemonJob; by default 5,000
+    /// For `flows`: number of nodes of the large DaemonJob; by default 5,000
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(crate) large: Option<u32>,
     /// Also write the figures to this file
@@ -179,7 +180,7 @@ Examples:
 
 Figures are printed, some beside their goals, and never judged. What each means is said below its table. Nothing else should run meanwhile.";
 
-/// The benches.
+/// The subjects of benches.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum Subject {
     /// Calls of a plugin: fresh and warm, small and large pods
@@ -188,15 +189,15 @@ pub(crate) enum Subject {
     Operations,
     /// JobFlows and DaemonJobs, beside a bare client that makes the same creates
     Flows,
-    /// The admission policies of pods: what they cost whoever writes a pod
+    /// The admission policies of pods: their cost for a client that writes a pod
     Policies,
-    /// The logs of a workload: how fast a host collects them, and in what memory
+    /// The logs of a workload: speed and memory of a host that collects them
     Logs,
-    /// The REST API of OpsJobs: creates, and reads beside clients that mean no good
+    /// The REST API of OpsJobs: creates, and reads beside slow, flooding and idle clients
     Rest,
 }
 
-/// What is measured of JobFlows and DaemonJobs.
+/// A measurement of JobFlows and DaemonJobs.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum Measure {
     /// CPU of one plan at 200 and at 5,000 units, without a cluster
@@ -205,85 +206,87 @@ pub(crate) enum Measure {
     Daemon,
     /// A flow of 200 steps, 199 of them roots
     Wide,
-    /// 50 flows of ten steps that follow one another
+    /// 50 flows of ten sequential steps
     Crowd,
-    /// Four flows of 25 steps that follow one another: from a decision to the create that it calls for
+    /// Four flows of 25 sequential steps: time from a decision to the create that follows
     Chain,
-    /// A DaemonJob on 5,000 nodes, beside the smaller one; then memory, and what heartbeats cost
+    /// A DaemonJob on 5,000 nodes, beside the smaller DaemonJob; then memory, and the cost of heartbeats
     Large,
 }
 
-/// What happens while the host is measured.
+/// A scenario of the host during a measurement.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum Scenario {
     /// One job replaces all targets, beside a bare client that makes the same writes
     Replace,
-    /// The same in CollaSet mode, where each has a control plane of its own and pods of 8 KB: what either costs the API server
+    /// As `replace`, in CollaSet mode with pods of 8 KB, host and bare client on control planes of their own: cost of
+    /// each for the API server
     BesideBare,
-    /// Ten jobs of one target a second for a minute: how long from a change to the write that it calls for
+    /// Ten jobs of one target a second for a minute: time from a change to the write that follows
     Steady,
-    /// 200 jobs have ended and 50 pods change a second for a minute: what it costs to have nothing to do
+    /// 200 ended jobs, and changes of 50 pods a second for a minute: cost of a host without work
     Idle,
-    /// Jobs whose targets never come to their end, with a deadline of 5 s: how late each ends
+    /// Jobs whose targets never end, with a deadline of 5 s: delay of each end
     Deadline,
-    /// The API server or its store fails in the middle of a job: how long it takes, and whether anything goes wrong
+    /// A failure of the API server or its store in the middle of a job: time of the job, and number of faults
     Outage,
-    /// One job beside a plugin that misbehaves, in each of eleven ways, or does not: what it loses by that
+    /// One job beside a plugin that misbehaves in each of eleven ways, or does not: slowdown of the job
     Neighbours,
-    /// One job replaces all targets, a tenth of them at once: its time to the least that this world allows
+    /// One job replaces all targets, a tenth of them at once: ratio of its time to the shortest possible time
     Rolling,
-    /// A hundred jobs replace all targets at once, beside a bare client: whether one of them comes too short
+    /// A hundred jobs replace all targets at once, beside a bare client: fairness among the jobs
     Crowd,
-    /// One job whose host is killed again and again, and one whose host is not: what that costs, and what goes wrong
+    /// One job whose host is killed repeatedly, and one whose host is not: cost of the kills, and number of faults
     Kills,
-    /// One job whose host is killed and started again three times: how long until it acts
+    /// One job whose host is killed and restarted three times: time until the host acts
     Restart,
-    /// One job reboots all nodes, a tenth of them at once, with and without kills: its time to the least that is possible, how many
-    /// nodes are out of service, and what goes wrong
+    /// One job reboots all nodes, a tenth of them at once, with and without kills: ratio of its time to the shortest
+    /// possible time, nodes out of service, and faults
     Reboots,
-    /// One job checks all nodes, a tenth of them at once, with and without kills: its time to the least that is possible, how many
-    /// checks run, and what goes wrong
+    /// One job checks all nodes, a tenth of them at once, with and without kills: ratio of its time to the shortest
+    /// possible time, running checks, and faults
     Checks,
-    /// OpsJobs: one for all nodes, and one for every fifth of them, which stay in work over a restart of the host
+    /// OpsJobs: one for all nodes, and one for every fifth node, which keep running while the host restarts
     OpsJobs,
-    /// An OpsJob runs a script of a second on each node, twenty of them at once: its time to the least that is possible
+    /// An OpsJob runs a script of a second on each node, twenty at once: ratio of its time to the shortest possible
+    /// time
     Addons,
 }
 
-/// How targets are replaced.
+/// A way to replace targets.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum Modes {
-    /// Evict and wait for the controller
+    /// Evict the pod and wait for the controller
     Evict,
-    /// The CollaSet's protocol
+    /// The protocol of the CollaSet
     #[value(name = "collaset")]
     CollaSet,
-    /// One after the other
+    /// Both ways, one after the other
     Both,
 }
 
-/// What fails in the middle of a job.
+/// A failure in the middle of a job.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum Failure {
     /// The API server is killed and restarted, twice
     ApiServerKilled,
     /// The store is killed and restarted
     StoreKilled,
-    /// The API server stands still for 8 s
+    /// The API server is stopped for 8 s
     ApiServerFrozen,
 }
 
-/// What stands for the cluster.
+/// An API server for benches.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum Ground {
-    /// The in-memory API; without ratios
+    /// The in-memory API; prints no ratios
     Sim,
     /// etcd and kube-apiserver
     Real,
 }
 
 impl Bench {
-    /// What the bench itself is called with.
+    /// Returns the arguments for the bench program.
     pub(crate) fn handed_on(&self) -> Vec<String> {
         let mut words = vec![word(&self.subject)];
         let mut option =
@@ -304,7 +307,7 @@ impl Bench {
     }
 }
 
-/// The word for a value on a command line.
+/// Returns the word for a value on a command line.
 pub(crate) fn word(value: &impl ValueEnum) -> String {
     value.to_possible_value().map_or_else(String::new, |possible| possible.get_name().to_owned())
 }

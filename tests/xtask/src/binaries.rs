@@ -1,7 +1,8 @@
 //! The test binaries, one by one.
 //!
-//! Takes what cargo says that it has built; yields binaries that are run with their output in a log. What a binary printed is
-//! shown when it has ended, since two of them run at once: all of it where it failed.
+//! The module reads from cargo's output which binaries cargo has built, and runs them with their output in a log. Two
+//! binaries run at once, so the module shows the output of a binary after its end: all lines if the binary failed,
+//! otherwise only the results.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -13,40 +14,51 @@ use serde_json::Value;
 
 use crate::phases::counted;
 use crate::workspace::{
-    COMPONENTS_VARIABLE, HOST_VARIABLE, SOAK_VARIABLE, WASM_ONLY, binary, cargo, cargo_on_all, components_folder, root,
-    succeed, target_folder,
+    BENCHES, COMPONENTS_VARIABLE, HOST_VARIABLE, SOAK_VARIABLE, WASM_ONLY, binary, cargo, cargo_on_all,
+    components_folder, root, succeed, target_folder,
 };
 
-/// Tests whose figures are shown although they pass.
+/// Test binaries whose output is shown even if they pass, because it has figures.
 const TALKING: [&str; 4] = ["crash_sim", "crash_real", "model", "variants"];
+
+/// The bounds of the reasons that the end of a run repeats.
+const LINES_OF_A_TEST: usize = 25;
+const LINES: usize = 80;
+const LINE_CHARS: usize = 300;
 
 /// One test binary.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Binary {
-    /// Name of its target.
+    /// The name of the binary's target.
     pub(crate) name: String,
     /// The folder of its crate.
     folder: PathBuf,
     executable: PathBuf,
 }
 
-/// How cargo says what it has built.
+/// The flag that makes cargo print the built binaries as JSON.
 const TOLD: &str = "--message-format=json-render-diagnostics";
 
-/// Builds all of them.
+/// Builds all test binaries.
 pub(crate) fn build() -> anyhow::Result<Vec<Binary>> {
     built(cargo_on_all("test", &["--no-run", TOLD]))
 }
 
-/// Builds the tests of what the crate that is nothing but a component knows of itself: what it does must not run natively. With the
-/// whole workspace selected, its dependencies are those that were compiled for all others.
+/// Builds the unit tests of the crate that is only a component. All other builds exclude this crate, because its code
+/// must not run natively. The call selects the crates of all other tests too, so that cargo reuses their dependencies.
 pub(crate) fn build_wasm_only() -> anyhow::Result<Binary> {
-    let all = built(cargo(&["test", "--workspace", "--lib", "--no-run", TOLD]))?;
+    let all = built(cargo(&["test", "--workspace", "--exclude", BENCHES, "--lib", "--no-run", TOLD]))?;
     all.into_iter().find(|binary| binary.name == WASM_ONLY).context("cargo named no tests of it")
 }
 
+/// Builds the tests that run each scenario of the benches with a few targets.
+pub(crate) fn build_benches() -> anyhow::Result<Binary> {
+    let selection = ["test", "--workspace", "--exclude", WASM_ONLY, "--test", "scenarios", "--no-run", TOLD];
+    built(cargo(&selection))?.into_iter().next().context("cargo named no tests of the benches")
+}
+
 fn built(mut command: Command) -> anyhow::Result<Vec<Binary>> {
-    // The output of cargo is longer than a pipe holds, so it goes to a file.
+    // The output of cargo is longer than the buffer of a pipe, so it goes to a file.
     let folder = target_folder().join("test-logs");
     std::fs::create_dir_all(&folder).context("cannot create the folder of logs")?;
     let told = folder.join("cargo.json");
@@ -63,7 +75,7 @@ fn built(mut command: Command) -> anyhow::Result<Vec<Binary>> {
     Ok(found)
 }
 
-/// The test binary that a line of cargo's tells of, if it does.
+/// Returns the test binary in a line of cargo's output, if there is one.
 fn read(line: &str) -> Option<Binary> {
     let told: Value = serde_json::from_str(line).ok()?;
     let text = |pointer: &str| told.pointer(pointer).and_then(Value::as_str);
@@ -74,27 +86,27 @@ fn read(line: &str) -> Option<Binary> {
 }
 
 impl Binary {
-    /// Its name, with the folder of its crate.
+    /// Returns the name of the binary, with the folder of its crate.
     pub(crate) fn title(&self) -> String {
         let folder = self.folder.strip_prefix(root()).unwrap_or(&self.folder).display().to_string();
         format!("{folder} {}", self.name)
     }
 
-    /// Runs it on so many threads.
+    /// Runs the binary on this many threads.
     pub(crate) fn run(&self, threads: usize) -> anyhow::Result<()> {
         let mut command = self.command();
         command.env("RUST_TEST_THREADS", threads.to_string());
         self.logged(command)
     }
 
-    /// Runs all of its tests, also those that a test run leaves out.
+    /// Runs all tests of the binary, including those that a test run leaves out.
     pub(crate) fn soak(&self) -> anyhow::Result<()> {
         let mut command = self.command();
         command.env(SOAK_VARIABLE, "1").arg("--include-ignored");
         self.logged(command)
     }
 
-    /// Runs it with these variables, its output shown as it comes.
+    /// Runs the binary with these variables, and shows its output at once.
     pub(crate) fn show(&self, variables: &[(&str, OsString)]) -> anyhow::Result<()> {
         let mut command = self.command();
         command.envs(variables.iter().map(|(name, value)| (name, value)));
@@ -124,10 +136,18 @@ impl Binary {
         let shown = text.lines().filter(|line| all || line.starts_with("test result")).collect::<Vec<_>>().join("\n");
         println!("--- {}\n{shown}", self.title());
         if !status.success() {
-            bail!("{} ended with {status}; its output is in {}", self.title(), log.display());
+            bail!("{} ended with {status}; its output is in {}\n{}", self.title(), log.display(), reasons(&text));
         }
         Ok(())
     }
+}
+
+/// Returns the first lines of each failed test in the output of a test binary.
+fn reasons(output: &str) -> String {
+    let tests = output.split("\n---- ").skip(1);
+    let lines =
+        tests.flat_map(|test| test.lines().take_while(|line| *line != "Stack backtrace:").take(LINES_OF_A_TEST));
+    lines.map(|line| line.chars().take(LINE_CHARS).collect::<String>()).take(LINES).collect::<Vec<_>>().join("\n")
 }
 
 #[cfg(test)]
@@ -147,6 +167,12 @@ mod tests {
         assert_eq!(read(&line(true)), Some(found));
         assert_eq!(read(&line(false)), None);
         assert_eq!(read("warning: not JSON"), None);
+    }
+
+    #[test]
+    fn the_first_lines_of_each_failed_test_are_its_reasons() {
+        let output = "running 2 tests\n\nfailures:\n\n---- a stdout ----\nError: no\n\nStack backtrace:\n   0: x\n\n---- b stdout ----\npanicked\n";
+        assert_eq!(reasons(output), "a stdout ----\nError: no\n\nb stdout ----\npanicked");
     }
 
     #[test]

@@ -1,7 +1,7 @@
-//! The page about the API, in a browser without a window.
+//! The page about the API, in a headless browser.
 //!
-//! Takes the address of the API; yields whether the page shows its operations and asks nobody else for anything. A page that names a
-//! script of another host shows nothing where that cannot be reached.
+//! The module checks that the page shows its operations, and that it sends no request to another host. A page that
+//! loads a script from another host shows nothing if that host is unreachable.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -12,10 +12,10 @@ use serde_json::Value;
 use crate::python::{apt, runs};
 
 const CHROMIUM: &str = "chromium";
-/// What the page has to show once its scripts have run.
+/// Words that the page must show once its scripts have run.
 const SHOWN: [&str; 7] =
     ["listOpsJobs", "createOpsJob", "getOpsJob", "stopOpsJob", "deleteOpsJob", "getArtifact", "/api/v1/opsjobs"];
-/// No name is looked up, and the browser itself asks for as little as it can.
+/// With these options, the browser resolves no name and sends as few requests of its own as possible.
 const OPTIONS: [&str; 11] = [
     "--headless",
     "--no-sandbox",
@@ -29,18 +29,18 @@ const OPTIONS: [&str; 11] = [
     "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
     "--virtual-time-budget=20000",
 ];
-/// Seconds that the browser has.
+/// Time limit of the browser, in seconds.
 const SECONDS: &str = "120";
 
-/// Installs it where it is missing and can be installed.
+/// Installs Chromium if it is missing and the machine has apt.
 pub(crate) fn ensure() -> anyhow::Result<()> {
     if runs(Command::new(CHROMIUM).arg("--version")) { Ok(()) } else { apt(CHROMIUM) }
 }
 
-/// Opens the page, and looks at what became of it.
+/// Opens the page, and checks its content and its requests.
 pub(crate) fn open(url: &str, folder: &Path) -> anyhow::Result<()> {
     let (profile, net) = (folder.join("browser"), folder.join("browser-net.json"));
-    // It has seen nothing before.
+    // A new profile, so that the browser has no cache.
     let _ = std::fs::remove_dir_all(&profile);
     let mut command = Command::new("timeout");
     command.args(["--kill-after=5", SECONDS, CHROMIUM]).args(OPTIONS);
@@ -70,7 +70,7 @@ pub(crate) fn open(url: &str, folder: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What the page asked for. Requests of the browser itself have no page that they began with.
+/// Returns the URLs that the page requested. Requests of the browser itself have no page as initiator.
 fn asked(log: &Value, page: &str) -> Vec<String> {
     let start = log.pointer("/constants/logEventTypes/URL_REQUEST_START_JOB").and_then(Value::as_i64);
     let events = log.get("events").and_then(Value::as_array).into_iter().flatten();

@@ -1,6 +1,6 @@
-//! The checks that read and do not run.
+//! The checks that read the sources and run nothing.
 //!
-//! Takes the sources; yields success or the findings of rustfmt and clippy.
+//! The module returns success or the findings of rustfmt and clippy.
 
 use std::process::ExitCode;
 

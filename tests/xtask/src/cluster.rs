@@ -1,7 +1,7 @@
-//! A real cluster on this machine, for people.
+//! The commands for a real cluster on this machine.
 //!
-//! Takes what is asked for; builds what it needs as the user, and hands the rest to the program of `tests/nodes`, by sudo where the user
-//! is not root: root has no Rust, and nothing in `target` becomes root's.
+//! The module builds everything as the user, and runs the program of `tests/nodes` for the rest. If the user is not
+//! root, the module uses sudo for that program only: root has no Rust, and files in `target` must not belong to root.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -41,20 +41,20 @@ pub(crate) fn run(asked: &Cluster) -> anyhow::Result<ExitCode> {
     Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Builds the programs of nodes, and the S3 server that scenarios on nodes write to.
+/// Builds the programs of nodes, and the S3 server of the scenarios on nodes.
 fn build() -> anyhow::Result<()> {
     controlplane::node_binaries(&|line| println!("nodes: {line}"))?;
     controlplane::s3_server(&|line| println!("store: {line}"))?;
     Ok(())
 }
 
-/// Builds the program.
+/// Builds the program of `tests/nodes`. Returns its path.
 pub(crate) fn program() -> anyhow::Result<PathBuf> {
     succeed(&mut cargo(&["build", "--quiet", "--package", "oarlock-nodes"]))?;
     Ok(binary("debug", "oarlock-nodes"))
 }
 
-/// Where people's cluster is: on a disk, since containers write there.
+/// Returns the folder of the user's cluster. The default is on a disk, because containers write there.
 fn folder() -> anyhow::Result<PathBuf> {
     if let Some(folder) = std::env::var_os("OARLOCK_CLUSTER") {
         return std::path::absolute(folder).context("OARLOCK_CLUSTER is no path");
@@ -62,13 +62,13 @@ fn folder() -> anyhow::Result<PathBuf> {
     Ok(PathBuf::from(format!("/var/tmp/oarlock-cluster-{}", id("-u")?)))
 }
 
-/// The number of the user (`-u`) or of its group (`-g`).
+/// Returns the number of the user (`-u`) or of its group (`-g`).
 fn id(of: &str) -> anyhow::Result<String> {
     let output = Command::new("id").arg(of).output().context("cannot run id")?;
     Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
-/// True for root.
+/// Returns true if the user is root.
 pub(crate) fn is_root() -> bool {
     id("-u").is_ok_and(|user| user == "0")
 }
@@ -92,7 +92,7 @@ fn up(program: &Path, folder: &Path, nodes: u8, own: &[PathBuf]) -> anyhow::Resu
             "containers need root, and sudo is missing: install the package sudo, or run this as root with Rust and Go for root"
         );
     }
-    // Before a quarter of an hour of builds.
+    // This check must fail before a quarter of an hour of builds, not after it.
     succeed(Command::new(program).arg("check").arg(folder))?;
     let plane = controlplane::binaries(&|line| println!("control plane: {line}"))?;
     let node = controlplane::node_binaries(&|line| println!("nodes: {line}"))?;
@@ -102,7 +102,7 @@ fn up(program: &Path, folder: &Path, nodes: u8, own: &[PathBuf]) -> anyhow::Resu
     command.arg("--node-binaries").arg(&node.containers).arg("--kubelet").arg(&node.kubelet);
     command.arg("--nerdctl").arg(&node.nerdctl);
     command.arg("--plane-binaries").arg(plane.etcd.parent().unwrap_or(&node.kubelet));
-    // The one of `cargo xtask image`, if it was built.
+    // The nodes get the image of `cargo xtask image` if it was built.
     let host = Some(target_folder().join("images").join("oarlock.tar")).filter(|path| path.exists());
     for image in images.into_iter().chain(host).chain(own) {
         command.arg("--image").arg(image);
@@ -111,14 +111,14 @@ fn up(program: &Path, folder: &Path, nodes: u8, own: &[PathBuf]) -> anyhow::Resu
     Ok(command)
 }
 
-/// The programs of busybox that README's examples and tests call.
+/// The busybox programs that README's examples and the tests call.
 const APPLETS: [&str; 30] = [
     "sh", "sleep", "cat", "echo", "true", "false", "ls", "date", "id", "hostname", "kill", "ps", "test", "touch",
     "mkdir", "rm", "grep", "head", "tail", "dd", "wget", "stat", "env", "seq", "wc", "cp", "mv", "setsid", "nslookup",
     "df",
 ];
 
-/// The images that every node has: a shell, and the one that holds the namespaces of a pod.
+/// Writes the images of every node: a shell, and the pause image that holds the namespaces of a pod.
 pub(crate) fn base_images(program: &Path, busybox: &Path) -> anyhow::Result<[PathBuf; 2]> {
     let folder = target_folder().join("images");
     let root = folder.join("busybox");

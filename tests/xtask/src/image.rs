@@ -1,7 +1,7 @@
-//! The image of the Dockerfile, without a container engine.
+//! Builds the image of the Dockerfile without a container engine.
 //!
-//! Takes the sources; yields an OCI archive with the host, optimised and static, the plugins, and the grants of Replace and Restart for
-//! those files. It needs the compiler of the package musl-tools.
+//! The result is an OCI archive with the optimised static host, the plugins, and the grants of Replace and Restart for
+//! those files. The build needs the compiler of the package musl-tools.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -35,10 +35,10 @@ pub(crate) fn build() -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The root of an image with this host in it.
+/// Creates the root folder of an image with this host.
 pub(crate) fn root_of(host: &Path) -> anyhow::Result<PathBuf> {
     let root = target_folder().join("images").join("host");
-    // What an earlier image had is not in this one.
+    // Files of an earlier image must not get into this image.
     let _ = std::fs::remove_dir_all(&root);
     for name in ["plugins", "tmp"] {
         std::fs::create_dir_all(root.join(name))

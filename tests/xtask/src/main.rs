@@ -1,7 +1,7 @@
 //! The commands of this repository.
 //!
-//! Takes a command line; runs cargo, rustup and the built binary, and ends with their exit code. It knows the order of steps
-//! and nothing of what they do.
+//! The program runs cargo, rustup and the built binaries, and ends with their exit code. This crate knows the order of
+//! steps, but nothing about their content.
 
 mod arguments;
 mod bench;

@@ -1,7 +1,8 @@
 //! Scenarios on real nodes.
 //!
-//! Takes a Linux machine and root; yields the outcome as exit code. Builds what is missing, and an image of the host as it is tested
-//! elsewhere: not optimised, with the libraries that it is linked to.
+//! The module needs a Linux machine and root. The exit code is the outcome. It builds missing programs and an image of
+//! the host. The host in the image is the host of the other tests: not optimised, with the libraries that it is linked
+//! to.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -16,7 +17,8 @@ use crate::phases::Phases;
 use crate::suite;
 use crate::workspace::{binary, components_folder, root, target_folder};
 
-/// The title of the test binary: the crate of the in-memory API has one of the same name.
+/// The title of the test binary. The name alone is not enough, because the in-memory API has a binary with the same
+/// name.
 pub(crate) const NODES: &str = "tests/nodes nodes";
 
 /// The command `cargo xtask test nodes`.
@@ -55,10 +57,11 @@ fn play(test: &Binary) -> anyhow::Result<()> {
     ])
 }
 
-/// The plugin of the SDK's examples by which scripts are tried.
+/// The plugin of the SDK's examples that runs scripts in the tests.
 const SCRIPTS: &str = "run-script";
 
-/// The grants of the shipped plugins and of that one. Checks may read logs of the node as well, and images come from a registry there.
+/// Writes the grants of the shipped plugins and of [`SCRIPTS`]. Checks may also read logs of the node, and images may
+/// come from a registry of the cluster.
 fn grants() -> anyhow::Result<PathBuf> {
     let mut all = String::new();
     let shipped = image::PLUGINS.map(|plugin| root().join("plugins").join(plugin));
@@ -68,7 +71,7 @@ fn grants() -> anyhow::Result<PathBuf> {
         all += if text.starts_with("---") { "" } else { "---\n" };
         all += &text;
     }
-    // The registry of the cluster that wants a password.
+    // This registry of the cluster needs a password.
     let all = all.replace("registries: [docker.io,", "registries: [10.99.0.1:5444, docker.io,");
     let all = all.replace("{name: check-pod}", "{name: check-pod, hostPaths: [/var/log]}");
     let path = target_folder().join("images").join("grants.yaml");
@@ -76,7 +79,7 @@ fn grants() -> anyhow::Result<PathBuf> {
     Ok(path)
 }
 
-/// The image of the host as it is built for tests, with the libraries that it is linked to.
+/// Writes the image of the host in its test build, with the libraries that the host is linked to.
 fn host_image(program: &Path) -> anyhow::Result<PathBuf> {
     let root = image::root_of(&binary("debug", "oarlock"))?;
     let linked = Command::new("ldd").arg(root.join("oarlock")).output().context("cannot run ldd")?;

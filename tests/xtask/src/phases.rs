@@ -1,6 +1,6 @@
-//! The timeline of a run: each phase with its begin, its duration, its processor time and its outcome.
+//! The timeline of a run: each phase with its start, its duration, its processor time and its outcome.
 //!
-//! Takes phases as they run, also beside one another; yields a table and an honest verdict: one failure fails the whole.
+//! Phases may run in parallel. The module prints a table, and one failure fails the whole run.
 
 use std::cell::Cell;
 use std::fmt::Write as _;
@@ -16,7 +16,8 @@ thread_local! {
     static SPENT: Cell<Duration> = const { Cell::new(Duration::ZERO) };
 }
 
-/// Runs `command` to its end. The phase of this thread counts its processor time, with that of the processes it waited for.
+/// Runs `command` to its end. The phase of this thread counts its processor time, and that of the processes it waited
+/// for.
 pub(crate) fn counted(command: &mut Command) -> io::Result<ExitStatus> {
     let ended = command.spawn()?.wait4()?;
     let spent = ended.rusage.utime.saturating_add(ended.rusage.stime);
@@ -24,14 +25,14 @@ pub(crate) fn counted(command: &mut Command) -> io::Result<ExitStatus> {
     Ok(ended.status)
 }
 
-/// How a phase ended.
+/// The outcome of a phase.
 #[derive(Clone, Debug)]
 pub(crate) enum Outcome {
-    /// As it should.
+    /// The phase succeeded.
     Passed,
-    /// With this reason.
+    /// The phase failed with this reason.
     Failed(String),
-    /// Not at all, because another phase failed.
+    /// The phase did not run because another phase failed.
     NotRun(&'static str),
 }
 
@@ -40,7 +41,7 @@ pub(crate) enum Outcome {
 struct Phase {
     name: String,
     outcome: Outcome,
-    /// From the begin of the run.
+    /// Time from the start of the run to the start of the phase.
     began: Duration,
     took: Duration,
     /// Processor time.
@@ -61,7 +62,7 @@ impl Default for Phases {
 }
 
 impl Phases {
-    /// Runs one phase and says whether it passed.
+    /// Runs one phase. Returns true if it passed.
     pub(crate) fn run(&self, name: &str, work: impl FnOnce() -> anyhow::Result<()>) -> bool {
         println!("==> {name}");
         let began = Instant::now();
@@ -69,8 +70,9 @@ impl Phases {
         let outcome = match work() {
             Ok(()) => Outcome::Passed,
             Err(cause) => {
-                eprintln!("==> {name} FAILED: {cause:#}");
-                Outcome::Failed(format!("{cause:#}"))
+                let reason = format!("{cause:#}");
+                eprintln!("==> {name} FAILED: {}", reason.lines().next().unwrap_or_default());
+                Outcome::Failed(reason)
             }
         };
         let passed = matches!(outcome, Outcome::Passed);
@@ -84,7 +86,7 @@ impl Phases {
         passed
     }
 
-    /// Notes that a phase was not run, which counts as a failure of the whole.
+    /// Adds a phase that did not run. This fails the whole run.
     pub(crate) fn not_run(&self, name: &str, reason: &'static str) {
         self.add(Phase {
             name: name.to_owned(),
@@ -103,21 +105,29 @@ impl Phases {
         self.rows.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
     }
 
-    /// Whether every phase passed.
+    /// Returns true if every phase passed.
     pub(crate) fn passed(&self) -> bool {
         self.rows().iter().all(|phase| matches!(phase.outcome, Outcome::Passed))
     }
 
-    /// Prints the table, with the time that all of it took, and yields the verdict.
+    /// Prints the table with the time of the whole run. Returns the exit code.
     pub(crate) fn close(&self) -> ExitCode {
         let verdict = if self.passed() { "passed" } else { "FAILED" };
         let spent: Duration = self.rows().iter().map(|phase| phase.spent).sum();
         let all = row("all", [Duration::ZERO, self.began.elapsed(), spent], verdict);
         println!("\n{}{all}", self.table());
+        // There is much output between a failure and the end, so the reasons stand at the end.
+        for Phase { name, outcome, .. } in self.rows() {
+            if let Outcome::Failed(reason) = outcome
+                && let Some((_, more)) = reason.split_once('\n')
+            {
+                println!("\n{name}:\n{more}");
+            }
+        }
         if self.passed() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
     }
 
-    /// The table of phases, in the order of their begins.
+    /// Returns the table of phases, in the order of their starts.
     pub(crate) fn table(&self) -> String {
         let heads = format!("{:<44} {:>8} {:>10} {:>10}\n", "phase", "begins", "takes", "processor");
         let mut rows = self.rows();

@@ -1,7 +1,7 @@
 //! Builds the WebAssembly components.
 //!
-//! Takes nothing; yields them in `target/wasm32-wasip2/release`. One call of cargo builds them all, so that they share their
-//! dependencies. No build script does this: it would be cargo inside cargo.
+//! The components are built into `target/wasm32-wasip2/release`. One call of cargo builds all of them, so that they
+//! share their dependencies. A build script is not possible, because it would run cargo inside cargo.
 
 use std::path::Path;
 use std::process::{Command, ExitCode};
@@ -18,7 +18,7 @@ pub(crate) fn build() -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Installs the target where rustup does not do so by itself.
+/// Installs the target if it is missing. Usually rustup installs it by itself, because rust-toolchain.toml names it.
 pub(crate) fn ensure_target() -> anyhow::Result<()> {
     if target_is_installed()? {
         return Ok(());
@@ -33,7 +33,7 @@ pub(crate) fn ensure_target() -> anyhow::Result<()> {
     }
 }
 
-/// The compiler itself knows: it has the standard library of a target, or not.
+/// Returns true if the compiler has the standard library of the target.
 fn target_is_installed() -> anyhow::Result<bool> {
     let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
     let output = Command::new(rustc)
@@ -45,7 +45,7 @@ fn target_is_installed() -> anyhow::Result<bool> {
     Ok(output.status.success() && Path::new(folder.trim()).is_dir())
 }
 
-/// Compiles them; the target must be installed.
+/// Compiles the components. The target must be installed.
 pub(crate) fn compile() -> anyhow::Result<()> {
     let mut command = cargo(&["build", "--release", "--target", WASM_TARGET, "--lib", "--examples"]);
     for component in COMPONENTS {
@@ -55,8 +55,8 @@ pub(crate) fn compile() -> anyhow::Result<()> {
     gather_examples()
 }
 
-/// Puts the fixtures that are examples of a crate beside the other components, so that all are in one folder. Cargo
-/// leaves each twice, once under a name with a hash.
+/// Copies the fixtures that are examples of a crate to the other components, so that one folder has all of them. Cargo
+/// writes each example twice, once with a hash in its name.
 fn gather_examples() -> anyhow::Result<()> {
     let folder = components_folder();
     let examples = folder.join("examples");

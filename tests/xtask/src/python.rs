@@ -1,7 +1,7 @@
-//! An environment of Python with what a file of requirements pins.
+//! A Python environment with pinned requirements.
 //!
-//! Takes that file, in which everything has its digest; yields the Python of an environment below the target folder. It stays until the
-//! file changes.
+//! The module takes a requirements file in which each package has its digest. It returns the Python of an environment
+//! below the target folder. The environment stays until the file changes.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -11,10 +11,10 @@ use anyhow::{Context as _, bail};
 use crate::cluster::is_root;
 use crate::workspace::{succeed, target_folder};
 
-/// The oldest version that the requirements are for.
+/// Python code that checks for the oldest supported version.
 const OLDEST: &str = "import sys; sys.exit(sys.version_info < (3, 11))";
 
-/// The Python that has what this file asks for.
+/// Returns a Python that has the packages of this file.
 pub(crate) fn with(requirements: &Path) -> anyhow::Result<PathBuf> {
     let wanted =
         std::fs::read_to_string(requirements).with_context(|| format!("cannot read {}", requirements.display()))?;
@@ -31,7 +31,7 @@ pub(crate) fn with(requirements: &Path) -> anyhow::Result<PathBuf> {
     if !runs(Command::new("python3").args(["-c", "import ensurepip, venv"])) {
         apt("python3-venv")?;
     }
-    // What another file asked for may be of no use to this one.
+    // Packages of another requirements file may conflict with this file.
     let _ = std::fs::remove_dir_all(&folder);
     succeed(Command::new("python3").args(["-m", "venv"]).arg(&folder))?;
     let mut install = Command::new(&python);
@@ -49,12 +49,12 @@ pub(crate) fn with(requirements: &Path) -> anyhow::Result<PathBuf> {
     Ok(python)
 }
 
-/// Whether a program is there and succeeds.
+/// Returns true if a program can be started and succeeds.
 pub(crate) fn runs(command: &mut Command) -> bool {
     command.output().is_ok_and(|output| output.status.success())
 }
 
-/// Installs a package of Debian where that is possible.
+/// Installs a Debian package if the user is root and the machine has apt-get.
 pub(crate) fn apt(package: &str) -> anyhow::Result<()> {
     let fix = format!("the package {package} is missing: apt-get install {package}");
     if !is_root() || !runs(Command::new("apt-get").arg("--version")) {

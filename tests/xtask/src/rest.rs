@@ -1,7 +1,7 @@
-//! The REST API, tried with what its own document says of it, and its page in a browser.
+//! Tests the REST API with cases from its OpenAPI document, and opens its page in a browser.
 //!
-//! Takes a machine with Python, and Chromium as Debian has it; yields the outcome as exit code. Everything listens on this machine alone,
-//! and the host that is tried has a cluster in memory.
+//! The machine needs Python, and Chromium as a Debian package. The exit code is the outcome. All servers listen only on
+//! this machine, and the tested host has a cluster in memory.
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
@@ -19,13 +19,13 @@ use crate::plugins;
 use crate::python;
 use crate::workspace::{binary, cargo_on_all, components_folder, root, succeed, target_folder};
 
-/// Time that the host has until it is ready.
+/// Time limit for the host to become ready.
 const START: Duration = Duration::from_secs(120);
-/// Fewest cases: with fewer, something is not tried.
+/// Smallest number of cases. With fewer cases, a part of the API is not tested.
 const FEWEST: u32 = 8_000;
-/// A rate that nobody reaches.
+/// A rate limit that no test reaches.
 const RATE: &str = "1000000";
-/// Longest line that is shown: the rest of a body is in the log.
+/// Longest line that is shown. The log has the rest of each body.
 const SHOWN: usize = 1_000;
 
 /// The command `cargo xtask test rest`.
@@ -36,7 +36,7 @@ pub(crate) fn run() -> anyhow::Result<ExitCode> {
         && phases.run("components", plugins::compile)
         && phases.run("the host", || succeed(&mut cargo_on_all("build", &["--bins"])))
         && phases.run("schemathesis", || {
-            found = Some(python::with(&root().join("tests/fuzz/requirements.txt"))?);
+            found = Some(python::with(&root().join("tests/search/fuzz/requirements.txt"))?);
             Ok(())
         })
         && phases.run("Chromium", browser::ensure);
@@ -64,7 +64,7 @@ fn play(phases: &Phases, python: &Path) {
     }
 }
 
-/// A host of a cluster in memory. It ends with this.
+/// A host with a cluster in memory. The host ends when this value is dropped.
 struct Host {
     process: Child,
     url: String,
@@ -83,7 +83,7 @@ impl Host {
     fn start(folder: &Path) -> anyhow::Result<Self> {
         std::fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
         let [told, log, token, config] = ["host.out", "host.log", "token", "kubeconfig"].map(|name| folder.join(name));
-        // What an earlier host left would be taken for this one's.
+        // A token file of an earlier host is not valid for this host.
         let _ = std::fs::remove_file(&token);
         let create = |path: &Path| File::create(path).with_context(|| format!("cannot create {}", path.display()));
         let mut command = Command::new(binary("debug", "oarlock"));
@@ -113,7 +113,7 @@ impl Host {
         bail!("the host was not ready within {} s; what it said is in {}", START.as_secs(), host.log.display())
     }
 
-    /// Whether it lives and has met no fault of its own: one that answers after a panic has lost a request.
+    /// Returns an error if the host has ended or panicked. A host that answers after a panic has lost a request.
     fn check(&mut self) -> anyhow::Result<()> {
         if let Some(status) = self.process.try_wait().context("cannot ask for the host")? {
             bail!("the host ended with {status}; what it said is in {}", self.log.display());
@@ -126,10 +126,10 @@ impl Host {
     }
 }
 
-/// The address of the API, of what the host says.
+/// Returns the address of the API from the host's output.
 fn address(said: &str) -> Option<&str> {
     let (_, rest) = said.split_once("OARLOCK_SERVER=")?;
-    // What ends there may be half of it.
+    // Without whitespace behind it, the address may still be incomplete.
     rest.find(char::is_whitespace).and_then(|end| rest.get(..end))
 }
 
@@ -150,7 +150,7 @@ fn fuzz(host: &Host, python: &Path, folder: &Path) -> anyhow::Result<()> {
     let log = folder.join("schemathesis.log");
     let output = File::create(&log).with_context(|| format!("cannot create {}", log.display()))?;
     let errors = output.try_clone().context("cannot share the log")?;
-    let own = root().join("tests/fuzz");
+    let own = root().join("tests/search/fuzz");
     let mut command = Command::new(python);
     command.current_dir(folder).args(["-m", "schemathesis.cli", "--config-file"]).arg(own.join("schemathesis.toml"));
     command.arg("run").arg(format!("{}/openapi.json", host.url)).arg("--no-color");
@@ -169,7 +169,7 @@ fn fuzz(host: &Host, python: &Path, folder: &Path) -> anyhow::Result<()> {
     }
 }
 
-/// How many cases were made, as the summary says.
+/// Returns the number of generated cases from the summary.
 fn cases(said: &str) -> Option<u32> {
     let line = said.lines().rev().find(|line| line.contains(" generated"))?;
     line.split_whitespace().next()?.parse().ok()

@@ -1,8 +1,9 @@
-//! Every test there is.
+//! Runs every test.
 //!
-//! Takes a machine with Rust and Go; yields the outcome of all tests as exit code and a table that says how long each phase
-//! took. The control plane is built beside the Rust code, and test binaries run in two lanes: those that mostly wait for a
-//! real control plane, and those that compute. A control plane that is missing is a failure and never a skip.
+//! The module needs a machine with Rust and Go. The exit code is the outcome of all tests, and a table shows how long
+//! each phase took. The control plane is built in parallel with the Rust code. Test binaries run in two lanes: binaries
+//! that mostly wait for a real control plane, and binaries that compute. A missing control plane is a failure, never a
+//! skip.
 
 use std::process::{Command, ExitCode};
 
@@ -15,16 +16,26 @@ use crate::python;
 use crate::workspace::{binary, cargo_on_all, succeed};
 
 /// Test binaries that mostly wait for servers.
-const WAITING: [&str; 9] =
-    ["real", "crash_real", "processes", "conformance", "kubectl", "watching", "scenarios", "rest", "roles"];
+const WAITING: [&str; 10] = [
+    "real",
+    "crash_real",
+    "processes",
+    "conformance",
+    "kubectl",
+    "tutorials",
+    "watching",
+    "control_plane",
+    "rest",
+    "roles",
+];
 
-/// All scenarios on a real control plane: most of them wait for it most of the time.
+/// The test binary of all scenarios on a real control plane. Most of them wait most of the time.
 const SCENARIOS: &str = "real";
 
-/// What takes long begins first, so that both lanes end at about the same time.
+/// The longest test binaries. They begin first, so that both lanes end at about the same time.
 const LONG: [&str; 4] = ["real", "crash_real", "crash_sim", "sim"];
 
-/// The binaries of a soak. A test run shows a part of each.
+/// The binaries of a soak. A test run samples each of them.
 const SOAKING: [&str; 5] = ["model", "crash_sim", "crash_real", "variants", SCENARIOS];
 
 /// The command `cargo xtask test`.
@@ -37,7 +48,7 @@ pub(crate) fn run() -> anyhow::Result<ExitCode> {
     Ok(phases.close())
 }
 
-/// The command `cargo xtask soak`: what a test run shows for a few minutes, as a whole.
+/// The command `cargo xtask soak`. It runs in full the tests that a test run samples for a few minutes.
 pub(crate) fn soak() -> anyhow::Result<ExitCode> {
     let phases = Phases::default();
     match prepare(&phases) {
@@ -45,17 +56,19 @@ pub(crate) fn soak() -> anyhow::Result<ExitCode> {
             for binary in binaries.iter().filter(|binary| SOAKING.contains(&binary.name.as_str())) {
                 phases.run(&format!("soak: {}", binary.title()), || binary.soak());
             }
+            phases.run("soak: tests of the benches", || binaries::build_benches()?.run(1));
         }
         None => phases.not_run("soak", "what it needs is missing"),
     }
     Ok(phases.close())
 }
 
-/// Builds everything, the control plane beside the Rust code. Yields the test binaries if it is all there.
+/// Builds everything, the control plane in parallel with the Rust code. Returns the test binaries if all builds
+/// succeed.
 fn prepare(phases: &Phases) -> Option<Vec<Binary>> {
     std::thread::scope(|scope| {
         let control_plane = scope.spawn(|| phases.run("real control plane", find_control_plane));
-        // One needs root and nodes: `cargo xtask test nodes`.
+        // These scenarios need root and nodes, so they have their own command: `cargo xtask test nodes`.
         let apart = |binary: &Binary| binary.title() != NODES;
         let binaries = build(phases).map(|all| all.into_iter().filter(apart).collect());
         if control_plane.join().unwrap_or(false) { binaries } else { None }
@@ -66,18 +79,18 @@ fn find_control_plane() -> anyhow::Result<()> {
     controlplane::binaries(&|line| println!("control plane: {line}")).map(|_| ())
 }
 
-/// Installs it where it is missing and can be installed.
+/// Installs PostgreSQL if it is missing and the machine has apt.
 fn find_postgres() -> anyhow::Result<()> {
     if controlplane::postgres().is_ok() { Ok(()) } else { python::apt("postgresql") }
 }
 
-/// Builds all that tests need of Rust.
+/// Builds all Rust code that the tests need. Returns the test binaries.
 pub(crate) fn build(phases: &Phases) -> Option<Vec<Binary>> {
     let mut found = Vec::new();
     let built = phases.run("target wasm32-wasip2", plugins::ensure_target)
         && phases.run("components", plugins::compile)
         && phases.run("PostgreSQL", find_postgres)
-        // Tests that kill the host start its binary, which no test binary contains.
+        // Tests that kill the host start its binary, and no test binary contains it.
         && phases.run("the host", || succeed(&mut cargo_on_all("build", &["--bins"])))
         && phases.run("test binaries", || {
             found = binaries::build()?;
@@ -98,7 +111,8 @@ fn in_two_lanes(phases: &Phases, binaries: &[Binary]) {
                 phases.run(&format!("waits: {}", binary.title()), || binary.run(threads));
             }
         });
-        // A run of CI goes on to the nodes. Their programs take what the lanes leave of the processors.
+        // A CI run continues with the scenarios on nodes. Their programs are built with the processor time that the
+        // lanes leave.
         if std::env::var_os("CI").is_some() {
             scope.spawn(|| phases.run("the programs of nodes", build_idly));
         }
@@ -112,14 +126,14 @@ fn in_two_lanes(phases: &Phases, binaries: &[Binary]) {
     });
 }
 
-/// Builds the programs of nodes with whatever processor time nobody else wants.
+/// Builds the programs of nodes at the lowest priority.
 fn build_idly() -> anyhow::Result<()> {
-    // The build of the tests has put another file into the place of the one that runs.
+    // The build of the tests has replaced the executable of this process.
     let program = binary("debug", "xtask");
     succeed(Command::new("nice").args(["-n", "19"]).arg(program).args(["cluster", "build"]))
 }
 
-/// What cargo alone can run, and the checks that read.
+/// Runs the tests that only cargo can run, and the lint checks.
 fn read(phases: &Phases) {
     phases.run("documentation tests", || succeed(&mut cargo_on_all("test", &["--doc", "--quiet"])));
     phases.run("tests of the hostile plugin", || binaries::build_wasm_only()?.run(1));

@@ -1,6 +1,7 @@
-//! Where things are in this repository and how cargo is called.
+//! Paths in this repository, and calls of cargo.
 //!
-//! Takes the environment that cargo gives; yields paths and commands. `CARGO_TARGET_DIR` is respected everywhere.
+//! The module takes the environment that cargo sets, and returns paths and commands. It respects `CARGO_TARGET_DIR`
+//! everywhere.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
@@ -28,25 +29,28 @@ pub(crate) const COMPONENTS: [&str; 12] = [
     "golden",
 ];
 
-/// The component that is nothing but a component: what it does must never run natively.
+/// The crate that is only a component. Its code must never run natively.
 pub(crate) const WASM_ONLY: &str = "hostile";
 
-/// Where tests find the components; they do not build any.
+/// The crate of the benches. Only `cargo xtask bench` and a soak build it, because it never passes or fails.
+pub(crate) const BENCHES: &str = "oarlock-bench";
+
+/// The environment variable with the folder of the components. Tests find them there, and build none.
 pub(crate) const COMPONENTS_VARIABLE: &str = "OARLOCK_COMPONENTS";
 
-/// Where tests and benches find the host's binary, to run it as a process of its own.
+/// The environment variable with the path of the host's binary. Tests and benches run it as its own process.
 pub(crate) const HOST_VARIABLE: &str = "OARLOCK_BINARY";
 
-/// Where tests see that they are to show everything, however long that takes.
+/// The environment variable that makes tests run in full, however long that takes.
 pub(crate) const SOAK_VARIABLE: &str = "OARLOCK_SOAK";
 
-/// The root of the repository.
+/// Returns the root of the repository.
 pub(crate) fn root() -> PathBuf {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     here.ancestors().nth(2).unwrap_or(here).to_owned()
 }
 
-/// Where cargo puts what it builds.
+/// Returns the folder of cargo's build output.
 pub(crate) fn target_folder() -> PathBuf {
     match std::env::var_os("CARGO_TARGET_DIR") {
         Some(folder) => root().join(folder),
@@ -54,20 +58,20 @@ pub(crate) fn target_folder() -> PathBuf {
     }
 }
 
-/// Where the components are once they are built.
+/// Returns the folder of the built components.
 pub(crate) fn components_folder() -> PathBuf {
     target_folder().join(WASM_TARGET).join("release")
 }
 
-/// The same cargo that runs this.
+/// Returns a command of the cargo that runs this program.
 pub(crate) fn cargo(arguments: &[&str]) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(root()).args(arguments);
-    // A run of CI builds once: what a next build would save time with takes several gigabytes.
+    // A CI run builds once, and incremental data takes several gigabytes.
     if std::env::var_os("CI").is_some() && std::env::var_os("CARGO_INCREMENTAL").is_none() {
         command.env("CARGO_INCREMENTAL", "0");
     }
-    // What cargo says of this crate to it must not reach the crates that it builds.
+    // Cargo sets these variables for this crate. They must not reach the crates that the command builds.
     for (name, _) in std::env::vars_os() {
         let internal =
             name.to_str().is_some_and(|name| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_"));
@@ -78,20 +82,21 @@ pub(crate) fn cargo(arguments: &[&str]) -> Command {
     command
 }
 
-/// Calls cargo on all native crates. Cargo unites the features of the crates that it is called on, so every step that compiles
-/// the host selects the same ones: otherwise the engine would be compiled once for the demo and once more for the tests.
+/// Returns a call of cargo on all native crates without the benches. Cargo unites the features of the selected crates, so every step that
+/// compiles the host must select the same crates. Otherwise cargo compiles the engine once for the demo and again for
+/// the tests.
 pub(crate) fn cargo_on_all(command: &str, arguments: &[&str]) -> Command {
-    let mut call = cargo(&[command, "--workspace", "--exclude", WASM_ONLY]);
+    let mut call = cargo(&[command, "--workspace", "--exclude", WASM_ONLY, "--exclude", BENCHES]);
     call.args(arguments);
     call
 }
 
-/// Where the host's binary is once `profile` (`debug` or `release`) is built.
+/// Returns the path of a binary in the build of `profile` (`debug` or `release`).
 pub(crate) fn binary(profile: &str, name: &str) -> PathBuf {
     target_folder().join(profile).join(name).with_extension(std::env::consts::EXE_EXTENSION)
 }
 
-/// Runs `command` to its end with its output shown. Its phase counts the processor time.
+/// Runs `command` to its end and shows its output. The phase of this thread counts the processor time.
 pub(crate) fn status(command: &mut Command) -> anyhow::Result<ExitStatus> {
     counted(command).with_context(|| format!("cannot run {}", line(command)))
 }
@@ -105,7 +110,7 @@ pub(crate) fn succeed(command: &mut Command) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The command as one would type it.
+/// Returns the command as a user types it.
 fn line(command: &Command) -> String {
     let program = Path::new(command.get_program()).file_name().unwrap_or_default();
     let words = std::iter::once(program).chain(command.get_args());

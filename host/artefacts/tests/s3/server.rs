@@ -1,6 +1,6 @@
-//! A real S3 server on the loopback interface, over a folder of its own.
+//! Runs a real S3 server on the loopback interface, with its own folder.
 //!
-//! Takes how it is to run; yields one that answers. It ends, and its folder goes, with the value.
+//! Takes the options of the server; yields a server that accepts connections. When the value is dropped, the server ends and its folder is removed.
 
 #![allow(dead_code, clippy::unwrap_used, clippy::panic, reason = "it is a part of each harness, and may fail loudly")]
 
@@ -19,12 +19,12 @@ pub(crate) const BUCKET: &str = "artefacts";
 pub(crate) const KEY: &str = "AKIATEST";
 pub(crate) const SECRET: &str = "a-secret-that-is-not-shown";
 
-/// How it runs.
+/// The options of the server.
 #[derive(Default)]
 pub(crate) struct Runs {
-    /// With TLS, by a certificate and its key, in PEM.
+    /// The certificate and the key of TLS, in PEM. `None` means no TLS.
     pub(crate) tls: Option<(String, String)>,
-    /// On a disk of so many MiB.
+    /// The size of the server's disk in MiB. `None` means the disk of this machine.
     pub(crate) disk: Option<u32>,
 }
 
@@ -49,7 +49,7 @@ impl Server {
             fs::write(folder.join("cert.pem"), certificate).unwrap();
             fs::write(folder.join("key.pem"), key).unwrap();
         }
-        // A port that was free may be taken by the time it is used.
+        // Another process may take the free port before the server uses it.
         for _ in 0..5 {
             let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
             let mut process = spawn(&folder, &runs, port);
@@ -60,12 +60,12 @@ impl Server {
         panic!("{}", fs::read_to_string(folder.join("log")).unwrap());
     }
 
-    /// The folder of what the bucket has.
+    /// Returns the folder with the files of the bucket.
     pub(crate) fn bucket(&self) -> PathBuf {
         self.folder.join("root").join(BUCKET)
     }
 
-    /// The files that it has, those that are not finished not among them.
+    /// Returns the names of the finished files of the bucket, sorted.
     pub(crate) fn files(&self) -> Vec<String> {
         let mut files = Vec::new();
         walk(&self.bucket(), &mut files);
@@ -76,7 +76,7 @@ impl Server {
         names
     }
 
-    /// How many pieces it has of uploads that are not finished.
+    /// Returns the number of parts of unfinished uploads.
     pub(crate) fn pieces(&self) -> usize {
         let mut files = Vec::new();
         walk(&self.bucket().join(".sgwtmp/multipart"), &mut files);
@@ -96,19 +96,19 @@ impl Server {
         }
     }
 
-    /// Its bucket, as a store.
+    /// Returns the bucket as a store.
     pub(crate) async fn artefacts(&self) -> Artefacts {
         let place = S3Place::read(&format!("s3://{BUCKET}"), &self.options()).unwrap();
         Artefacts::in_bucket(place).await.unwrap()
     }
 
-    /// The same, which waits for little.
+    /// Returns the bucket as a store with a timeout of 1 s.
     pub(crate) async fn hasty(&self) -> Artefacts {
         let place = S3Place::read(&format!("s3://{BUCKET}"), &self.options()).unwrap();
-        Artefacts::in_bucket(place.with_patience(Duration::from_secs(1))).await.unwrap()
+        Artefacts::in_bucket(place.with_timeout(Duration::from_secs(1))).await.unwrap()
     }
 
-    /// Stops it in the middle of whatever it does.
+    /// Pauses the server process, also in the middle of a request.
     pub(crate) fn freeze(&self) {
         self.signal(Signal::STOP);
     }
@@ -127,7 +127,7 @@ impl Server {
         self.process.wait().unwrap();
     }
 
-    /// Starts it again where it was.
+    /// Starts the server again, at its port and with its folder.
     pub(crate) async fn restart(&mut self) {
         self.process = spawn(&self.folder, &self.runs, self.port);
         assert!(is_up(&mut self.process, self.port).await);
@@ -147,7 +147,7 @@ fn spawn(folder: &Path, runs: &Runs, port: u16) -> Child {
     let root = folder.join("root");
     let mut command = match runs.disk {
         None => Command::new(program),
-        // The disk is seen by the server alone, and goes with it.
+        // Only the server sees this disk. The disk disappears with the server.
         Some(size) => {
             let mut command = Command::new("unshare");
             if !rustix::process::geteuid().is_root() {
@@ -162,13 +162,13 @@ fn spawn(folder: &Path, runs: &Runs, port: u16) -> Child {
     if runs.tls.is_some() {
         command.arg("--cert").arg(folder.join("cert.pem")).arg("--key").arg(folder.join("key.pem"));
     }
-    // What it knows about files is beside them: not every file system takes that as attributes.
+    // The server keeps metadata in separate files, because not every file system supports extended attributes.
     command.arg("posix").arg("--sidecar").arg(folder.join("about")).arg(root);
     let log = File::options().create(true).append(true).open(folder.join("log")).unwrap();
     command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log).spawn().unwrap()
 }
 
-/// Waits until it takes connections. False if it has ended.
+/// Waits until the server accepts connections. Returns false if the process has ended.
 async fn is_up(process: &mut Child, port: u16) -> bool {
     let up = async {
         while TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await.is_err() {

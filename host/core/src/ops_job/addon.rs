@@ -1,41 +1,41 @@
-//! The scripts that an addon runs on its nodes: those of templates, and its own. Source: docs/opsjob.md 10.
+//! Resolves the scripts that an addon runs on its nodes: scripts of templates, and the job's own script. Source: docs/opsjob.md 10.
 //!
-//! Takes what the inputs of a job name and the templates as they are stored; yields steps with their text, in order. May not look
-//! anything up. A job has the scripts as they were when its OperationJob was made: that names each by its digest.
+//! Takes the sources that a job's inputs name, and the stored templates; yields steps with their text, in order. May not read anything. A job keeps
+//! the scripts of the time when the host made its OperationJob, which names each script by its digest.
 
 use std::collections::BTreeSet;
 
 use serde_json::{Map, Value, json};
 
-use crate::child::fields::{list, number, text};
-use crate::cluster::object::Kind;
-use crate::cluster::scripts::sha256;
-use crate::ops_job::child::API_VERSION;
+use crate::object::api_object::Kind;
+use crate::object::fields::{list, number, text};
+use crate::ops_job::names::API_VERSION;
 use crate::plugin::task::ScriptOrigin;
+use crate::requests::scripts::sha256;
 
-/// Most steps of a job.
+/// The most steps of a job.
 pub const STEPS: usize = 6;
-/// Most bytes of a script.
+/// The most bytes of a script.
 pub const SCRIPT: usize = 256 * 1024;
-/// What a script of a job is known by.
+/// The name of a job's own script.
 const OWN_SCRIPT: &str = "script";
 
-/// A kind of templates.
+/// The kind of a template.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum TemplateKind {
-    /// One script.
+    /// An AddonTemplate, which has one script.
     Addon,
-    /// A list of them.
+    /// A NodeTemplate, which has a list of scripts.
     Node,
 }
 
 impl TemplateKind {
-    /// The kind as Kubernetes has it.
+    /// Returns the Kubernetes kind.
     pub fn kind(self) -> Kind {
         Kind::new(API_VERSION, self.word())
     }
 
-    /// Its word.
+    /// Returns the name of the kind.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Addon => "AddonTemplate",
@@ -44,38 +44,38 @@ impl TemplateKind {
     }
 }
 
-/// What a job names as something to run.
+/// A source of steps that a job's inputs name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum StepSource {
-    /// A template, by name.
+    /// A template, by kind and name.
     Template(TemplateKind, String),
-    /// A script of its own: its text.
+    /// The text of the job's own script.
     Script(String),
 }
 
 impl StepSource {
-    /// The memory that it takes.
+    /// Returns the memory of the source, in bytes.
     pub fn bytes(&self) -> usize {
         let (Self::Template(_, text) | Self::Script(text)) = self;
         size_of::<Self>() + text.len()
     }
 }
 
-/// A script with what is said of it.
+/// A script with its name and settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AddonStep {
-    /// What people know it by.
+    /// Name of the step for people.
     pub name: String,
-    /// Its text.
+    /// Text of the script.
     pub script: String,
-    /// Where it came from.
+    /// Origin of the script: a template or the job's inputs.
     origin: ScriptOrigin,
-    /// The other fields, as the parameters of its child have them.
+    /// The other settings, in the form of the OperationJob's parameters.
     fields: Map<String, Value>,
 }
 
 impl AddonStep {
-    /// As the parameters of a child have it.
+    /// Returns the step in the form of the OperationJob's parameters.
     pub fn parameter(&self) -> Value {
         let mut fields = self.fields.clone();
         fields.insert("name".to_owned(), json!(self.name));
@@ -96,36 +96,39 @@ impl AddonStep {
     }
 }
 
-/// True of a text that can be a script.
+/// Returns true if the text can be a script.
 pub fn is_script(text: &str) -> bool {
     (1..=SCRIPT).contains(&text.len()) && !text.contains('\0')
 }
 
-/// Why there are no steps.
+/// The reason why the steps cannot be resolved.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StepsRefused {
-    /// There is no template of this name.
+    /// The template with this kind and name does not exist.
     NotFound(TemplateKind, String),
-    /// What a template has is no script.
+    /// The template with this kind and name has an invalid script.
     NoScript(TemplateKind, String),
-    /// There are more of them than a job may have.
+    /// The sources have this number of steps, more than a job may have.
     TooMany(usize),
 }
 
 impl StepsRefused {
-    /// The same in words.
-    pub fn words(&self) -> String {
+    /// Returns the reason in words.
+    pub fn describe(&self) -> String {
         match self {
             Self::NotFound(kind, name) => format!("there is no {} {name}", kind.word()),
             Self::NoScript(kind, name) => {
-                format!("{} {name} has a script that is none: 1 to {SCRIPT} bytes, none of them 0", kind.word())
+                format!(
+                    "{} {name} has an invalid script: it must have 1 to {SCRIPT} bytes without NUL bytes",
+                    kind.word()
+                )
             }
             Self::TooMany(steps) => format!("the templates come to {steps} steps, and a job has {STEPS} at most"),
         }
     }
 }
 
-/// The AddonTemplates that sources and the steps of their NodeTemplates name, each once.
+/// Returns the AddonTemplates that the sources and their NodeTemplates name, without duplicates.
 pub fn addon_templates(sources: &[StepSource], node_template: impl Fn(&str) -> Option<Value>) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     for source in sources {
@@ -142,10 +145,10 @@ pub fn addon_templates(sources: &[StepSource], node_template: impl Fn(&str) -> O
     names
 }
 
-/// The steps of sources, in order: NodeTemplates are expanded in their place, and a template is there once.
+/// Returns the steps of the sources, in order. The steps of a NodeTemplate take its place. An AddonTemplate that is named twice counts once.
 ///
 /// # Errors
-/// Why there are none.
+/// If a template does not exist, if a script is invalid, or if there are too many steps.
 pub fn steps(
     sources: &[StepSource],
     template: impl Fn(TemplateKind, &str) -> Option<Value>,
@@ -213,7 +216,7 @@ mod tests {
     }
 
     fn refused(sources: &[StepSource]) -> String {
-        steps(sources, template).unwrap_err().words()
+        steps(sources, template).unwrap_err().describe()
     }
 
     #[test]
@@ -240,7 +243,7 @@ mod tests {
         assert_eq!(refused(&[addon("missing")]), "there is no AddonTemplate missing");
         assert_eq!(refused(&[node("missing")]), "there is no NodeTemplate missing");
         assert_eq!(refused(&[node("open")]), "there is no AddonTemplate missing");
-        assert!(refused(&[addon("empty")]).starts_with("AddonTemplate empty has a script that is none"));
+        assert!(refused(&[addon("empty")]).starts_with("AddonTemplate empty has an invalid script"));
         assert_eq!(refused(&[node("many"), addon("a")]), "the templates come to 7 steps, and a job has 6 at most");
     }
 }

@@ -1,75 +1,75 @@
-//! The body of a request that makes an OpsJob, as the spec of one. Source: docs/opsjob-rest.md 4.
+//! Reads the body of a REST request that makes an OpsJob. Source: docs/opsjob-rest.md 4.
 //!
-//! Takes the bytes; yields a spec that a resource could have as well, checked by the rules of resources, or the first thing that is
-//! wrong. May not look anything up. A typo here reboots machines, so what is not known is refused unless the client asks otherwise.
+//! Takes the bytes; yields a spec that a resource could have, or the first error. The rules of resources apply too. May not read anything. A typo in
+//! a body reboots machines, so the host refuses unknown parts unless the client asks otherwise.
 
 use std::collections::BTreeSet;
 
 use indexmap::IndexMap;
 use serde_json::{Map, Value, json};
 
-use crate::job::bound::shown;
+use crate::object::bound::shown;
 use crate::ops_job::json_tree::{NoTree, Tree};
 use crate::ops_job::nearest::nearest;
 use crate::ops_job::refusal::{Code, OpsRefusal};
 use crate::ops_job::spec::{Defaults, FIELDS_OF_TYPES, OpsSpec, OpsType};
 
-/// Most bytes of a name.
+/// The most bytes of a name.
 const NAME: usize = 256;
-/// Most fields of one object of it: far more than any has that means something.
+/// The most fields of one object of the body. No valid object has nearly as many.
 const KEYS: usize = 1_000;
-/// Most things of a body that a client is told were ignored.
+/// The most ignored parts of a body that the host names to the client.
 const TOLD: usize = 20;
 
-/// The bounds of a request body: its bytes and its values.
+/// The limits of a request body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BodyBounds {
-    /// Most bytes.
+    /// The most bytes.
     pub bytes: usize,
-    /// Most values: each object, list, text, number, flag and null counts.
+    /// The most values. Each object, list, text, number, flag and null counts.
     pub values: usize,
 }
 
 impl BodyBounds {
-    /// The bounds of callers with rights in the whole cluster. 5,000 inputs and 5,000 excluded nodes fit.
+    /// The limits for callers with permissions in the whole cluster. 5,000 inputs and 5,000 excluded nodes fit.
     pub const CLUSTER_WIDE: Self = Self { bytes: 2 * 1024 * 1024, values: 25_000 };
-    /// The bounds of all other callers.
+    /// The limits for all other callers.
     pub const OTHERS: Self = Self { bytes: 64 * 1024, values: 2_000 };
 
-    /// Refuses a body with more than these bytes.
+    /// Returns the refusal of a body with too many bytes.
     pub fn too_many_bytes(self) -> OpsRefusal {
         self.too_large(format!("the body has more than {} bytes", self.bytes), Self::CLUSTER_WIDE.bytes)
     }
 
-    /// Refuses a body with more than these values.
+    /// Returns the refusal of a body with too many values.
     pub fn too_many_values(self) -> OpsRefusal {
         self.too_large(format!("the body has more than {} values", self.values), Self::CLUSTER_WIDE.values)
     }
 
-    fn too_large(self, words: String, most: usize) -> OpsRefusal {
+    fn too_large(self, message: String, most: usize) -> OpsRefusal {
         let advice = match self {
             Self::CLUSTER_WIDE => "split the job",
             _ => "only callers that may create opsjobs of a type in the whole cluster may send more, up to",
         };
         let most = if self == Self::CLUSTER_WIDE { String::new() } else { format!(" {most}") };
-        OpsRefusal::new(Code::TooLarge, format!("{words}; {advice}{most}"))
+        OpsRefusal::new(Code::TooLarge, format!("{message}; {advice}{most}"))
     }
 }
 
-/// What is done with what a body has and no job takes, as the Kubernetes API has it.
+/// The handling of the parts of a body that no job takes, as in the Kubernetes API.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FieldValidation {
-    /// It is refused.
+    /// The host refuses the body.
     #[default]
     Strict,
-    /// It is ignored, and the client told.
+    /// The host ignores the part and tells the client.
     Warn,
-    /// It is ignored.
+    /// The host ignores the part.
     Ignore,
 }
 
 impl FieldValidation {
-    /// The mode of this word.
+    /// Returns the mode with this name.
     pub fn read(word: &str) -> Option<Self> {
         match word {
             "Strict" => Some(Self::Strict),
@@ -80,12 +80,12 @@ impl FieldValidation {
     }
 }
 
-/// What a field of a body is.
+/// The type of a field of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FieldForm {
-    /// Text.
+    /// A text.
     Text,
-    /// A whole number of 32 bits.
+    /// A whole number that fits 32 bits.
     Whole,
     /// A number above 0 and up to 1.
     Ratio,
@@ -95,18 +95,18 @@ pub enum FieldForm {
     Texts,
     /// A list of `{name, value}`.
     Inputs,
-    /// Text by name.
+    /// An object whose values are texts.
     Variables,
-    /// What a check requests.
+    /// The resources that a check requests.
     Resource,
 }
 
-/// The field of a preflight that is the input `workspace`.
+/// The body field of a preflight that means the input `workspace`.
 const WORKSPACE: &str = "workspaceId";
-/// The fields of an input.
+/// The fields of an input of a job.
 const INPUT: [&str; 2] = ["name", "value"];
 
-/// The fields of a body. Their names are read in any case of ASCII, as Go clients may send them.
+/// The fields of a body. Their names are read without regard to ASCII case, as Go clients may send them.
 pub const FIELDS: [(&str, FieldForm); 18] = [
     ("name", FieldForm::Text),
     ("type", FieldForm::Text),
@@ -132,36 +132,36 @@ pub const FIELDS: [(&str, FieldForm); 18] = [
 pub const RESOURCE_FIELDS: [&str; 8] =
     ["cpu", "gpu", "gpuName", "memory", "sharedMemory", "ephemeralStorage", "rdmaResource", "replica"];
 
-/// A body that breaks no rule.
+/// A valid body.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Body {
-    /// Its name, as it is written.
+    /// The job name as the client wrote it.
     pub name: String,
-    /// The spec of its resource.
+    /// The spec of the resource.
     pub spec: Map<String, Value>,
-    /// That spec with types.
+    /// The same spec, checked and typed.
     pub asked: OpsSpec,
-    /// What is told of what it has and no job takes.
+    /// Messages about the ignored parts of the body.
     pub ignored: Vec<String>,
-    /// What is done with that.
+    /// The handling of the parts that no job takes.
     pub mode: FieldValidation,
-    /// The digest of what it says: another one under the same key is another request.
+    /// The digest of the body's content. Another digest under the same idempotency key means another request.
     pub digest: String,
 }
 
 impl Body {
-    /// Reads a body of a caller with rights in the whole cluster.
+    /// Reads a body from a caller with permissions in the whole cluster.
     ///
     /// # Errors
-    /// The first thing that is wrong.
+    /// If the body breaks a rule. The refusal names the first error.
     pub fn read(bytes: &[u8], mode: FieldValidation, defaults: Defaults) -> Result<Self, OpsRefusal> {
         Self::read_within(BodyBounds::CLUSTER_WIDE, bytes, mode, defaults)
     }
 
-    /// Reads a body within these bounds.
+    /// Reads a body within these limits.
     ///
     /// # Errors
-    /// The first thing that is wrong.
+    /// If the body breaks a rule. The refusal names the first error.
     pub fn read_within(
         bounds: BodyBounds,
         bytes: &[u8],
@@ -176,7 +176,7 @@ impl Body {
             NoTree::TooManyValues => bounds.too_many_values(),
         })?;
         let digest = tree.digest();
-        let Tree::Fields(fields) = tree else { return Err(OpsRefusal::bad("the body: an object")) };
+        let Tree::Fields(fields) = tree else { return Err(OpsRefusal::bad("the body must be a JSON object")) };
         let mut reader = Reader { mode, ignored: Vec::new() };
         let kind = type_of(&fields)?;
         let mut spec = reader.spec(fields, kind)?;
@@ -185,7 +185,9 @@ impl Body {
             _ => String::new(),
         };
         if name.len() > NAME || !name.chars().any(shows) || name.contains('\0') {
-            let rule = format!("name: 1 to {NAME} bytes, with a letter, a digit or another sign that shows");
+            let rule = format!(
+                "name: must have 1 to {NAME} bytes, with at least one letter, digit or other visible character"
+            );
             return Err(OpsRefusal::bad(rule));
         }
         spec.insert("jobName".to_owned(), json!(name));
@@ -195,7 +197,7 @@ impl Body {
     }
 }
 
-/// True of a letter or a digit of any script, and of signs beyond ASCII that are not blank.
+/// Returns true for a letter or digit of any script, and for a sign beyond ASCII that is not blank.
 fn shows(sign: char) -> bool {
     let is_blank = || {
         sign.is_whitespace()
@@ -205,11 +207,11 @@ fn shows(sign: char) -> bool {
                 | '\u{2800}' | '\u{3164}' | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{ffa0}' | '\u{fff0}'..='\u{fffb}'
                 | '\u{e0000}'..='\u{e0fff}')
     };
-    // Some fillers count as letters.
+    // Some blank fillers count as letters.
     !is_blank() && (sign.is_alphanumeric() || !sign.is_ascii())
 }
 
-/// The type that a body says, which decides what else it may have.
+/// Returns the type that a body names. The type decides which other fields the body may have.
 fn type_of(fields: &[(String, Tree)]) -> Result<OpsType, OpsRefusal> {
     let words = OpsType::ALL.map(OpsType::word);
     let known = words.join(", ");
@@ -230,7 +232,7 @@ struct Reader {
 }
 
 impl Reader {
-    /// Refuses what no job takes, or ignores it.
+    /// Refuses a part that no job takes, or ignores it, depending on the mode.
     fn unwanted(&mut self, message: String) -> Result<(), OpsRefusal> {
         match self.mode {
             FieldValidation::Strict => return Err(OpsRefusal::bad(message)),
@@ -240,7 +242,8 @@ impl Reader {
         Ok(())
     }
 
-    /// One value for each key. `path` is that of the object, with its point; a key of `known` is one in any case of ASCII.
+    /// Returns one value for each key. `path` is the path of the object, with a dot at its end. A key that differs from a `known` key only in ASCII
+    /// case counts as the known key.
     fn unique(
         &mut self,
         path: &str,
@@ -265,7 +268,7 @@ impl Reader {
                 (before, value) => {
                     *before = value;
                     let message = format!("{path}{}: given twice, with different values", shown(&key, 64));
-                    // The host does not guess which of two selectors is meant.
+                    // The host must not guess which of two selectors the client means.
                     if path.starts_with("inputs") || path.is_empty() && (key == "inputs" || key == WORKSPACE) {
                         return Err(OpsRefusal::bad(message));
                     }
@@ -285,7 +288,7 @@ impl Reader {
                 let near = nearest(&key, &known).map(|near| format!("; did you mean {near}?")).unwrap_or_default();
                 let message = format!("{}: no field of an OpsJob{near}", shown(&key, 64));
                 if selects(&key) && !value.is_zero() {
-                    return Err(OpsRefusal::bad(format!("{message}; on what it works, the inputs say")));
+                    return Err(OpsRefusal::bad(format!("{message}; name the targets in inputs")));
                 }
                 self.unwanted(message)?;
                 continue;
@@ -329,7 +332,7 @@ impl Reader {
                 Some(number) => json!(number),
                 None => return Err(OpsRefusal::bad(format!("{path}: a whole number of 32 bits"))),
             },
-            // The resource has it as text, since a binary fraction is not what was written.
+            // The resource has the ratio as text, because a binary fraction differs from the written number.
             (FieldForm::Ratio, Tree::Number(text)) => json!(text),
             (FieldForm::Texts, Tree::List(items)) => texts(path, items)?,
             (FieldForm::Inputs, Tree::List(items)) => {
@@ -347,7 +350,7 @@ impl Reader {
                 Value::Object(variables)
             }
             (FieldForm::Resource, Tree::Fields(fields)) => self.resource(path, fields, aliases)?,
-            (form, _) => return Err(OpsRefusal::bad(format!("{path}: {}", words(form)))),
+            (form, _) => return Err(OpsRefusal::bad(format!("{path}: {}", describe_form(form)))),
         })
     }
 
@@ -357,7 +360,7 @@ impl Reader {
         let mut read = Map::new();
         for (key, value) in self.unique(&format!("{path}."), &INPUT, fields)? {
             if !INPUT.contains(&key.as_str()) {
-                self.unwanted(format!("{path}.{}: an input has name and value alone", shown(&key, 64)))?;
+                self.unwanted(format!("{path}.{}: an input has only the fields name and value", shown(&key, 64)))?;
                 continue;
             }
             match value {
@@ -402,7 +405,7 @@ impl Reader {
     }
 }
 
-/// The name of an input as a resource has it. Clients of that API write some in other ways.
+/// Returns the resource's name of an input. Clients of this API use other spellings for some names.
 fn input_name(text: &str) -> String {
     let name = text.trim().to_ascii_lowercase();
     match name.as_str() {
@@ -413,7 +416,8 @@ fn input_name(text: &str) -> String {
     }
 }
 
-/// True of a word for what a job works on. A field of that name narrows a job as its writer sees it, so nobody ignores it.
+/// Returns true if a field name means something that a job works on. The client believes that such a field narrows the job, so the host never ignores
+/// it.
 fn selects(key: &str) -> bool {
     let plain: String = key.chars().filter(char::is_ascii_alphanumeric).map(|sign| sign.to_ascii_lowercase()).collect();
     let one = plain.trim_end_matches('s');
@@ -421,39 +425,39 @@ fn selects(key: &str) -> bool {
     matches!(one, "node" | "host" | "nodehost" | "workload" | "workspace" | "cluster" | "namespace" | "excludednode")
 }
 
-/// The workspace that a preflight is kept to; nothing where it is empty.
+/// Returns the workspace that limits a preflight. Returns `None` if the value is empty.
 fn workspace_of(kind: OpsType, value: Tree) -> Result<Option<String>, OpsRefusal> {
     match value {
         value if value.is_zero() && (kind != OpsType::Preflight || matches!(value, Tree::Null | Tree::Text(_))) => {
             Ok(None)
         }
         Tree::Text(workspace) if kind == OpsType::Preflight => Ok(Some(workspace)),
-        // It narrows the job, so it is ignored in no mode.
+        // The field narrows the job, so the host ignores it in no mode.
         Tree::Text(_) => Err(OpsRefusal::bad(format!(
-            "{WORKSPACE}: for preflight, and the type is {}; it has the input workspace",
+            "{WORKSPACE}: only for preflight, and the type is {}; use the input workspace",
             kind.word()
         ))),
         _ => Err(OpsRefusal::bad(format!("{WORKSPACE}: text"))),
     }
 }
 
-/// Puts the workspace among the inputs, which may say the same.
+/// Adds the workspace to the inputs, which may already have the same workspace.
 fn add_workspace(inputs: &mut Vec<Value>, workspace: &str) -> Result<(), OpsRefusal> {
     let is_workspace = |input: &&Value| input.get("name").is_some_and(|name| name == "workspace");
     match inputs.iter().find(is_workspace) {
         Some(input) if input.get("value").is_some_and(|value| value == workspace) => {}
         Some(_) => {
-            let words = "it is the same as the input workspace, and has another value";
-            return Err(OpsRefusal::bad(format!("{WORKSPACE}: {words}")));
+            let message = "differs from the input workspace, which is the same selector; give only one of them";
+            return Err(OpsRefusal::bad(format!("{WORKSPACE}: {message}")));
         }
-        // A body without inputs is refused for that.
+        // A body without inputs is refused later for the missing inputs.
         None if inputs.is_empty() => {}
         None => inputs.push(json!({"name": "workspace", "value": workspace})),
     }
     Ok(())
 }
 
-/// The values of fields that have two names, each with the name that it came by. What is zero is absent.
+/// The values of fields with two names, each with the name that the client used. Zero values count as absent.
 #[derive(Default)]
 struct Aliases(Vec<(&'static str, String, Value)>);
 
@@ -463,9 +467,9 @@ impl Aliases {
             return Ok(());
         }
         match self.0.iter().find(|(known, ..)| *known == field) {
-            Some((_, other, before)) if *before != value => {
-                Err(OpsRefusal::bad(format!("{name}: it is the same as {other}, and has another value")))
-            }
+            Some((_, other, before)) if *before != value => Err(OpsRefusal::bad(format!(
+                "{name}: differs from {other}, which is the same field; give only one of them"
+            ))),
             Some(_) => Ok(()),
             None => {
                 self.0.push((field, name.to_owned(), value));
@@ -475,12 +479,12 @@ impl Aliases {
     }
 }
 
-/// Lists that are united where their key is repeated.
+/// Returns true for lists that are merged if their key is repeated.
 fn is_united(key: &str) -> bool {
     matches!(key, "hostpath" | "excludedNodes")
 }
 
-/// Texts, each once.
+/// Returns the texts without duplicates.
 fn texts(path: &str, items: Vec<Tree>) -> Result<Value, OpsRefusal> {
     let (mut seen, mut texts) = (BTreeSet::new(), Vec::new());
     for (index, item) in items.into_iter().enumerate() {
@@ -492,7 +496,7 @@ fn texts(path: &str, items: Vec<Tree>) -> Result<Value, OpsRefusal> {
     Ok(json!(texts))
 }
 
-const fn words(form: FieldForm) -> &'static str {
+const fn describe_form(form: FieldForm) -> &'static str {
     match form {
         FieldForm::Text => "text",
         FieldForm::Whole => "a whole number of 32 bits",

@@ -1,4 +1,4 @@
-//! The fields that only a preflight has, as the parameters of its child. Source: docs/opsjob.md 2.
+//! The fields that only a preflight has, as parameters of its OperationJob. Source: docs/opsjob.md 2.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,33 +6,33 @@ use oarlock_contract::names::{is_qualified_name, is_quantity};
 use oci_spec::distribution::Reference;
 use serde_json::{Map, Value, json};
 
-use crate::child::fields::{flag, list, object, text};
-use crate::cluster::scripts::sha256;
-use crate::job::bound::shown;
+use crate::object::bound::shown;
+use crate::object::fields::{flag, list, object, text};
 use crate::ops_job::spec::{RuleBroken, refuse};
+use crate::requests::scripts::sha256;
 
-/// Most bytes of a script.
+/// The most bytes of a script.
 const SCRIPT: usize = 96 * 1024;
-/// Most variables, and most directories of nodes.
+/// The most variables, and the most host paths.
 const VARIABLES: usize = 64;
 const HOST_PATHS: usize = 16;
-/// Most bytes of the path of one.
+/// The most bytes of a host path.
 const PATH: usize = 4_096;
-/// Most characters of a script in Base64.
+/// The most characters of a script in Base64.
 const SCRIPT_IN_BASE64: usize = SCRIPT / 3 * 4;
-/// Nobody else may set variables that begin so.
+/// The prefix of the variables that only the host may set.
 const OWN_VARIABLES: &str = "OARLOCK_";
 
-/// The parameters of a check, and its script.
+/// Returns the parameters of a check, and its script.
 pub(super) fn check_parameters(spec: &Value) -> Result<(Map<String, Value>, String), RuleBroken> {
     let Some(image) = text(spec, "/image").filter(|image| !image.is_empty()) else {
-        return refuse("image", "the image of the check, which a preflight needs");
+        return refuse("image", "a preflight needs the image of the check");
     };
     if let Err(error) = image.parse::<Reference>() {
         return refuse("image", format_args!("{} is no reference of an image: {error}", shown(image, 256)));
     }
     let Some(script) = text(spec, "/entryPoint").and_then(decoded) else {
-        return refuse("entryPoint", "a script of 1 byte to 96 KiB in Base64, none of them 0, which a preflight needs");
+        return refuse("entryPoint", "a preflight needs a script in Base64, of 1 byte to 96 KiB without NUL bytes");
     };
     let named = json!({"sha256": sha256(&script)});
     let mut parameters = Map::from_iter([("image".to_owned(), json!(image)), ("script".to_owned(), named)]);
@@ -70,13 +70,13 @@ pub(super) fn check_parameters(spec: &Value) -> Result<(Map<String, Value>, Stri
     Ok((parameters, script))
 }
 
-/// The directories of nodes that a check sees, each once.
+/// Returns the host paths that a check sees, without duplicates.
 pub(super) fn host_paths(spec: &Value) -> BTreeSet<&str> {
     let paths = list(spec, "/hostpath").iter().filter_map(Value::as_str);
     paths.map(|path| path.strip_suffix('/').unwrap_or(path)).collect()
 }
 
-/// The parameters that `spec.resource` becomes.
+/// Returns the parameters for `spec.resource`.
 fn resources(spec: &Value) -> Result<Vec<(String, Value)>, RuleBroken> {
     let Some(resource) = object(spec, "/resource") else { return Ok(Vec::new()) };
     let (mut parameters, mut amounts) = (Vec::new(), BTreeMap::new());
@@ -111,7 +111,7 @@ fn resources(spec: &Value) -> Result<Vec<(String, Value)>, RuleBroken> {
     Ok(parameters)
 }
 
-/// The text of Base64, with or without padding.
+/// Returns the script in a Base64 text, with or without padding.
 fn decoded(text: &str) -> Option<String> {
     use base64::Engine as _;
     use base64::engine::general_purpose::STANDARD_NO_PAD;

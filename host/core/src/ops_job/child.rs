@@ -2,29 +2,14 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::child::build::{OPERATION, WITHHELD};
-use crate::cluster::object::{Kind, ObjectKey};
+use crate::attempts::build::{OPERATION, WITHHELD};
+use crate::object::quota_key::QUOTA_KEY;
 use crate::ops_job::addon::AddonStep;
+use crate::ops_job::names::{API_VERSION, OPS_KIND};
 use crate::ops_job::spec::{OpsSpec, OpsType};
 use crate::ops_job::view::OpsJobView;
-use crate::shared::quota_key::QUOTA_KEY;
 
-/// The API version of OpsJobs, and their kind.
-pub const API_VERSION: &str = "oarlock.dev/v1alpha1";
-/// The kind of OpsJobs.
-pub const OPS_KIND: &str = "OpsJob";
-
-/// The kind OpsJob.
-pub fn ops_kind() -> Kind {
-    Kind::new(API_VERSION, OPS_KIND)
-}
-
-/// The OpsJob of this name.
-pub fn ops_key(name: &str) -> ObjectKey {
-    ObjectKey { kind: ops_kind(), namespace: None, name: name.to_owned() }
-}
-
-/// The child of a job: its OperationJob. An addon runs these steps; an export has these parameters.
+/// Returns the OperationJob of a job. `steps` are the scripts of an addon, and `of_export` the parameters of an export.
 pub fn child_of(job: &OpsJobView, spec: &OpsSpec, steps: &[AddonStep], of_export: Map<String, Value>) -> Value {
     let targets = job.targets.iter().flat_map(|resolved| &resolved.targets);
     let targets: Vec<Value> = targets.map(|(name, uid)| json!({"name": name, "uid": uid})).collect();
@@ -40,7 +25,7 @@ pub fn child_of(job: &OpsJobView, spec: &OpsSpec, steps: &[AddonStep], of_export
         ("targets".to_owned(), json!(targets)),
         ("failurePolicy".to_owned(), json!({"type": policy, "maxFailures": tolerated})),
         ("activeDeadlineSeconds".to_owned(), json!(spec.kind.deadline())),
-        // It starts nothing before it was seen that nobody has stopped the job meanwhile.
+        // The OperationJob starts nothing until the host has seen that nobody stopped the job meanwhile.
         ("paused".to_owned(), json!(true)),
         ("TTLSecondsAfterFinished".to_owned(), json!(WITHHELD)),
     ]);

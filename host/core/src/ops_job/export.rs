@@ -1,64 +1,64 @@
-//! The image that an OpsJob exports, and the name that it gets. Source: docs/opsjob.md 12.
+//! The image that an OpsJob exports, and its name in the registry. Source: docs/opsjob.md 12.
 //!
-//! Takes a pod and what was asked; yields what is copied and whereto. May not ask a registry for anything.
+//! Takes a pod and the requested export; yields the source and the target of the copy. May not contact a registry.
 
 use k8s_openapi::jiff::Timestamp;
 use oci_spec::distribution::Reference;
 use serde_json::{Map, Value, json};
 
-use crate::child::fields::{at, flag, list, text};
-use crate::cluster::scripts::sha256;
-use crate::job::bound::shown;
-use crate::job::spec::is_object_name;
-use crate::job::state::cut;
-use crate::job::time::read_time;
+use crate::object::bound::cut;
+use crate::object::bound::shown;
+use crate::object::fields::{at, flag, list, text};
+use crate::object::key::is_object_name;
+use crate::object::time::read_time;
 use crate::ops_job::running_image::RunningImage;
 use crate::ops_job::stored::resolved;
 use crate::plugin::task::{COMMITS, EXPORTS, PLUGIN_COPIES, is_digest};
+use crate::requests::scripts::sha256;
 
-/// The mode in which a container is exported as it is, and not its image.
+/// The mode that exports a container as it is instead of its image.
 const COMMIT: &str = "commit";
-/// The registry of an image that names none.
+/// The registry of an image name without a registry.
 const DOCKER: &str = "docker.io";
-/// Most bytes of the name of an image in a registry.
+/// The most bytes of an image's name in a registry.
 const MOST_NAME: usize = 255;
-/// Most containers and pull secrets of a pod that are looked at.
+/// The most containers and pull secrets of a pod that the host reads.
 const MOST: usize = 64;
-/// Most characters of the name of an image. A pod may have longer ones, which no runtime pulls.
+/// The most characters of an image's name in a pod. A pod may have longer names, but no runtime pulls them.
 const MOST_IMAGE: usize = 512;
 
 /// The image of a container.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ContainerImage {
-    /// The name of the container.
+    /// Name of the container.
     pub container: String,
-    /// Its image, as its pod says it.
+    /// Image of the container, as the pod names it.
     pub image: String,
-    /// The image that it runs.
+    /// The image that the container runs.
     pub runs: RunningImage,
-    /// It runs.
+    /// True if the container runs.
     pub running: bool,
-    /// Its command line has the value of a Secret.
+    /// True if the container's command line has the value of a Secret.
     pub shows_secret: bool,
 }
 
-/// The images of a pod, and the secrets by which they are pulled.
+/// The images of a pod and its pull secrets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PodImages {
-    /// Those of its containers, in their order.
+    /// The images of the containers, in their order.
     pub containers: Vec<ContainerImage>,
-    /// The names of Secrets in its namespace.
+    /// The names of pull secrets in the namespace of the pod.
     pub secrets: Vec<String>,
 }
 
-/// Bytes that the memory of a short text takes beside its letters.
+/// The bytes of a short text in memory, in addition to its characters.
 const OF_TEXT: usize = 16;
 
 impl PodImages {
-    /// The fields that are read for this.
+    /// The fields of a pod that [`PodImages::read`] reads.
     pub const FIELDS: [&str; 3] = ["/spec/containers", "/spec/imagePullSecrets", "/status/containerStatuses"];
 
-    /// Reads a stored pod.
+    /// Reads the images of a stored pod.
     pub fn read(pod: &Value) -> Self {
         let statuses = list(pod, "/status/containerStatuses");
         let containers = list(pod, "/spec/containers").iter().take(MOST).filter_map(|one| {
@@ -75,7 +75,7 @@ impl PodImages {
         Self { containers: containers.collect(), secrets: secrets.collect() }
     }
 
-    /// Returns the bytes that all names take in memory. Their writer chooses how many there are.
+    /// Returns the bytes of all names in memory. The author of the pod chooses how many names there are.
     pub fn bytes(&self) -> usize {
         let letters = |one: &ContainerImage| one.container.len().saturating_add(one.image.len());
         let of_container =
@@ -85,7 +85,7 @@ impl PodImages {
         names.fold(0, usize::saturating_add)
     }
 
-    /// The container of this name, or the first one, and its image.
+    /// Returns the container with this name, or the first container, and its image.
     fn asked(&self, name: Option<&str>) -> Result<(&ContainerImage, Image), String> {
         let is_asked = |one: &&ContainerImage| name.is_none_or(|name| one.container == name);
         let Some(found) = self.containers.iter().find(is_asked) else {
@@ -99,7 +99,7 @@ impl PodImages {
     }
 }
 
-/// True of a container whose kubelet puts the value of a Secret into its command line, for `$(NAME)`.
+/// Returns true if the kubelet puts the value of a Secret into the container's command line, in place of `$(NAME)`.
 fn shows_secret(container: &Value) -> bool {
     let variables = list(container, "/env").iter().filter(|one| at(one, "/valueFrom/secretKeyRef").is_some());
     let mut signs: Vec<String> = variables.filter_map(|one| Some(format!("$({})", text(one, "/name")?))).collect();
@@ -110,40 +110,40 @@ fn shows_secret(container: &Value) -> bool {
     words.into_iter().any(|word| signs.iter().any(|sign| word.contains(sign)))
 }
 
-/// An image that is to be exported.
+/// An image to export.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExportedImage {
-    /// The container that runs it.
+    /// The container that runs the image.
     pub container: String,
-    /// The image, as its pod says it.
+    /// The image, as the pod names it.
     pub image: String,
-    /// What of it.
+    /// The part of the container to export.
     pub export: Export,
 }
 
-/// What is exported of a container.
+/// The part of a container to export.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Export {
-    /// Its image.
+    /// The image of the container.
     Copy {
-        /// The image that runs, with its registry and digest; its tag where the digest is not known.
+        /// The running image, with its registry and digest. If the digest is unknown, the tag takes its place.
         source: String,
-        /// The pull secrets that may be used for it.
+        /// The pull secrets that the host may use.
         secrets: Vec<String>,
-        /// The digest by which its runtime alone knows it: the tag counts only while it refers to that image.
+        /// The digest by which only the container runtime knows the image. The host copies the tag only while it refers to that image.
         runs: Option<String>,
         /// True if the host copies only the platforms that the registry has.
         available: bool,
     },
-    /// Its file system, as it is.
+    /// The file system of the container as it is.
     Commit,
 }
 
 impl ExportedImage {
-    /// The image of this container of a pod, or of its first one. Of its pull secrets, those are used for which `may_use` is true.
+    /// Returns the image of this container, or of the pod's first container. The host uses the pull secrets for which `may_use` returns true.
     ///
     /// # Errors
-    /// Why it cannot be exported, after the name of the pod.
+    /// If the image cannot be exported. The sentence continues the name of the pod.
     pub fn of(pod: &PodImages, container: Option<&str>, may_use: impl Fn(&str) -> bool) -> Result<Self, String> {
         let (ContainerImage { container, image, runs, .. }, read) = pod.asked(container)?;
         let (place, tag) = (format!("{}/{}", read.registry, read.name), read.tag);
@@ -161,7 +161,7 @@ impl ExportedImage {
         })
     }
 
-    /// The same, of which what is there is copied, if that is asked for.
+    /// Sets whether the host copies only the platforms that exist.
     #[must_use]
     pub fn if_available(mut self, asked: bool) -> Self {
         if let Export::Copy { available, .. } = &mut self.export {
@@ -170,17 +170,17 @@ impl ExportedImage {
         self
     }
 
-    /// The file system of this container of a pod, or of its first one.
+    /// Returns the file system of this container, or of the pod's first container.
     ///
     /// # Errors
-    /// Why it cannot be exported, after the name of the pod.
+    /// If the container cannot be exported. The sentence continues the name of the pod.
     pub fn committed(pod: &PodImages, container: Option<&str>) -> Result<Self, String> {
         let (ContainerImage { container, image, running, shows_secret, .. }, _) = pod.asked(container)?;
         if !running {
             return Err(format!("does not run its container {container}, so it cannot be committed: take mode copy"));
         }
         if *shows_secret {
-            // What runs commits keeps that line in the history of the image.
+            // The runtime keeps the command line in the history of the committed image.
             return Err(format!(
                 "has the value of a Secret in the command line of its container {container}, which would be in the image: take mode copy"
             ));
@@ -188,7 +188,7 @@ impl ExportedImage {
         Ok(Self { container: container.clone(), image: image.clone(), export: Export::Commit })
     }
 
-    /// As the status of a job has it.
+    /// Returns the export in the form of the job's status.
     pub(super) fn status(&self) -> Value {
         match &self.export {
             Export::Copy { source, secrets, runs, available } => {
@@ -200,12 +200,12 @@ impl ExportedImage {
         }
     }
 
-    /// The inputs that the host adds.
+    /// Returns the inputs that the host adds.
     pub(super) fn added_inputs(&self) -> Value {
         json!([{"name": "image", "value": self.image}])
     }
 
-    /// From a status.
+    /// Reads the export from the status of a job.
     pub(super) fn read(status: &Map<String, Value>) -> Option<Self> {
         let stored = status.get("export")?;
         let image = status.get("addedInputs")?.pointer("/0/value").and_then(Value::as_str)?;
@@ -222,14 +222,14 @@ impl ExportedImage {
         Some(Self { container: text(stored, "/container")?.to_owned(), image: image.to_owned(), export })
     }
 
-    /// The name of what this job exports, which was made at this time, of a pod of this namespace.
+    /// Returns the registry name for the export of a job with this creation time and UID, from a pod of this namespace.
     fn name(&self, created: Timestamp, uid: &str, namespace: &str) -> Result<ExportName, String> {
         match self.export {
             Export::Copy { .. } => ExportName::of(EXPORTS, &self.image, created),
             Export::Commit => {
                 let ExportName { name, tag: _, otherwise } =
                     ExportName::of(&format!("{COMMITS}{namespace}/"), &self.image, created)?;
-                // Two containers have one image, and what they have written differs.
+                // Two containers of one image may have written different files.
                 let digits = sha256(uid);
                 let tag = format!("{otherwise}-{}", digits.get(..8).unwrap_or_default());
                 Ok(ExportName { name, otherwise: tag.clone(), tag })
@@ -237,18 +237,18 @@ impl ExportedImage {
         }
     }
 
-    /// Returns the names, each with its tag, that the image may have in the registry: one of a commit, two of a copy.
+    /// Returns the names with tags that the image may have in the registry. A commit has one such name, a copy has two.
     pub(super) fn names(&self, created: Timestamp, uid: &str, namespace: &str) -> Result<Vec<String>, String> {
         let ExportName { name, tag, otherwise } = self.name(created, uid, namespace)?;
         let tags = if tag == otherwise { vec![tag] } else { vec![tag, otherwise] };
         Ok(tags.into_iter().map(|tag| format!("{name}:{tag}")).collect())
     }
 
-    /// Returns the parameters of the child of a job that was made at `created`, on a pod of `namespace`. A copy has none: the host takes it
-    /// from the status of the job ([`ExportOrder`]), whatever a plugin says.
+    /// Returns the parameters of the job's OperationJob, for a job created at `created` and a pod in `namespace`. A copy has no parameters. The host
+    /// reads the copy from the status of the job ([`ExportOrder`]), so a plugin cannot change it.
     ///
     /// # Errors
-    /// Why there is no name for it.
+    /// If the export has no valid name.
     pub(super) fn parameters(
         &self,
         created: Timestamp,
@@ -264,7 +264,7 @@ impl ExportedImage {
     }
 }
 
-/// An object with one more field, if there is a value for it.
+/// Returns the object with one more field, if the value is present.
 fn with(mut object: Value, field: &str, value: Option<Value>) -> Value {
     if let (Some(all), Some(value)) = (object.as_object_mut(), value) {
         all.insert(field.to_owned(), value);
@@ -272,37 +272,37 @@ fn with(mut object: Value, field: &str, value: Option<Value>) -> Value {
     object
 }
 
-/// The task for which a plugin has the host copy the image of an OpsJob.
+/// The task with which a plugin asks the host to copy the image of an OpsJob.
 #[derive(Clone, Copy, Debug)]
 pub struct ExportTask<'a> {
-    /// UID of its OperationJob.
+    /// UID of the OperationJob.
     pub job: &'a str,
-    /// Namespace and UID of its target, a pod.
+    /// Namespace and UID of the target pod.
     pub pod: (&'a str, &'a str),
 }
 
 /// The copy that the host makes for an OpsJob.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExportOrder {
-    /// The image that runs, with its registry and its digest or tag.
+    /// The running image, with its registry and its digest or tag.
     pub source: String,
-    /// Names of pull secrets in the namespace of the pod: the pod names them, and whoever made the job may read them.
+    /// Names of pull secrets in the namespace of the pod. The pod names them, and the job's author may read them.
     pub secrets: Vec<String>,
-    /// Its name in the registry that the host exports to, with its tag.
+    /// Name and tag in the registry to which the host exports.
     pub target: String,
-    /// The tag that it gets where that one is another image's.
+    /// The tag that the copy gets if the first tag belongs to another image.
     pub otherwise: String,
-    /// The digest by which a runtime knows the image: an image that has another one by now is not copied.
+    /// The digest by which a runtime knows the image. The host does not copy the image if the registry now has another digest.
     pub runs: Option<String>,
-    /// True if the host copies the rest of an index whose parts are not all there.
+    /// True if the host copies the rest of an index whose parts do not all exist.
     pub available: bool,
 }
 
 impl ExportOrder {
-    /// Reads what is copied for this task from a stored OpsJob. Nobody but the host writes the status of one.
+    /// Reads the copy for this task from a stored OpsJob. Only the host writes the status of an OpsJob.
     ///
     /// # Errors
-    /// Why nothing is copied: the task is not that of this OpsJob.
+    /// If the task does not belong to this OpsJob, or the OpsJob copies no image.
     pub fn read(document: &Value, task: &ExportTask<'_>) -> Result<Self, String> {
         let own = |at: &str| text(document, at);
         let (namespace, uid) = task.pod;
@@ -329,25 +329,25 @@ impl ExportOrder {
     }
 }
 
-/// The error for an OpsJob that exports no image, or a container in place of one.
+/// The error for an OpsJob that exports no image, or that exports a container instead.
 const NO_COPY: &str = "the status of the OpsJob names no image to copy";
 
 /// The name of an exported image in the registry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExportName {
-    /// Such as `custom/library/busybox`.
+    /// The name, such as `custom/library/busybox`.
     pub name: String,
-    /// Such as `20251113`.
+    /// The tag, such as `20251113`.
     pub tag: String,
-    /// The tag where that one is another image's.
+    /// The second tag, in case the first tag belongs to another image.
     pub otherwise: String,
 }
 
 impl ExportName {
-    /// That of an image which is exported into this folder by a job that was made at this time.
+    /// Returns the name of an image in this folder, for a job with this creation time.
     ///
     /// # Errors
-    /// Why it is no image.
+    /// If the image is not a valid reference, or its name would be too long or reserved.
     pub fn of(folder: &str, image: &str, created: Timestamp) -> Result<Self, String> {
         let Image { registry, name, .. } = Image::read(image)?;
         let registry = if registry == DOCKER { String::new() } else { format!("{}/", registry.replace(':', "-")) };
@@ -355,7 +355,7 @@ impl ExportName {
         if bytes > MOST_NAME {
             return Err(format!("its name in the registry would have {bytes} bytes, and may have {MOST_NAME}"));
         }
-        // A name below one of these folders tells who chose the image, so no other image gets such a name.
+        // A name below one of these folders says who chose the image. So no other image may get such a name.
         let whole = format!("{folder}{registry}{name}");
         if let Some(taken) =
             [COMMITS, PLUGIN_COPIES].into_iter().find(|taken| folder == EXPORTS && whole.starts_with(taken))
@@ -367,7 +367,7 @@ impl ExportName {
     }
 }
 
-/// A reference of an image, with what Docker adds.
+/// An image reference, completed by Docker's defaults.
 struct Image {
     registry: String,
     name: String,
@@ -377,7 +377,7 @@ struct Image {
 
 impl Image {
     fn read(image: &str) -> Result<Self, String> {
-        // Names in registries are in lower case, and those of pods need not be; tags are as they are.
+        // Registries use lower-case names, but pods may use upper case. Tags keep their case.
         let (rest, digest) = image.split_once('@').map_or((image, None), |(rest, digest)| (rest, Some(digest)));
         let place = rest.rfind('/').unwrap_or(0);
         let tagged = rest.rfind(':').filter(|colon| *colon > place).unwrap_or(rest.len());
@@ -522,7 +522,7 @@ mod tests {
         }
     }
 
-    /// A stored OpsJob that exports the image of the pod `pod` of `team`.
+    /// Returns a stored OpsJob that exports the image of the pod `pod` in `team`.
     fn ops_job(exported: &ExportedImage) -> Value {
         json!({"metadata": {"name": "j", "uid": "ops", "creationTimestamp": "2025-11-13T23:05:09Z"},
             "spec": {"type": "exportimage", "targets": [{"name": "web", "namespace": "team", "uid": "pod"}]},

@@ -1,26 +1,26 @@
-//! Why an OpsJob is gone, which decides whether lists have it. Source: docs/opsjob-rest.md 9.
+//! The reason why an OpsJob is gone. It decides whether lists contain the job. Source: docs/opsjob-rest.md 9.
 
 use k8s_openapi::jiff::Timestamp;
 use serde_json::Value;
 
-use crate::child::fields::text;
-use crate::job::time::{after_seconds, read_time};
+use crate::object::fields::text;
+use crate::object::time::{after_seconds, read_time};
 use crate::ops_job::spec::{Defaults, time_to_live};
 
-/// The annotation that says why a job goes, where its times do not say it.
+/// The annotation with the reason why a job goes. It is needed only if the times of the job do not show the reason.
 pub const GONE_BY: &str = "oarlock.dev/gone-by";
 
-/// Why a job is gone.
+/// The reason why a job is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum GoneBy {
-    /// Somebody deleted it.
+    /// A user deleted the job.
     Deletion,
-    /// The host removed it, because its time to live was over.
+    /// The host removed the job because its time to live was over.
     Expiry,
 }
 
 impl GoneBy {
-    /// The word of its row and of its annotation.
+    /// Returns the word for the job's row and annotation.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Deletion => "deleted",
@@ -28,12 +28,12 @@ impl GoneBy {
         }
     }
 
-    /// The reason of this word.
+    /// Returns the reason with this word.
     pub fn read(word: &str) -> Option<Self> {
         [Self::Deletion, Self::Expiry].into_iter().find(|one| one.word() == word)
     }
 
-    /// Reads why a stored job goes; `None` of one that stays.
+    /// Returns the reason of a stored job that is being deleted. Returns `None` if the job stays.
     pub fn of(document: &Value, defaults: Defaults) -> Option<Self> {
         let deleted = read_time(text(document, "/metadata/deletionTimestamp"))?;
         let told = text(document, &format!("/metadata/annotations/{}", GONE_BY.replace('/', "~1")));
@@ -45,7 +45,7 @@ impl GoneBy {
         Some(told.and_then(Self::read).unwrap_or_else(by_time))
     }
 
-    /// The reason that follows from the times of a job: when it was deleted and when it ended, and the seconds that it stays.
+    /// Returns the reason that follows from a job's times: its deletion, its end, and its time to live in seconds.
     fn by_time(deleted: Timestamp, ended: Option<Timestamp>, ttl: Option<i64>) -> Self {
         let due = ended.zip(ttl).map(|(ended, seconds)| after_seconds(ended, seconds));
         if due.is_some_and(|due| due <= deleted) { Self::Expiry } else { Self::Deletion }

@@ -1,31 +1,31 @@
-//! The inputs of an OpsJob: on what it works, and what its type asks further. Source: docs/opsjob.md 2.
+//! The inputs of an OpsJob: the scope of its work, and the settings of its type. Source: docs/opsjob.md 2.
 //!
-//! Takes the list as it is written; yields what it says, or the first input that breaks a rule. May not look anything up.
+//! Takes the list as written; yields the parsed inputs, or the first input that breaks a rule. May not read anything else.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 
-use crate::child::fields::{list, text};
-use crate::job::bound::shown;
-use crate::job::spec::is_object_name;
+use crate::object::bound::shown;
+use crate::object::fields::{list, text};
+use crate::object::key::is_object_name;
 use crate::ops_job::addon::{SCRIPT, STEPS, StepSource, TemplateKind, is_script};
 use crate::ops_job::nearest::nearest;
 use crate::ops_job::spec::{OpsType, RuleBroken, refuse};
 use crate::plugin::names::is_dns_label;
 
-/// Most inputs of a job, and most bytes of the value of one.
+/// The most inputs of a job, and the most bytes of the value of an input.
 const INPUTS: usize = 5_000;
 const VALUE: usize = 64 * 1024;
-/// Most bytes of a script of its own in Base64.
+/// The most bytes of the job's own script in Base64.
 const SCRIPT_VALUE: usize = 512 * 1024;
-/// Most workloads: the policy asks for the right to read each.
+/// The most workloads. The policy checks the permission to read each of them.
 const WORKLOADS: usize = 4;
 
-/// The mode in which platforms of an image that are not there are left out.
+/// The mode that leaves out platforms of an image that do not exist.
 const AVAILABLE: &str = "copy-available";
 
-/// All inputs, each with the types that take it.
+/// All inputs, each with the types of jobs that take it.
 const KNOWN: [(&str, &[OpsType]); 12] = [
     ("node", &OpsType::ALL),
     ("node.host", &OpsType::ALL),
@@ -41,18 +41,18 @@ const KNOWN: [(&str, &[OpsType]); 12] = [
     ("container", &[OpsType::Exportimage]),
 ];
 
-/// Which nodes or workload a job is for, as it says so.
+/// The nodes or workloads that a job selects, as its inputs name them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Scope {
     /// Names of nodes.
     pub nodes: Vec<String>,
-    /// Hosts.
+    /// Hosts of nodes.
     pub hosts: Vec<String>,
     /// Workloads, in the form `namespace/kind/name`, `namespace/name` or `name`.
     pub workloads: Vec<String>,
-    /// A workspace.
+    /// The workspace of the nodes.
     pub workspace: Option<String>,
-    /// A cluster.
+    /// The id of the cluster.
     pub cluster: Option<String>,
 }
 
@@ -63,13 +63,13 @@ impl Scope {
     }
 }
 
-/// What the inputs of a job say.
+/// The parsed inputs of a job.
 #[derive(Debug, Default)]
 pub(super) struct Inputs {
     pub(super) scope: Scope,
-    /// A reboot drains its nodes, or does not.
+    /// True if a reboot drains its nodes.
     pub(super) drain: Option<bool>,
-    /// What an addon runs, without its own scripts, and these.
+    /// The templates that an addon runs, and its own scripts.
     templates: Vec<StepSource>,
     scripts: Vec<StepSource>,
     mode: Option<String>,
@@ -92,7 +92,10 @@ impl Inputs {
             let value = text(input, "/value").unwrap_or_default();
             let most = if name == "script" { SCRIPT_VALUE } else { VALUE };
             if value.is_empty() || value.len() > most || value.contains('\0') {
-                return refuse(&format!("{field}.value"), format_args!("1 to {most} bytes, none of them 0"));
+                return refuse(
+                    &format!("{field}.value"),
+                    format_args!("must have 1 to {most} bytes without NUL bytes"),
+                );
             }
             check_name(&field, &name, kind)?;
             inputs.take(&field, &name, value)?;
@@ -130,8 +133,9 @@ impl Inputs {
             "script" => {
                 let script = STANDARD.decode(value).ok().and_then(|script| String::from_utf8(script).ok());
                 let Some(script) = script.filter(|script| is_script(script)) else {
-                    let rule =
-                        format!("a script of 1 to {SCRIPT} bytes of UTF-8 in Base64, with its padding, none of them 0");
+                    let rule = format!(
+                        "must be a script in Base64 with padding, of 1 to {SCRIPT} bytes of UTF-8 without NUL bytes"
+                    );
                     return refuse(field, rule);
                 };
                 self.scripts.push(StepSource::Script(script));
@@ -152,28 +156,31 @@ impl Inputs {
         Ok(())
     }
 
-    /// What all of them together have to say.
+    /// Checks the rules about all inputs together.
     fn check(&self, kind: OpsType) -> Result<(), RuleBroken> {
         let workloads = self.scope.workloads.len();
         if !kind.is_for_nodes() && workloads != 1 {
-            return refuse("inputs", format_args!("{} takes one workload, and here are {workloads}", kind.word()));
+            return refuse(
+                "inputs",
+                format_args!("{} needs exactly one workload, and the job has {workloads}", kind.word()),
+            );
         }
         if workloads > WORKLOADS {
             return refuse("inputs", format_args!("at most {WORKLOADS} workloads"));
         }
         if self.scope.is_empty() {
-            return refuse("inputs", "one of node, node.host, workload, workspace and cluster at least");
+            return refuse("inputs", "give at least one of node, node.host, workload, workspace or cluster");
         }
         match (self.templates.len() + self.scripts.len(), kind) {
             (0, OpsType::Addon) => refuse("inputs", "an addon has an addon.template, a node.template or a script"),
             (steps, _) if steps > STEPS => {
-                refuse("inputs", format_args!("at most {STEPS} templates and scripts, and here are {steps}"))
+                refuse("inputs", format_args!("at most {STEPS} templates and scripts, and the job has {steps}"))
             }
             _ => Ok(()),
         }
     }
 
-    /// What is exported is the file system of the container as it is, and not its image.
+    /// Returns true if the job exports the file system of the container instead of its image.
     pub(super) fn commits(&self) -> bool {
         self.mode.as_deref() == Some("commit")
     }
@@ -183,7 +190,7 @@ impl Inputs {
         self.mode.as_deref() == Some(AVAILABLE)
     }
 
-    /// What an addon runs: its own scripts come last.
+    /// Returns the sources of an addon's steps. Its own scripts come last.
     pub(super) fn steps(self) -> Vec<StepSource> {
         self.templates.into_iter().chain(self.scripts).collect()
     }

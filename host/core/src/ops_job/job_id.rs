@@ -1,15 +1,15 @@
-//! The id of a job that is made by REST: what is left of its name, and six characters. Source: docs/opsjob-rest.md 4.
+//! The id of a job that REST makes: the usable part of its name, and six characters. Source: docs/opsjob-rest.md 4.
 
 use sha2::{Digest as _, Sha256};
 
-/// The characters at the end of an id: without vowels they make no words, and none is easily taken for another.
+/// The characters at the end of an id. Without vowels they form no words, and no character resembles another.
 const CHARACTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
-/// How many there are.
+/// The number of characters at the end.
 const AT_THE_END: usize = 6;
-/// Most characters of the name.
+/// The most characters of the name in an id.
 const OF_NAME: usize = 56;
 
-/// The id of a job of this name, from six bytes of chance or of a digest.
+/// Returns the id of a job with this name, from six bytes that are random or from a digest.
 pub fn job_id(name: &str, bytes: [u8; AT_THE_END]) -> String {
     let mut id = String::new();
     for part in name.split(|c: char| !c.is_ascii_alphanumeric()).filter(|part| !part.is_empty()) {
@@ -18,7 +18,7 @@ pub fn job_id(name: &str, bytes: [u8; AT_THE_END]) -> String {
         }
         id.push_str(&part.to_ascii_lowercase());
     }
-    // A name in another script leaves nothing.
+    // A name in a non-Latin script leaves no usable characters.
     if id.is_empty() {
         id.push_str("job");
     }
@@ -32,7 +32,7 @@ pub fn job_id(name: &str, bytes: [u8; AT_THE_END]) -> String {
     format!("{id}-{end}")
 }
 
-/// The bytes of an id for a request that is repeated under a key: the same for the same user and key.
+/// Returns the bytes of an id for a request with an idempotency key. The same user and key give the same bytes.
 pub fn bytes_of_key(user: &str, key: &str) -> [u8; AT_THE_END] {
     let mut digest = Sha256::new();
     digest.update(user.as_bytes());
@@ -70,7 +70,7 @@ mod tests {
         #[test]
         fn every_id_is_a_name_of_an_object(name in "\\PC{1,120}", bytes: [u8; 6]) {
             let id = job_id(&name, bytes);
-            prop_assert!(id.len() <= 63 && crate::job::spec::is_object_name(&id), "{id}");
+            prop_assert!(id.len() <= 63 && crate::object::key::is_object_name(&id), "{id}");
         }
     }
 }

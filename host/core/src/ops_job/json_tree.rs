@@ -1,6 +1,6 @@
-//! JSON as a client wrote it: with keys that are repeated, and with its numbers as text.
+//! JSON as a client wrote it, with repeated keys and with numbers as text.
 //!
-//! A map keeps one value of a key, and a binary number not the decimals that were written, and both decide here.
+//! A map would keep only one value of a repeated key, and a binary number would not keep the decimals. Both matter for a request body.
 
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -11,34 +11,34 @@ use serde::{Deserialize, de};
 use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
 
-/// How deep a body may be. The deepest that means something has three levels.
+/// The most levels of a body. The deepest valid body has three levels.
 pub(super) const DEEPEST: usize = 16;
-/// The mark of UTF-8 that some editors put before a text.
+/// The byte order mark that some editors put before a UTF-8 text.
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
-/// A value.
+/// A JSON value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Tree {
     Null,
     Flag(bool),
-    /// As it is written.
+    /// A number, as written.
     Number(String),
     Text(String),
     List(Vec<Tree>),
-    /// In the order of writing.
+    /// An object, in the order of writing.
     Fields(Vec<(String, Tree)>),
 }
 
-/// Why a text is no tree.
+/// The reason why a text cannot be read as a tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum NoTree {
-    /// It is no document, with the place in it where one is known.
+    /// The text is not a JSON document. The message names the position if it is known.
     Malformed(String),
-    /// It has more values than may be read.
+    /// The document has more values than allowed.
     TooManyValues,
 }
 
-/// The values that may still be read.
+/// The number of values that may still be read.
 pub(super) struct Budget(Cell<usize>);
 
 impl Budget {
@@ -46,7 +46,7 @@ impl Budget {
         Self(Cell::new(values))
     }
 
-    /// Counts a value. Returns false if it is one too many.
+    /// Counts a value. Returns false if the value exceeds the budget.
     pub(super) fn take(&self) -> bool {
         let left = self.0.get().checked_sub(1);
         self.0.set(left.unwrap_or(0));
@@ -54,19 +54,19 @@ impl Budget {
     }
 }
 
-/// A document without the byte order mark that may be before it.
+/// Returns a document without its byte order mark.
 pub(super) fn without_mark(bytes: &[u8]) -> &[u8] {
     bytes.strip_prefix(BYTE_ORDER_MARK).unwrap_or(bytes)
 }
 
-/// A key, which may have escapes.
+/// A key, which may contain escapes.
 #[derive(Deserialize)]
 pub(super) struct Key<'a>(#[serde(borrow)] pub(super) Cow<'a, str>);
 
-/// Reads the parts of one list or object, each as soon as it is met: what is one too many is not kept.
+/// Reads the parts of a list or object one by one, so that values beyond the budget are not kept.
 struct Parts<'b> {
     budget: &'b Budget,
-    /// Levels that may be below.
+    /// The most levels below this list or object.
     below: usize,
     failed: &'b Cell<Option<NoTree>>,
 }
@@ -114,17 +114,17 @@ impl<'de> Visitor<'de> for Parts<'_> {
 }
 
 impl Tree {
-    /// Reads a document of at most so many values.
+    /// Reads a document with at most this number of values.
     ///
     /// # Errors
-    /// Why it is none.
+    /// If the bytes are not JSON, are nested too deep, or have too many values.
     pub(super) fn read(bytes: &[u8], values: usize) -> Result<Self, NoTree> {
-        let words = |error: serde_json::Error| NoTree::Malformed(error.to_string());
-        let raw: &RawValue = serde_json::from_slice(without_mark(bytes)).map_err(words)?;
+        let malformed = |error: serde_json::Error| NoTree::Malformed(error.to_string());
+        let raw: &RawValue = serde_json::from_slice(without_mark(bytes)).map_err(malformed)?;
         Self::of(raw, DEEPEST, &Budget::of(values))
     }
 
-    /// Reads a value that may have so many levels.
+    /// Reads a value with at most this number of levels.
     pub(super) fn of(raw: &RawValue, depth: usize, budget: &Budget) -> Result<Self, NoTree> {
         let text = raw.get();
         let Some(below) = depth.checked_sub(1) else {
@@ -133,22 +133,22 @@ impl Tree {
         if !budget.take() {
             return Err(NoTree::TooManyValues);
         }
-        let words = |error: serde_json::Error| NoTree::Malformed(error.to_string());
+        let malformed = |error: serde_json::Error| NoTree::Malformed(error.to_string());
         Ok(match text.as_bytes().first() {
             Some(b'{' | b'[') => {
                 let failed = Cell::new(None);
                 let parts = Parts { budget, below, failed: &failed };
                 let read = parts.deserialize(&mut serde_json::Deserializer::from_str(text));
-                read.map_err(|error| failed.take().unwrap_or_else(|| words(error)))?
+                read.map_err(|error| failed.take().unwrap_or_else(|| malformed(error)))?
             }
-            Some(b'"') => Self::Text(serde_json::from_str(text).map_err(words)?),
+            Some(b'"') => Self::Text(serde_json::from_str(text).map_err(malformed)?),
             Some(b't' | b'f') => Self::Flag(text == "true"),
             Some(b'n') => Self::Null,
             _ => Self::Number(text.to_owned()),
         })
     }
 
-    /// True of what says nothing: Go clients send it for fields that they do not set.
+    /// Returns true for an empty or zero value. Go clients send such values for fields that they do not set.
     pub(super) fn is_zero(&self) -> bool {
         match self {
             Self::Null | Self::Flag(false) => true,
@@ -160,16 +160,16 @@ impl Tree {
         }
     }
 
-    /// The whole number that it is.
+    /// Returns the whole number, if the value is one.
     pub(super) fn whole(&self) -> Option<i64> {
         let Self::Number(text) = self else { return None };
         text.parse().ok()
     }
 
-    /// The SHA-256 of what it says, in hexadecimal digits: whatever the order of the keys of each object is, and by the last one of
-    /// those that are repeated.
+    /// Returns the SHA-256 of the content, in hexadecimal digits. The order of keys does not matter, and the last value of a repeated key counts.
     ///
-    /// It is that of a document in which each number is an object with the text of it. Jobs keep it for their key, so it stays as it is.
+    /// The digest is that of a document in which each number is an object with the number's text. Stored jobs keep the digest for their key, so its
+    /// form must not change.
     pub(super) fn digest(&self) -> String {
         let mut digest = Sha256::new();
         self.add_to(&mut digest);
@@ -211,9 +211,9 @@ impl Tree {
     }
 }
 
-/// Adds a text as JSON writes it.
+/// Adds a text in its JSON form.
 fn add_text(text: &str, digest: &mut Sha256) {
-    // A digest takes whatever is written, and a text is always written.
+    // Writing to a digest cannot fail.
     let _never_fails = serde_json::to_writer(digest, text);
 }
 
@@ -263,7 +263,7 @@ mod tests {
         }
     }
 
-    /// The digest as it was made before it was made by a walk: jobs that are stored have it.
+    /// Returns the digest in its first implementation. Stored jobs have such digests.
     fn digest_of_old(tree: &Tree) -> String {
         fn sorted(tree: &Tree) -> serde_json::Value {
             match tree {
@@ -280,7 +280,7 @@ mod tests {
                 }
             }
         }
-        crate::cluster::scripts::sha256(&sorted(tree).to_string())
+        crate::requests::scripts::sha256(&sorted(tree).to_string())
     }
 
     #[test]

@@ -1,11 +1,11 @@
-//! The word that somebody may have meant.
+//! Finds the word that a user may have meant.
 
 use strsim::damerau_levenshtein;
 
-/// Most letters that may be wrong.
+/// The most letters that may differ.
 pub(super) const WRONG: usize = 3;
 
-/// The known word that is next to another one.
+/// Returns the known word that is closest to `word`, if it is close enough.
 pub(super) fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
     let lower = word.chars().take(64).collect::<String>().to_ascii_lowercase();
     let distance = |known: &&'a str| (damerau_levenshtein(&lower, &known.to_ascii_lowercase()), *known);

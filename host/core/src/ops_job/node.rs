@@ -1,22 +1,22 @@
-//! A node as the targets of OpsJobs are found among them. Source: docs/opsjob.md 3.
+//! Reads the facts of a node by which an OpsJob selects its targets. Source: docs/opsjob.md 3.
 
 use serde_json::Value;
 
-use crate::child::fields::{flag, list, text};
-use crate::child::node::{keeps_away, ready};
+use crate::attempts::node::{keeps_away, ready};
+use crate::object::fields::{flag, list, text};
 use crate::ops_job::targets::NodeFacts;
 
-/// The label with the workspace of a node, which kubelets may not set on themselves.
+/// The label with the workspace of a node. Kubelets may not set this label.
 pub const WORKSPACE: &str = "node-restriction.kubernetes.io/workspace";
-/// The label of nodes of the control plane.
+/// The label of control plane nodes.
 const CONTROL_PLANE: &str = "node-role.kubernetes.io/control-plane";
 
 impl NodeFacts {
-    /// Reads a stored node, or a projection of it to [`crate::child::node::FIELDS`].
+    /// Reads a stored node, or a projection of it to [`crate::attempts::node::FIELDS`].
     pub fn read(node: &Value) -> Option<Self> {
         let label = |name: &str| text(node, &format!("/metadata/labels/{}", name.replace('/', "~1")));
         let keeps_off = |taint: &Value| text(taint, "/effect").is_some_and(keeps_away);
-        // Its own cordon is a taint as well.
+        // A cordon also sets this taint.
         let is_cordon = |taint: &Value| text(taint, "/key") == Some("node.kubernetes.io/unschedulable");
         Some(Self {
             name: text(node, "/metadata/name")?.to_owned(),

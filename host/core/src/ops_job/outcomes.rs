@@ -1,7 +1,7 @@
-//! What became of the targets of an OpsJob, as its status says it. Source: docs/opsjob.md 5.
+//! The outcomes of an OpsJob's targets, as its status shows them. Source: docs/opsjob.md 5.
 //!
-//! Takes the details of its child, read once all targets have ended or it is ended by force; yields counts, conditions and outputs.
-//! May not make a status too large: what does not fit is left out, and that is said.
+//! Takes the target details of the OperationJob, after all targets have ended or the job was ended by force; yields counts, conditions and outputs.
+//! May not make a status too large: outputs without room are left out, and the status says so.
 
 use std::collections::BTreeMap;
 
@@ -9,63 +9,62 @@ use oarlock_api::{TargetDetail, TargetError};
 use serde::Deserialize as _;
 use serde_json::{Value, json};
 
-use crate::child::fields::{flag, list, text};
-use crate::job::bound::shown_cause;
-use crate::job::state::cut;
-use crate::job::task::{StoredTask, tail};
+use crate::object::bound::cut;
+use crate::object::bound::shown_cause;
+use crate::object::fields::{flag, list, text};
+use crate::operation_job::tasks::stored::{StoredTask, tail};
+use crate::ops_job::names::SKIPPED;
 use crate::ops_job::spec::OpsType;
 use crate::ops_job::view::{OpsJobView, TargetCounts};
 use crate::plugin::task::is_digest;
 
-/// Most targets that have a condition.
+/// The most targets that have a condition.
 pub(super) const SHOWN: usize = 100;
-/// Most bytes of the value of an output, and of all outputs.
+/// The most bytes of the value of one output, and of all outputs together.
 const VALUE: usize = 64 * 1024;
 const ALL: usize = 256 * 1024;
-/// Most characters of what is shown of a message.
+/// The longest part of a message that is shown.
 const MESSAGE: usize = 256;
-/// The task by which `dumplog` collects logs.
+/// The task with which `dumplog` collects logs.
 const COLLECTED: &str = "logs";
-/// The task by which `exportimage` exports an image.
+/// The task with which `exportimage` exports an image.
 const EXPORTED: &str = "export";
 /// The reason of a target that was in work when its job was ended by force.
 const INTERRUPTED: &str = "Interrupted";
-/// What is said of a task that had not ended then.
-const UNFINISHED: &str = "had not ended when the job was ended: it may have been done, or in part";
-/// The reason of a target that never started, since others had failed.
-pub(super) const SKIPPED: &str = "Skipped";
+/// The message about a task that had not ended when its job was ended by force.
+const UNFINISHED: &str = "had not ended when the job was ended: its effect is unknown";
 
-/// What became of a target.
+/// The outcome of a target.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TargetOutcome {
-    /// Its name.
+    /// Name of the target.
     pub name: String,
-    /// It succeeded.
+    /// True if the target succeeded.
     pub succeeded: bool,
-    /// It was in work when its job was ended by force.
+    /// True if the target was in work when its job was ended by force.
     pub in_work: bool,
-    /// Why it has not succeeded, for programs; empty where it has.
+    /// The reason for programs why the target did not succeed. Empty if it succeeded.
     pub reason: String,
-    /// Why, for people.
+    /// The message for people.
     pub message: String,
-    /// The exit code of its check.
+    /// The exit code of the target's check.
     pub exit_code: Option<String>,
-    /// The steps of an addon that ran or run, in order.
+    /// The steps of an addon that have run or run now, in order.
     pub steps: Vec<StepOutcome>,
-    /// What a task says that has collected its logs.
+    /// The result of the task that collected the target's logs.
     pub collected: Collected,
-    /// What a task says that has copied its image.
+    /// The result of the task that copied the target's image.
     pub copied: ExportedTo,
 }
 
-/// What was copied of a pod.
+/// The result of an image copy.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ExportedTo {
-    /// The image in the registry, by registry, name and tag.
+    /// The image in the registry, as registry, name and tag.
     pub target: String,
-    /// Its digest.
+    /// Digest of the image.
     pub digest: String,
-    /// Platforms that were not there, and were left out.
+    /// Platforms that did not exist and were left out.
     pub left_out: String,
 }
 
@@ -78,12 +77,12 @@ impl ExportedTo {
     }
 }
 
-/// What was collected of the logs of a pod.
+/// The result of collecting a pod's logs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Collected {
-    /// The containers of whose log nobody shows the older lines any more, as far as that can be known.
+    /// The containers whose older log lines are probably lost.
     pub rotated: Vec<String>,
-    /// Lines are missing, for which the job had no room.
+    /// True if lines are missing because the job had no room for them.
     pub is_truncated: bool,
 }
 
@@ -96,14 +95,14 @@ impl Collected {
     }
 }
 
-/// What became of a step of an addon.
+/// The outcome of a step of an addon.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StepOutcome {
-    /// Its position in the job.
+    /// Position of the step in the job.
     pub index: usize,
-    /// The exit code of its script, where it ended by itself.
+    /// Exit code of the script, if it ended by itself.
     pub exit_code: Option<i32>,
-    /// The end of what it printed, or why it has no exit code.
+    /// The end of the script's output, or the reason why the script has no exit code.
     pub output: String,
 }
 
@@ -150,27 +149,28 @@ impl TargetOutcome {
     }
 }
 
-/// What is said of a target that was in work when its job was ended by force.
+/// Returns the message about a target that was in work when its job was ended by force.
 fn interrupted(error: &TargetError, extra: &BTreeMap<String, String>) -> String {
     let unfinished = StoredTask::all(extra).find(|(_, task)| !task.state.terminal());
     match (unfinished, error.reason.as_str()) {
         (Some((task, _)), _) => format!("its task {task} {UNFINISHED}"),
-        (None, "") => "it was in work when the job was ended".to_owned(),
+        (None, "") => "the host worked on this target when the job was ended".to_owned(),
         (None, reason) => format!("it waited when the job was ended: {reason}: {}", error.message),
     }
 }
 
-/// What became of the targets of a child.
+/// The outcomes of the targets of an OperationJob.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outcomes {
-    /// Those that are named. Others may not be: an OperationRecord may be lost.
+    /// The targets with known names. Some targets may be missing, because an OperationRecord may be lost.
     pub targets: Vec<TargetOutcome>,
-    /// How many are how far, of all.
+    /// The numbers of all targets by progress.
     pub counts: TargetCounts,
 }
 
 impl Outcomes {
-    /// From the status of a child, which counts all, and its OperationRecords, which name those that do not fit in there.
+    /// Reads the outcomes from the status of an OperationJob, which counts all targets, and from its OperationRecords. The records name the targets
+    /// for which the status has no room.
     pub fn read(child: &Value, records: &[Value]) -> Self {
         let targets = outcomes(child, records);
         let skipped = targets.iter().filter(|target| target.reason == SKIPPED).count();
@@ -178,15 +178,15 @@ impl Outcomes {
     }
 }
 
-/// The name of the file that says what became of all targets of the job of this UID: a later one may have the name of an earlier.
+/// Returns the name of the file with the outcomes of all targets. It contains the job's UID, because a later job may have the same name.
 pub fn report_file(uid: &str) -> String {
     format!("report-{}.json", uid.split('-').next().unwrap_or_default())
 }
 
-/// Most bytes of the name of a workload in the name of its file, for which a file system has 255.
+/// The most bytes of a workload's name in a file name. A file system allows 255 bytes for the whole name.
 const MOST_OF_WORKLOAD: usize = 200;
 
-/// The name of the file with the logs of the workload of this name, of the job of this UID.
+/// Returns the name of the file with the logs of a workload, for the job with this UID.
 pub fn log_file(workload: &str, uid: &str) -> String {
     let workload = workload.get(..MOST_OF_WORKLOAD).unwrap_or(workload);
     format!("{workload}-{}.log", uid.split('-').next().unwrap_or_default())
@@ -195,33 +195,33 @@ pub fn log_file(workload: &str, uid: &str) -> String {
 /// A file that a job has left.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StoredFile {
-    /// The reference that an output has.
+    /// The reference for the output.
     pub reference: String,
-    /// Its bytes.
+    /// Size of the file, in bytes.
     pub size: u64,
-    /// Its lines, of logs.
+    /// The number of lines, if the file has logs.
     pub lines: u64,
 }
 
-/// Whether the file of a job is stored.
+/// State of a job's file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JobFile<'a> {
     /// The host keeps no files.
     NotKept,
-    /// Not yet.
+    /// The file is not stored yet.
     Due,
-    /// It is being made, and this says how far that is.
+    /// The host is making the file. The text says how far it is.
     Underway(&'a str),
-    /// There.
+    /// The file is stored.
     Stored(&'a StoredFile),
-    /// It could not be stored, for this reason.
+    /// The file could not be stored, for this reason.
     Lost(&'a str),
-    /// The volume has no room for one that is begun now, for this reason.
+    /// The volume has no room for a new file, for this reason.
     NoRoom(&'a str),
 }
 
 impl JobFile<'_> {
-    /// The outputs that say so, of a job of this type.
+    /// Returns the outputs about the file, for a job of this type.
     pub(super) fn outputs(self, kind: Option<OpsType>) -> Vec<Value> {
         let name = if kind == Some(OpsType::Dumplog) { "endpoint" } else { "report" };
         match self {
@@ -237,7 +237,7 @@ impl JobFile<'_> {
     }
 }
 
-/// What became of each target of a check, failed ones first: the text of that file.
+/// Returns the content of the report file: the outcome of each target of a check, failed targets first.
 pub fn report(job: &OpsJobView, Outcomes { targets, counts }: &Outcomes) -> Value {
     let mut sorted: Vec<&TargetOutcome> = targets.iter().collect();
     sorted.sort_by(|one, other| (one.succeeded, &one.name).cmp(&(other.succeeded, &other.name)));
@@ -253,24 +253,24 @@ fn outcomes(child: &Value, records: &[Value]) -> Vec<TargetOutcome> {
     of_status.chain(of_records).map(TargetOutcome::of).collect()
 }
 
-/// The targets that get a condition: name, reason and message. Those that failed, then those that were in work when their
-/// job was ended by force.
+/// Returns name, reason and message of the targets that get a condition. Failed targets come first, then the targets that were in work when the job
+/// was ended by force.
 pub(super) fn explained(outcomes: &[TargetOutcome]) -> impl Iterator<Item = (&str, &str, &str)> {
     let failed = outcomes.iter().filter(|outcome| outcome.failed());
     let all = failed.chain(outcomes.iter().filter(|outcome| outcome.in_work)).take(SHOWN);
     all.map(|outcome| (outcome.name.as_str(), outcome.reason.as_str(), outcome.message.as_str()))
 }
 
-/// Facts for the outputs beside the outcomes. The host decided them before the first target began.
+/// Facts for the outputs that are not in the outcomes. The host decided them before the first target began.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct OutputFacts {
-    /// The number of nodes that were left out when the targets were found.
+    /// The number of nodes that were left out when the host found the targets.
     pub(super) left_out: usize,
     /// The names that the exported image may have, with the registry.
     pub(super) images: Vec<String>,
 }
 
-/// The outputs of a type, to be added to those that there are.
+/// Returns the outputs of a job type, to be added to the existing outputs.
 pub(super) fn outputs(kind: OpsType, outcomes: &Outcomes, facts: &OutputFacts) -> Vec<Value> {
     let mut outputs = match kind {
         OpsType::Preflight => of_checks(outcomes),
@@ -298,8 +298,8 @@ fn output(name: &str, value: impl Into<String>) -> Value {
     json!({"name": name, "value": value.into()})
 }
 
-/// Returns the output `result`: how many nodes succeeded, failed and were skipped, and how many the other outputs leave out. Skipped nodes
-/// never began, or the output `skipped` names them because they were left out before.
+/// Returns the output `result`. It counts the nodes that succeeded, failed and were skipped, and the nodes that other outputs leave out. Skipped
+/// nodes never began, or the host left them out before and the output `skipped` names them.
 fn counted(counts: &TargetCounts, facts: &OutputFacts, left_out: usize) -> Value {
     let TargetCounts { succeeded, failed, skipped, .. } = counts;
     let skipped = skipped.saturating_add(facts.left_out);
@@ -332,7 +332,7 @@ fn ran(outcome: &TargetOutcome) -> Value {
     json!({"node": name, "passed": succeeded, "reason": reason, "message": message, "steps": steps})
 }
 
-/// The pods whose logs could not be read, and the containers of which older lines may be missing.
+/// Returns the outputs of a dumplog: the pods whose logs could not be read, and the containers that may have lost older lines.
 fn of_logs(Outcomes { targets, counts }: &Outcomes) -> Vec<Value> {
     let mut missing: Vec<String> = targets.iter().filter(|one| !one.succeeded).map(|one| one.name.clone()).collect();
     let of =
@@ -350,8 +350,8 @@ fn of_logs(Outcomes { targets, counts }: &Outcomes) -> Vec<Value> {
     all.into_iter().chain(rotated).chain(left_out).collect()
 }
 
-/// Returns the outputs of an export: the name of the image, or the reason why it is not there. The node reports a commit and may say
-/// anything. So the host uses the name that it chose itself, and drops a digest that does not have the form of one.
+/// Returns the outputs of an export: the name of the image, or the reason why there is none. The node reports a commit and may report anything. So
+/// the host uses the name that it chose itself, and drops a digest that does not have the form of one.
 fn of_export(Outcomes { targets, .. }: &Outcomes, facts: &OutputFacts) -> Vec<Value> {
     let Some(TargetOutcome { succeeded, message, copied, .. }) = targets.first() else { return Vec::new() };
     if !succeeded {
@@ -383,7 +383,7 @@ fn of_checks(Outcomes { targets, counts }: &Outcomes) -> Vec<Value> {
     let shown: Vec<Value> = failed.iter().chain(&healthy).take(SHOWN).map(|outcome| check(outcome)).collect();
     let names = |of: &[&TargetOutcome]| -> Vec<String> { of.iter().map(|outcome| outcome.name.clone()).collect() };
     let (mut failed, mut healthy) = (names(&failed), names(&healthy));
-    // Those that failed count for more.
+    // Failed nodes matter more, so they get room first.
     let unnamed = counts.total.saturating_sub(targets.len());
     let left_out = unnamed + shorten(&mut failed, VALUE - 1_024);
     let room = (VALUE - 1_024).saturating_sub(failed.iter().map(|name| name.len() + 3).sum());
@@ -401,7 +401,7 @@ fn check(outcome: &TargetOutcome) -> Value {
     json!({"node": name, "passed": succeeded, "exitCode": exit_code, "reason": reason, "message": message})
 }
 
-/// Leaves out names that have no room in so many bytes. Yields how many.
+/// Removes the names that do not fit into `room` bytes. Returns their number.
 fn shorten(names: &mut Vec<String>, mut room: usize) -> usize {
     let fitting = names.iter().take_while(|name| {
         let fits = name.len() + 3 <= room;
@@ -432,7 +432,7 @@ mod tests {
         serde_json::from_str(found["value"].as_str().unwrap()).unwrap()
     }
 
-    /// All of them named.
+    /// Returns outcomes in which all targets have names.
     fn all(targets: Vec<TargetOutcome>) -> Outcomes {
         let count = |is: fn(&TargetOutcome) -> bool| targets.iter().filter(|target| is(target)).count();
         let counts = TargetCounts {
@@ -479,7 +479,7 @@ mod tests {
             ("d", "ScriptFailed", "m"),
             ("a", INTERRUPTED, "it waited when the job was ended: EvictionBlocked: m"),
             ("b", INTERRUPTED, &*ran),
-            ("c", INTERRUPTED, "it was in work when the job was ended"),
+            ("c", INTERRUPTED, "the host worked on this target when the job was ended"),
         ];
         assert_eq!(explained(&read.targets).collect::<Vec<_>>(), expected);
         assert_eq!(read.targets.iter().filter(|target| target.failed()).count(), 1);
@@ -540,7 +540,7 @@ mod tests {
         for said in [own.as_str(), "", "artifact:other/app.log", "reg/custom/library/busybox:1"] {
             assert_eq!(told(said, &digest, &[&own]), (json!(own), json!(digest)), "{said}");
         }
-        // The host itself says which of its two names a copy took.
+        // The host itself reports which of its two names a copy got.
         assert_eq!(told(&other, &digest, &[&own, &other]).0, json!(other));
         assert_eq!(told("", &digest, &[&own, &other]).0, json!(""));
         assert_eq!(told(&own, "artifact:other/app.log", &[&own]).1, json!(""));

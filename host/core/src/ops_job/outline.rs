@@ -1,7 +1,7 @@
-//! Type, workload and workspace of a body, before anything else in it is looked at. Source: docs/opsjob-rest.md 4.
+//! Reads type, workload and workspace of a body before anything else in it. Source: docs/opsjob-rest.md 4.
 //!
-//! A caller without rights in the whole cluster can have rights in one namespace alone, and the body says in which. So this reads as far
-//! as it can, also a body that is cut off or wrong elsewhere, and judges nothing. The verdict asks for all rights of the whole body.
+//! A caller without permissions in the whole cluster may have permissions in one namespace, and the body names this namespace. So the reader goes as
+//! far as it can, even if the body is cut or invalid elsewhere. It judges nothing. The create decision checks all permissions for the whole body.
 
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -10,39 +10,39 @@ use std::fmt;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
-use crate::job::spec::is_object_name;
+use crate::object::key::is_object_name;
 use crate::ops_job::access::Access;
 use crate::ops_job::body::BodyBounds;
 use crate::ops_job::json_tree::{Budget, Key, Tree, without_mark};
 use crate::ops_job::spec::OpsType;
 use crate::ops_job::workload::WorkloadName;
 
-/// Levels of an input.
+/// The most levels of an input.
 const INPUT: usize = 2;
 
-/// The parts of a body that decide which rights its sender needs.
+/// The parts of a body that decide which permissions its sender needs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outline {
-    /// Its type, if that is one.
+    /// The type, if the body has a valid type.
     pub kind: Option<OpsType>,
-    /// The first workspace.
+    /// The first workspace of the body.
     workspace: Option<String>,
     /// The namespace of the first workload that is named in full.
     namespace: Option<String>,
 }
 
 impl Outline {
-    /// Reads what there is, within these bounds.
+    /// Reads the outline of a body, within these limits.
     pub fn read(bytes: &[u8], bounds: BodyBounds) -> Self {
         let bytes = without_mark(bytes.get(..bounds.bytes).unwrap_or(bytes));
         let (outline, budget) = (RefCell::default(), Budget::of(bounds.values));
         let whole = Whole { outline: &outline, budget: &budget };
-        // Only a caller with these rights learns what is wrong with the rest of the body.
+        // Only a caller with permissions learns about errors in the rest of the body.
         let _whole_or_not = whole.deserialize(&mut serde_json::Deserializer::from_slice(bytes));
         outline.into_inner()
     }
 
-    /// The namespace in which the caller needs his rights.
+    /// Returns the namespace in which the caller needs permissions.
     pub fn place(&self) -> Option<&str> {
         let place = match self.kind {
             Some(kind) if kind.is_for_nodes() => self.workspace.as_deref(),
@@ -52,12 +52,12 @@ impl Outline {
         place.filter(|place| place.len() <= 63 && is_object_name(place) && !place.contains('.'))
     }
 
-    /// Types of which a caller needs the right to one.
+    /// Returns the types of which the caller needs the permission for at least one.
     pub fn types(&self) -> Vec<OpsType> {
         self.kind.map_or_else(|| OpsType::ALL.to_vec(), |kind| vec![kind])
     }
 
-    /// Returns the right that a caller lacks who has none, neither in the whole cluster nor in the namespace.
+    /// Returns the permission to name to a caller who has none, neither in the whole cluster nor in the namespace.
     pub fn denied(&self, has_base: bool) -> Access {
         let subresource = self.kind.filter(|_| has_base).map_or("", OpsType::word);
         Access::to_ops_jobs("create", subresource)
@@ -81,7 +81,7 @@ impl Outline {
     }
 }
 
-/// Reads a body as it goes.
+/// Reads a body as a stream.
 #[derive(Clone, Copy)]
 struct Whole<'a> {
     outline: &'a RefCell<Outline>,
@@ -89,7 +89,7 @@ struct Whole<'a> {
 }
 
 impl Whole<'_> {
-    /// Counts a value; the error that ends it all where it is one too many.
+    /// Counts a value. Returns an error that ends the reading if the value exceeds the budget.
     fn count<E: serde::de::Error>(&self) -> Result<(), E> {
         if self.budget.take() { Ok(()) } else { Err(E::custom("too many values")) }
     }
@@ -126,7 +126,7 @@ impl<'de> Visitor<'de> for Whole<'_> {
                     let mut outline = self.outline.borrow_mut();
                     outline.workspace = outline.workspace.take().or(word);
                 }
-                "inputs" => map.next_value_seed(Inputs(self))?,
+                "inputs" => map.next_value_seed(InputsVisitor(self))?,
                 _ => drop(map.next_value::<IgnoredAny>()?),
             }
         }
@@ -136,7 +136,7 @@ impl<'de> Visitor<'de> for Whole<'_> {
 
 struct Text<'a>(Cow<'a, str>);
 
-/// Reads a text, and anything else as none.
+/// Reads a text. Any other value counts as absent.
 struct OneText;
 
 impl<'de> DeserializeSeed<'de> for OneText {
@@ -148,10 +148,10 @@ impl<'de> DeserializeSeed<'de> for OneText {
     }
 }
 
-/// Reads inputs one by one.
-struct Inputs<'a>(Whole<'a>);
+/// Reads the inputs one by one.
+struct InputsVisitor<'a>(Whole<'a>);
 
-impl<'de> DeserializeSeed<'de> for Inputs<'_> {
+impl<'de> DeserializeSeed<'de> for InputsVisitor<'_> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
@@ -159,7 +159,7 @@ impl<'de> DeserializeSeed<'de> for Inputs<'_> {
     }
 }
 
-impl<'de> Visitor<'de> for Inputs<'_> {
+impl<'de> Visitor<'de> for InputsVisitor<'_> {
     type Value = ();
 
     fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -1,36 +1,37 @@
-//! How far an OpsJob is, and what its status says of it. Source: docs/opsjob.md 4.
+//! The phase and the status of an OpsJob. Source: docs/opsjob.md 4.
 //!
-//! A phase is entered once, only forward, and never left once it is terminal. Each has a condition of its name, which stays as history.
+//! A job enters each phase at most once and only moves forward. It never leaves a terminal phase. Each phase has a condition of its name, which stays
+//! as history.
 
 use k8s_openapi::jiff::Timestamp;
 use oarlock_api::Condition;
 use serde_json::{Map, Value, json};
 
-use crate::child::fields::{list, number, object, text};
-use crate::job::bound::shown_cause;
-use crate::job::time::{read_time, write_time};
+use crate::object::bound::shown_cause;
+use crate::object::fields::{list, number, object, text};
+use crate::object::time::{read_time, write_time};
 
-/// Most characters of the message of a condition.
+/// The longest message of a condition, in bytes.
 const MESSAGE_CHARS: usize = 4_096;
 
-/// How far a job is.
+/// The phase of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Phase {
     /// No target has begun.
     Pending,
-    /// Some target has.
+    /// At least one target has begun.
     Running,
-    /// As many targets as have to have succeeded.
+    /// Enough targets have succeeded.
     Succeeded,
-    /// It has not.
+    /// The job has failed.
     Failed,
 }
 
 impl Phase {
-    /// All of them, in order.
+    /// All phases, in order.
     pub const ALL: [Self; 4] = [Self::Pending, Self::Running, Self::Succeeded, Self::Failed];
 
-    /// The word of `status.phase`, and of its condition.
+    /// Returns the word of `status.phase` and of the condition.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Pending => "Pending",
@@ -40,50 +41,50 @@ impl Phase {
         }
     }
 
-    /// True for an outcome.
+    /// Returns true if the phase is an outcome.
     pub const fn is_terminal(self) -> bool {
         matches!(self, Self::Succeeded | Self::Failed)
     }
 }
 
-/// Why a phase is entered.
+/// The reason for entering a phase.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Why {
-    /// For programs.
+pub struct PhaseReason {
+    /// The reason for programs.
     pub reason: &'static str,
-    /// For people.
+    /// The message for people.
     pub message: String,
 }
 
-impl Why {
-    /// This reason, in these words.
+impl PhaseReason {
+    /// Returns this reason with this message.
     pub fn new(reason: &'static str, message: impl Into<String>) -> Self {
         Self { reason, message: message.into() }
     }
 }
 
-/// The status of a job. What the host does not know of it is kept as it is.
+/// The status of a job. Fields that the host does not know stay as they are.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct OpsStatus {
-    /// How far it is; `None` before it was seen.
+    /// Phase of the job. `None` before the host has seen the job.
     pub phase: Option<Phase>,
-    /// When the first target began.
+    /// Time at which the first target began.
     pub started: Option<Timestamp>,
-    /// When it ended.
+    /// Time at which the job ended.
     pub finished: Option<Timestamp>,
-    /// Every other change adds one.
+    /// Number of the status. Each other change adds one.
     pub revision: i64,
-    /// One of each type.
+    /// The conditions, one of each type.
     pub conditions: Vec<Condition>,
-    /// Every other field.
-    pub rest: Map<String, Value>,
+    /// All other fields.
+    pub other_fields: Map<String, Value>,
 }
 
 /// The fields that [`OpsStatus`] has by name.
 const OWN: [&str; 5] = ["phase", "startedAt", "finishedAt", "revision", "conditions"];
 
 impl OpsStatus {
-    /// Reads a stored status. What cannot be read counts as absent.
+    /// Reads a stored status. Unreadable parts count as absent.
     pub fn read(status: &Value) -> Self {
         let word = text(status, "/phase");
         let conditions = list(status, "/conditions").iter();
@@ -94,13 +95,13 @@ impl OpsStatus {
             finished: read_time(text(status, "/finishedAt")),
             revision: number(status, "/revision").unwrap_or(0),
             conditions: conditions.filter_map(|one| serde_json::from_value(one.clone()).ok()).collect(),
-            rest: rest.map(|(field, value)| (field.clone(), value.clone())).collect(),
+            other_fields: rest.map(|(field, value)| (field.clone(), value.clone())).collect(),
         }
     }
 
-    /// As it is stored.
+    /// Returns the status in its stored form.
     pub fn write(&self) -> Value {
-        let mut fields = self.rest.clone();
+        let mut fields = self.other_fields.clone();
         fields.extend(self.phase.map(|phase| ("phase".to_owned(), json!(phase.word()))));
         fields.extend(self.started.map(|time| ("startedAt".to_owned(), json!(write_time(time)))));
         fields.extend(self.finished.map(|time| ("finishedAt".to_owned(), json!(write_time(time)))));
@@ -109,40 +110,45 @@ impl OpsStatus {
         Value::Object(fields)
     }
 
-    /// True once it has ended.
+    /// Returns true if the job has ended.
     pub fn has_ended(&self) -> bool {
         self.phase.is_some_and(Phase::is_terminal)
     }
 
-    /// Goes forward to a phase, through those before it that were not seen; another one than that changes nothing. `began` is when the
-    /// first target began, if one did.
-    pub fn enter(&mut self, phase: Phase, why: &Why, began: Option<Timestamp>, now: Timestamp) {
+    /// Moves forward to a phase, through the phases before it that the host did not see. Any other phase changes nothing. `began` is the time at
+    /// which the first target began, if a target has begun.
+    pub fn enter(&mut self, phase: Phase, why: &PhaseReason, began: Option<Timestamp>, now: Timestamp) {
         let is_forward = self.phase.is_none_or(|before| before < phase && !before.is_terminal());
         if !is_forward {
             return;
         }
         if self.phase.is_none() {
-            self.say(Phase::Pending.word(), true, &Why::new("Created", "the job was seen"), now);
+            self.set_condition(Phase::Pending.word(), true, &PhaseReason::new("Created", "the job was seen"), now);
         }
         self.phase = Some(phase);
         if phase > Phase::Pending
             && let Some(began) = began.filter(|_| self.started.is_none())
         {
             self.started = Some(began.min(now));
-            self.say(Phase::Running.word(), true, &Why::new("Started", "the first target has begun"), now);
+            self.set_condition(
+                Phase::Running.word(),
+                true,
+                &PhaseReason::new("Started", "the first target has begun"),
+                now,
+            );
         }
         if phase.is_terminal() {
             self.finished = Some(now);
-            // What never began, began and ended at once.
+            // A job whose targets never began started and ended at the same time.
             self.started = Some(self.started.unwrap_or(now));
         }
         if phase != Phase::Pending && phase != Phase::Running {
-            self.say(phase.word(), true, why, now);
+            self.set_condition(phase.word(), true, why, now);
         }
     }
 
-    /// Says why a target failed, by a condition of its name.
-    pub fn say_of_target(&mut self, name: &str, reason: &str, message: &str, now: Timestamp) {
+    /// Adds a condition with the target's name that says why the target failed.
+    pub fn set_target_condition(&mut self, name: &str, reason: &str, message: &str, now: Timestamp) {
         let condition = Condition {
             kind: name.to_owned(),
             status: "False".to_owned(),
@@ -154,8 +160,8 @@ impl OpsStatus {
         self.conditions.push(condition);
     }
 
-    /// Sets a condition. Its time is that of its last change of status.
-    pub fn say(&mut self, kind: &str, holds: bool, why: &Why, now: Timestamp) {
+    /// Sets a condition. Its time is the time of its last change of status.
+    pub fn set_condition(&mut self, kind: &str, holds: bool, why: &PhaseReason, now: Timestamp) {
         let status = if holds { "True" } else { "False" };
         let message = shown_cause(&why.message, MESSAGE_CHARS);
         let before = self.conditions.iter_mut().find(|condition| condition.kind == kind);
@@ -177,28 +183,28 @@ impl OpsStatus {
         }
     }
 
-    /// The condition of a type.
+    /// Returns the condition of this type.
     pub fn condition(&self, kind: &str) -> Option<&Condition> {
         self.conditions.iter().find(|condition| condition.kind == kind)
     }
 
-    /// True where there is a condition of this type.
+    /// Returns true if a condition of this type exists.
     pub fn has(&self, kind: &str) -> bool {
         self.condition(kind).is_some()
     }
 
-    /// True where phase, conditions or the child differ, and not counts alone.
-    pub fn is_news_to(&self, before: &Self) -> bool {
-        let child = |status: &Self| status.rest.get("operationJob").cloned();
+    /// Returns true if the phase, the conditions or the OperationJob differ. Counts do not matter.
+    pub fn differs_visibly_from(&self, before: &Self) -> bool {
+        let child = |status: &Self| status.other_fields.get("operationJob").cloned();
         (self.phase, &self.conditions) != (before.phase, &before.conditions) || child(self) != child(before)
     }
 
-    /// True where a condition of this type is True.
+    /// Returns true if the condition of this type is True.
     pub fn is(&self, kind: &str) -> bool {
         self.condition(kind).is_some_and(|condition| condition.status == "True")
     }
 
-    /// The status to be written in place of `before`: with the next revision where something differs, else `None`.
+    /// Returns the status to write in place of `before`, with the next revision. Returns `None` if nothing differs.
     pub fn changed_from(mut self, before: &Self) -> Option<Self> {
         self.revision = before.revision;
         if self == *before {
@@ -226,7 +232,7 @@ mod tests {
     #[test]
     fn a_phase_that_was_passed_unseen_is_entered_with_the_one_after_it() {
         let mut status = OpsStatus::default();
-        status.enter(Phase::Succeeded, &Why::new("Succeed", "3 of 3"), Some(at(5)), at(9));
+        status.enter(Phase::Succeeded, &PhaseReason::new("Succeed", "3 of 3"), Some(at(5)), at(9));
         assert_eq!(types(&status), ["Pending", "Running", "Succeeded"]);
         assert_eq!((status.started, status.finished), (Some(at(5)), Some(at(9))));
         assert!(status.is("Running"), "it stays as history");
@@ -235,8 +241,8 @@ mod tests {
     #[test]
     fn what_never_began_has_begun_when_it_ended_and_never_ran() {
         let mut status = OpsStatus::default();
-        status.enter(Phase::Pending, &Why::new("Created", ""), None, at(0));
-        status.enter(Phase::Failed, &Why::new("NoTargets", "all are excluded"), None, at(3));
+        status.enter(Phase::Pending, &PhaseReason::new("Created", ""), None, at(0));
+        status.enter(Phase::Failed, &PhaseReason::new("NoTargets", "all are excluded"), None, at(3));
         assert_eq!(types(&status), ["Pending", "Failed"]);
         assert_eq!((status.started, status.finished), (Some(at(3)), Some(at(3))));
     }
@@ -249,20 +255,20 @@ mod tests {
         assert_eq!(status.write(), stored);
         assert_eq!(status.clone().changed_from(&status), None);
         let mut next = status.clone();
-        next.say("Stopping", true, &Why::new("Stopped", "x".repeat(9_000)), at(1));
+        next.set_condition("Stopping", true, &PhaseReason::new("Stopped", "x".repeat(9_000)), at(1));
         let next = next.changed_from(&status).unwrap();
         assert_eq!(next.revision, 5);
         assert!(next.conditions[0].message.chars().count() <= MESSAGE_CHARS);
     }
 
     proptest! {
-        /// Whatever is entered in whatever order: phases go forward alone, an outcome stays, and there is an end exactly with one.
+        /// Phases only go forward in any sequence, an outcome stays, and only an outcome has an end time.
         #[test]
         fn phases_only_go_forward(steps in prop::collection::vec((0usize..4, any::<bool>()), 0..12)) {
             let mut status = OpsStatus::default();
             for (second, (phase, began)) in (0..).zip(steps) {
                 let (before, now) = (status.clone(), at(second));
-                status.enter(Phase::ALL[phase], &Why::new("R", "m"), began.then_some(now), now);
+                status.enter(Phase::ALL[phase], &PhaseReason::new("R", "m"), began.then_some(now), now);
                 prop_assert!(before.phase <= status.phase);
                 prop_assert!(!before.has_ended() || before == status);
                 prop_assert_eq!(status.has_ended(), status.finished.is_some());

@@ -1,41 +1,41 @@
-//! The pods that an OpsJob is for: those of one workload. Source: docs/opsjob.md 3.
+//! The target pods of an OpsJob: pods of one workload. Source: docs/opsjob.md 3.
 //!
-//! Takes what was asked and the pods that were found, at one time; yields targets by name. May not look anything up.
+//! Takes the requested scope and the existing pods, as of one time; yields targets by name. May not read anything else.
 
 use std::collections::BTreeSet;
 
 use k8s_openapi::jiff::Timestamp;
 use serde_json::Value;
 
-use crate::child::fields::text;
-use crate::job::time::read_time;
+use crate::object::fields::text;
+use crate::object::time::read_time;
 use crate::ops_job::export::PodImages;
 use crate::ops_job::targets::{
     Filters, Here, Index, MOST, NodeFacts, Resolved, Selectors, SkipReason, Skipped, Unresolved,
 };
 
-/// A pod as far as it decides here.
+/// The facts of a pod by which targets are selected.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PodFacts {
-    /// Its name.
+    /// Name of the pod.
     pub name: String,
-    /// Its UID.
+    /// UID of the pod.
     pub uid: String,
-    /// The node that it is bound to.
+    /// The node to which the pod is bound.
     pub node: Option<String>,
-    /// Its phase.
+    /// Phase of the pod.
     pub phase: String,
-    /// When it was made.
+    /// Time of creation.
     pub created: Option<Timestamp>,
-    /// Its images, where these are asked for.
+    /// Images of the pod, if the job needs them.
     pub images: PodImages,
 }
 
 impl PodFacts {
-    /// The fields that are read for this.
+    /// The fields of a pod that [`PodFacts::read`] reads.
     pub const FIELDS: [&str; 2] = ["/spec/nodeName", "/status/phase"];
 
-    /// Reads a stored pod; `None` if it lacks a name or a UID, which no stored one does.
+    /// Reads a stored pod. Returns `None` if the pod lacks a name or a UID, which no stored pod does.
     pub fn read(pod: &Value) -> Option<Self> {
         Some(Self {
             name: text(pod, "/metadata/name")?.to_owned(),
@@ -47,7 +47,7 @@ impl PodFacts {
         })
     }
 
-    /// The newest that runs, or else the newest, has the most of this.
+    /// Returns a key that is greatest for the newest running pod, or for the newest pod if none runs.
     fn newness(&self) -> (bool, Option<Timestamp>, &str) {
         (self.phase == "Running", self.created, &self.name)
     }
@@ -58,23 +58,24 @@ impl PodFacts {
     }
 }
 
-/// The pods of a workload, those that have ended among them.
+/// The pods of a workload, including pods that have ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WorkloadPods {
-    /// Their namespace.
+    /// Namespace of the pods.
     pub namespace: String,
-    /// They.
+    /// The pods of the workload.
     pub pods: Vec<PodFacts>,
 }
 
-/// The targets of a job on pods. Of nodes only those decide that are named, as selector or as excluded.
+/// Returns the targets of a job on pods. Only nodes that the job names, as selectors or as excluded nodes, limit the pods.
 ///
 /// # Errors
-/// The reason why it has none, of which its owner is told.
+/// If the job has no targets. The reason is for the job's owner.
 pub fn resolve_pods(
     selectors: &Selectors,
     filters: &Filters,
-    (found, nodes): (&WorkloadPods, &[NodeFacts]),
+    found: &WorkloadPods,
+    nodes: &[NodeFacts],
     here: Here<'_>,
 ) -> Result<Resolved, Unresolved> {
     let index = Index::of(selectors, filters, nodes, here)?;
@@ -129,7 +130,7 @@ mod tests {
     fn names(selectors: &Selectors, filters: &Filters) -> Result<Vec<String>, Unresolved> {
         let nodes = [node("n1"), node("n2")];
         let here = Here { cluster: "here", node: None };
-        let resolved = resolve_pods(selectors, filters, (&found(), &nodes), here)?;
+        let resolved = resolve_pods(selectors, filters, &found(), &nodes, here)?;
         assert_eq!(resolved.namespace.as_deref(), Some("team"));
         Ok(resolved.targets.into_iter().map(|(name, _)| name).collect())
     }
@@ -174,7 +175,7 @@ mod tests {
         let twins = [node("n1"), NodeFacts { host: "host-n1".into(), ..node("n2") }];
         let of_host = Selectors { hosts: owned(&["host-n1"]), ..Selectors::default() };
         let here = Here { cluster: "here", node: None };
-        let refused_twins = resolve_pods(&of_host, &Filters::default(), (&found(), &twins), here).unwrap_err();
+        let refused_twins = resolve_pods(&of_host, &Filters::default(), &found(), &twins, here).unwrap_err();
         assert_eq!(refused_twins, Unresolved::HostOfTwo("host-n1".into(), ["n1".into(), "n2".into()]));
         let typo = Filters { excluded: owned(&["n8"]), ..Filters::default() };
         assert_eq!(refused(Selectors::default(), typo), Unresolved::ExcludedNotFound("n8".into(), Some("n1".into())));

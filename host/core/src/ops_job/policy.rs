@@ -1,21 +1,21 @@
-//! Whether the policies of OpsJobs were in force when a job was made. Source: docs/opsjob.md 8.
+//! Checks that the policies of OpsJobs were in force when a job was created. Source: docs/opsjob.md 8.
 //!
-//! Takes the policies and their bindings as they are stored; yields why they let through what the shipped ones do not. Who may make a job of
-//! which type nobody else asks, so without them nothing is done for a job.
+//! Takes the stored policies and bindings; yields the reason why they may let through more than the shipped policies. Only the policies check who may
+//! create a job of which type. So without them the host does nothing for a job.
 
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::child::fields::text;
-use crate::job::time::read_time;
+use crate::object::fields::text;
+use crate::object::time::read_time;
 
-/// The names of the policies, each with a binding of its name: who may make OpsJobs, and who their OperationJobs.
+/// The names of the policies, each with a binding of the same name. The policies decide who may create OpsJobs and their OperationJobs.
 pub const POLICIES: [&str; 3] = ["opsjob.oarlock.dev", "oarlock-ops.oarlock.dev", "oarlock-ops-pods.oarlock.dev"];
 /// The kinds of a policy and of its binding.
 pub const POLICY_KINDS: [&str; 2] = ["ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"];
 
-/// Why a job that was made at this time may not have been asked what the policies ask that are shipped; `None` where it was. Of what is
-/// stored, the document of a kind and name.
+/// Returns why the shipped policies may not have checked a job with this creation time, or `None` if they did. `stored` returns the stored document
+/// of a kind and name.
 pub fn gap<'a>(
     stored: impl Fn(&str, &str) -> Option<&'a Value>,
     shipped: &[Value],
@@ -30,15 +30,15 @@ pub fn gap<'a>(
         let Some(found) = stored(kind, name) else { return Some(format!("{kind} {name} is missing")) };
         let since = read_time(text(found, "/metadata/creationTimestamp"));
         if made.is_some() && made < since {
-            return Some(format!("{kind} {name} was made after the job"));
+            return Some(format!("{kind} {name} was created after the job"));
         }
         let wanted = of_shipped(kind, name).and_then(|shipped| shipped.get("spec"));
         let is_same = found.get("spec").map(bare) == wanted.map(bare);
-        (!is_same).then(|| format!("{kind} {name} is not the one of this version"))
+        (!is_same).then(|| format!("{kind} {name} belongs to another version of Oarlock"))
     })
 }
 
-/// A spec without what the API server fills in.
+/// Returns a spec without the defaults that the API server fills in.
 fn bare(spec: &Value) -> Value {
     let mut spec = spec.clone();
     let Some(rules) = spec.get_mut("matchConstraints").and_then(Value::as_object_mut) else { return spec };
@@ -70,7 +70,7 @@ mod tests {
         serde_saphyr::from_multiple(oarlock_api::OPS_ADMISSION).unwrap()
     }
 
-    /// All of them as the API server stores them.
+    /// Returns all policies and bindings as the API server stores them.
     fn stored() -> Vec<Value> {
         let mut stored = shipped();
         for one in &mut stored {
@@ -100,7 +100,7 @@ mod tests {
 
     #[test]
     fn whatever_lets_a_job_through_unasked_is_told() {
-        assert!(told_of(&stored(), -1).unwrap().contains("was made after the job"));
+        assert!(told_of(&stored(), -1).unwrap().contains("was created after the job"));
         for missing in 0..4 {
             let mut rest = stored();
             rest.remove(missing);
@@ -125,7 +125,7 @@ mod tests {
             let (parent, field) = pointer.rsplit_once('/').unwrap();
             let mut changed = stored();
             changed[document].pointer_mut(parent).unwrap()[field] = value;
-            assert!(told_of(&changed, 5).is_some_and(|told| told.contains("is not the one")), "{pointer}");
+            assert!(told_of(&changed, 5).is_some_and(|told| told.contains("belongs to another version")), "{pointer}");
         }
     }
 }

@@ -1,7 +1,7 @@
-//! The text that the leading host publishes for the servers that take requests in its place. Source: docs/opsjob-rest.md 11.
+//! The text that the leading host publishes for the servers that take REST requests. Source: docs/opsjob-rest.md 11.
 //!
-//! Takes what the host serves and how it is set; yields a text within a bound, what serves a job, and why a server may not rely on it. May
-//! not read a clock.
+//! Takes the services and settings of the host; yields a text of limited length, the service for a job, and the reason why a server may not rely on
+//! the text. May not read a clock.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,50 +9,50 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-use crate::cluster::own::OPS_NAMESPACE;
-use crate::job::bound::shown;
+use crate::object::bound::shown;
+use crate::object::own::OPS_NAMESPACE;
+use crate::ops_job::create_decision::{Service, ungranted};
 use crate::ops_job::plan::{NO_FILES, NO_REGISTRY};
 use crate::ops_job::spec::{OpsSpec, OpsType};
-use crate::ops_job::verdict::{Service, ungranted};
 use crate::ops_job::workload::WorkloadName;
 use crate::plugin::grant::{Grant, ScriptRule, TaskRule};
 use crate::plugin::task::CHECK_POD;
 
 /// The name of the ConfigMap in the host's namespace.
 pub const PUBLISHED: &str = "oarlock-host";
-/// Its key.
+/// The key of the text in the ConfigMap.
 pub const KEY: &str = "host.json";
-/// Most bytes of the text: an object may have 1 MiB.
+/// The most bytes of the text. An object may have 1 MiB.
 const MOST_BYTES: usize = 512 * 1024;
-/// Most characters of a reason why a type is not served.
+/// The most characters of the reason why a type is not served.
 const WHY: usize = 1_024;
-/// The host renews what it publishes after so long at the latest.
+/// The longest time between two renewals of the published text.
 pub const RENEWED_WITHIN: Duration = Duration::from_secs(30);
-/// After so long without a renewal the published text is old: two renewals in a row are missing.
+/// The age at which the published text counts as old: two renewals in a row are missing.
 pub const OLD_AFTER: Duration = Duration::from_secs(90);
-/// The largest difference between two clocks, in seconds.
+/// The largest difference between two clocks that counts as normal, in seconds.
 const CLOCKS: i64 = 600;
 
 /// The services and settings that the leading host publishes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Published {
-    /// The renewals so far, of whichever host.
+    /// The number of renewals so far, by all hosts.
     pub renewal: u64,
-    /// The second of the last renewal, by the clock of that host.
+    /// The second of the last renewal, by the clock of the host that renewed.
     pub renewed_at: i64,
     /// The version of the host.
     pub version: String,
-    /// The node that the host runs on, where the host knows it.
+    /// The node on which the host runs, if the host knows it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
     /// True if the host keeps the files of jobs.
     pub keeps_files: bool,
     /// True if the host has a registry to export images to.
     pub exports: bool,
-    /// The service for each type, by the type's word.
+    /// The service for each type, by the name of the type.
     pub types: BTreeMap<String, ServedType>,
-    /// A digest of each setting that host and server share, by its name.
+    /// A digest of each setting that host and servers share, by the setting's name.
     pub settings: BTreeMap<String, String>,
 }
 
@@ -60,9 +60,9 @@ pub struct Published {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum ServedType {
-    /// A plugin, as far as its grant reaches.
+    /// A plugin serves the type, within the reach of its grant.
     Serves(Reach),
-    /// Nothing: why.
+    /// No plugin serves the type, for this reason.
     Missing(String),
 }
 
@@ -70,11 +70,11 @@ pub enum ServedType {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Reach {
-    /// The namespaces of its jobs, as patterns.
+    /// The namespaces of the plugin's jobs, as patterns.
     pub namespaces: Vec<String>,
-    /// True if it runs scripts that a job brings.
+    /// True if the plugin may run scripts that a job brings.
     pub scripts: bool,
-    /// True if it commits containers.
+    /// True if the plugin may commit containers.
     pub commits: bool,
     /// The directories of a node that a check may see.
     pub host_paths: Vec<String>,
@@ -100,7 +100,7 @@ impl Reach {
 }
 
 impl Published {
-    /// Returns what serves a job, and which part of the job the grant does not cover.
+    /// Returns the service for a job, and the part of the job that the grant does not cover.
     pub fn service(&self, asked: &OpsSpec) -> Service {
         let word = asked.kind.word();
         match asked.kind {
@@ -113,7 +113,7 @@ impl Published {
             Some(ServedType::Missing(why)) => return Service::None(why.clone()),
             None => return Service::None(unserved(word)),
         };
-        // The namespace of a workload that is named by less than its place is not known here.
+        // The namespace of a workload that is not named in full is unknown here.
         let place = match asked.kind.is_for_nodes() {
             true => Some(OPS_NAMESPACE.to_owned()),
             false => asked.scope.workloads.first().and_then(|words| WorkloadName::read(words)).map(|own| own.namespace),
@@ -126,7 +126,7 @@ impl Published {
         Service::Plugin { ungranted: ungranted(asked, shows, reach.scripts, reach.commits) }
     }
 
-    /// Returns the text to publish. A type whose grant is too long is published as missing, with this reason.
+    /// Returns the text to publish. If a grant is too long, the text reports its type as missing, with this reason.
     pub fn text(mut self) -> String {
         loop {
             let text = serde_json::to_string(&self).unwrap_or_default();
@@ -146,7 +146,7 @@ impl Published {
         serde_json::from_str(text).ok().filter(|_| text.len() <= MOST_BYTES)
     }
 
-    /// Returns true if both say the same, apart from the renewal.
+    /// Returns true if both texts have the same content apart from the renewal.
     pub fn says_as_much_as(&self, other: &Self) -> bool {
         let when = |own: &Self| Self { renewal: 0, renewed_at: 0, ..own.clone() };
         when(self) == when(other)
@@ -154,7 +154,7 @@ impl Published {
 }
 
 impl ServedType {
-    /// A type that nothing serves, for this reason.
+    /// Returns the value for a type that nothing serves, for this reason.
     pub fn missing(word: &str, why: &str) -> Self {
         Self::Missing(format!("no plugin serves {word}: {}", shown(why, WHY)))
     }
@@ -170,26 +170,26 @@ impl ServedType {
     }
 }
 
-/// Why a type that no plugin is for is not served.
+/// Returns the reason why a type without a plugin is not served.
 pub fn unserved(word: &str) -> String {
     format!("no plugin serves {word}: a cluster admin adds one")
 }
 
-/// The settings that a host and its servers have to share.
+/// The settings that a host and its servers must share.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SharedSettings {
     /// The id of the cluster.
     pub cluster: String,
-    /// The address of the history, without user and password; empty if there is none.
+    /// The address of the history, without user and password. Empty if there is no history.
     pub history: String,
-    /// The folder or bucket of the files; nothing where there is none.
+    /// The folder or bucket of the files. Empty if there is none.
     pub files: String,
-    /// The bounds that both judge by.
+    /// The limits by which host and servers judge requests.
     pub bounds: String,
 }
 
 impl SharedSettings {
-    /// Returns a digest of each setting, by the flag or words that people know it by.
+    /// Returns a digest of each setting, by the flag or words that people know.
     pub fn digests(&self) -> BTreeMap<String, String> {
         let Self { cluster, history, files, bounds } = self;
         let all = [
@@ -207,41 +207,41 @@ fn digest(text: &str) -> String {
     format!("sha256:{hex}")
 }
 
-/// Why a server may not rely on what a host has published.
+/// The reason why a server may not rely on the published text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Unpublished {
-    /// There is nothing.
+    /// No host has published a text.
     Missing,
-    /// It is of a form that this version does not know.
+    /// The text has a form that this version does not know.
     Unreadable,
-    /// It was not renewed in time.
+    /// The host has not renewed the text in time.
     Old,
-    /// The host has other settings: their names.
+    /// The host has other values for the settings with these names.
     OtherSettings(Vec<String>),
-    /// It cannot be read: why.
+    /// The server cannot read the text, for this reason.
     Unread(String),
 }
 
 impl Unpublished {
     /// Returns the sentence for clients and admins.
-    pub fn words(&self) -> String {
+    pub fn describe(&self) -> String {
         match self {
-            Self::Missing => "no host has published what it serves: is the host running?".to_owned(),
+            Self::Missing => "no host has published its settings: check that the host runs".to_owned(),
             Self::Unreadable => format!(
-                "what the host has published in the ConfigMap {PUBLISHED} is not known to this version: run host and server of one version"
+                "this version cannot read the settings of the host in the ConfigMap {PUBLISHED}: run host and server of one version"
             ),
             Self::Old => {
-                format!("the host has not renewed what it serves for {} s: is the host running?", OLD_AFTER.as_secs())
+                format!("the host has not renewed its settings for {} s: check that the host runs", OLD_AFTER.as_secs())
             }
             Self::OtherSettings(names) => {
-                format!("the host and this server are set differently: {}; give both the same", names.join(", "))
+                format!("the host and this server have different settings: {}; give both the same", names.join(", "))
             }
-            Self::Unread(why) => format!("it is not known what the host serves: {why}"),
+            Self::Unread(why) => format!("failed to read the settings of the host: {why}"),
         }
     }
 }
 
-/// When a server last saw the host renew what it publishes.
+/// The last renewal of the published text that a server has observed.
 #[derive(Clone, Debug, Default)]
 pub struct Renewals {
     last: Option<Renewal>,
@@ -250,15 +250,15 @@ pub struct Renewals {
 #[derive(Clone, Debug)]
 struct Renewal {
     of: (u64, i64),
-    /// When it was first seen, by a clock that only goes forward.
+    /// Time of the first observation, by a monotonic clock.
     seen: Duration,
-    /// It was old when it was first seen, whatever two clocks differ by.
+    /// True if the text was old at its first observation, by more than two clocks may differ.
     was_old: bool,
 }
 
 impl Renewals {
-    /// Takes what was read at this time of a clock that only goes forward, and at this second of a clock that may be ten minutes off. Only
-    /// the first reading of a server needs the second clock.
+    /// Notes a published text. `forward` is the time of a monotonic clock, and `second` the time of a clock that may be ten minutes off. A server
+    /// needs `second` only for its first reading.
     pub fn take(&mut self, read: &Published, forward: Duration, second: i64) {
         let of = (read.renewal, read.renewed_at);
         if self.last.as_ref().is_some_and(|last| last.of == of) {
@@ -269,16 +269,16 @@ impl Renewals {
         self.last = Some(Renewal { of, seen: forward, was_old });
     }
 
-    /// True if the host has renewed it in time.
+    /// Returns true if the host has renewed the text in time.
     pub fn are_fresh(&self, forward: Duration) -> bool {
         self.last.as_ref().is_some_and(|last| !last.was_old && forward.saturating_sub(last.seen) <= OLD_AFTER)
     }
 }
 
-/// Why a server with these settings may not rely on what it has read.
+/// Checks that a server with these settings may rely on the text that it has read.
 ///
 /// # Errors
-/// The first reason that holds: it is old, or of other settings.
+/// If the text is old, or the host has other settings. The error is the first reason that applies.
 pub fn check(
     read: &Published,
     own: &BTreeMap<String, String>,

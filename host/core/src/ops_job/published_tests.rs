@@ -123,6 +123,6 @@ fn other_settings_are_named_and_no_value_of_them_is_published() {
     let judged = |own: &SharedSettings| check(&read, &own.digests(), &renewals, Duration::ZERO);
     assert_eq!(judged(&own), Ok(()));
     let other = SharedSettings { history: String::new(), files: "s3://b".into(), ..own };
-    let why = judged(&other).unwrap_err().words();
+    let why = judged(&other).unwrap_err().describe();
     assert!(why.contains("--data or --artefacts, --history") && !why.contains("cluster"), "{why}");
 }

@@ -1,48 +1,48 @@
-//! Limits the number and the bytes of OpsJobs of callers without rights in the whole cluster. Source: docs/opsjob-rest.md 12.
+//! Limits the number and the bytes of OpsJobs of callers without permissions in the whole cluster. Source: docs/opsjob-rest.md 12.
 //!
-//! OpsJobs are in no namespace, so no ResourceQuota counts them. Takes what is used; yields a refusal that says so, or nothing. May not
-//! look anything up.
+//! OpsJobs are cluster-scoped, so no ResourceQuota counts them. Takes the current usage; yields a refusal that names it, or nothing. May not read
+//! anything.
 
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Map, Value};
 
-use crate::child::fields::text;
+use crate::object::fields::text;
+use crate::object::quota_key::{QUOTA_KEY, QuotaKey};
 use crate::ops_job::refusal::{Code, OpsRefusal};
-use crate::shared::quota_key::{QUOTA_KEY, QuotaKey};
 
-/// The value of that annotation where the caller has rights in the whole cluster.
+/// The value of the annotation [`QUOTA_KEY`] if the caller has permissions in the whole cluster.
 pub const EXEMPT: &str = "none";
-/// Most bytes of the input `label`.
+/// The most bytes of the input `label`.
 pub const LABEL: usize = 4 * 1024;
-/// Most bytes of all inputs but scripts.
+/// The most bytes of all inputs except scripts.
 const INPUTS: usize = 256 * 1024;
-/// Seconds after which a caller may try again where his jobs go by themselves.
+/// Seconds after which a caller may retry if some of its jobs disappear by themselves.
 const AGAIN: u64 = 60;
-/// The bytes of a stored object beside its document: who owns which of its fields, and the key.
+/// The bytes of a stored object in addition to its document: its managed fields and its key.
 pub const OF_OBJECT: u64 = 1_024;
 
-/// Jobs, and the bytes that are stored of them.
+/// A number of jobs and of their stored bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StoredAmount {
     /// Jobs that live or are kept.
     pub jobs: u64,
-    /// Their bytes.
+    /// Stored bytes of the jobs.
     pub bytes: u64,
 }
 
 impl StoredAmount {
-    /// One job of this size.
+    /// Returns the amount of one job with this size.
     pub const fn one(bytes: u64) -> Self {
         Self { jobs: 1, bytes }
     }
 
-    /// Both together.
+    /// Returns the sum of both amounts.
     #[must_use]
     pub const fn and(self, other: Self) -> Self {
         Self { jobs: self.jobs.saturating_add(other.jobs), bytes: self.bytes.saturating_add(other.bytes) }
     }
 
-    /// Returns this amount less the other one, and never less than 0.
+    /// Returns this amount less the other amount, but never less than 0.
     #[must_use]
     pub const fn without(self, other: Self) -> Self {
         Self { jobs: self.jobs.saturating_sub(other.jobs), bytes: self.bytes.saturating_sub(other.bytes) }
@@ -52,7 +52,7 @@ impl StoredAmount {
         Self { jobs: self.jobs / of, bytes: self.bytes / of }
     }
 
-    /// With more of what there is some of.
+    /// Returns the amount plus `spare`, for each part that is not zero.
     const fn with_spare(self, spare: Self) -> Self {
         Self {
             jobs: if self.jobs == 0 { 0 } else { self.jobs.saturating_add(spare.jobs) },
@@ -65,12 +65,12 @@ impl StoredAmount {
     }
 }
 
-/// The bounds of live and kept jobs.
+/// The limits on live and kept jobs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QuotaBounds {
-    /// For one key. One account of a namespace has half.
+    /// The limit of one key. One ServiceAccount of a namespace may use half of it.
     pub of_key: StoredAmount,
-    /// The bound of all these callers together. It leaves the rest of the cluster's storage to callers with rights in the whole cluster.
+    /// The limit of all these callers together. It leaves the rest of the cluster's storage to callers with permissions in the whole cluster.
     pub of_all: StoredAmount,
 }
 
@@ -87,44 +87,44 @@ impl Default for QuotaBounds {
 /// The amounts in use before a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// By the key of the caller.
+    /// The amount of the caller's key.
     pub key: StoredAmount,
-    /// By the caller himself.
+    /// The amount of the caller's own ServiceAccount.
     pub account: StoredAmount,
-    /// By all that count.
+    /// The amount of all callers that count.
     pub all: StoredAmount,
-    /// Some of the jobs of the key go by themselves: they live, or have a time to live.
+    /// True if some jobs of the key disappear by themselves: they still live, or have a time to live.
     pub shrinks: bool,
 }
 
-/// The share that is used up.
+/// The limit that is used up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Share {
-    /// One account: half of what its namespace has.
+    /// The limit of one ServiceAccount, which is half of its namespace's limit.
     Account,
-    /// All accounts of a namespace, or a user.
+    /// The limit of all ServiceAccounts of a namespace, or of a user.
     Key,
-    /// All callers together.
+    /// The limit of all callers together.
     All,
 }
 
 /// A request for which there is no room.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OverQuota {
-    /// The answer, unless jobs that have ended make room.
+    /// The refusal, unless the deletion of ended jobs makes room.
     pub refusal: OpsRefusal,
-    /// The share that has no room.
+    /// The limit that is used up.
     pub share: Share,
-    /// The least amount that has to go.
+    /// The least amount that has to be freed.
     over: StoredAmount,
-    /// The amount that goes if any job goes, so that not each request waits for the one before.
+    /// The amount to free if any job has to go. It is larger, so that not every request has to wait for the previous one.
     frees: StoredAmount,
 }
 
 /// Checks that a caller may keep one more job of this size.
 ///
 /// # Errors
-/// Says how much of which bound is in use, and how to free it.
+/// If a limit has no room. The refusal names the usage, the limit and the way to free room.
 pub fn check_room(user_name: &str, bytes: u64, usage: &Usage, bounds: &QuotaBounds) -> Result<(), Box<OverQuota>> {
     let key = QuotaKey::of(user_name);
     let half = bounds.of_key.part(2);
@@ -143,13 +143,13 @@ pub fn check_room(user_name: &str, bytes: u64, usage: &Usage, bounds: &QuotaBoun
         }
         let has = if share == Share::All { "" } else { " has" };
         let message = format!(
-            "{whose}{has} {} of {} OpsJobs that live or are kept, with {} of {} KiB, and this one has {} KiB: {}",
+            "{whose}{has} {} of {} OpsJobs, with {} of {} KiB, and this OpsJob needs {} KiB: {}",
             used.jobs,
             most.jobs,
             used.bytes / 1024,
             most.bytes / 1024,
             bytes.div_ceil(1024),
-            "delete some that have ended (DELETE /api/v1/opsjobs/JOBID), or give them a shorter ttlSecondsAfterFinished",
+            "delete OpsJobs that have ended (DELETE /api/v1/opsjobs/JOBID), or give them a shorter ttlSecondsAfterFinished",
         );
         let refusal = OpsRefusal::new(Code::TooMany, message);
         let refusal = if usage.shrinks || share == Share::All { refusal.after(AGAIN) } else { refusal };
@@ -159,21 +159,21 @@ pub fn check_room(user_name: &str, bytes: u64, usage: &Usage, bounds: &QuotaBoun
     Ok(())
 }
 
-/// A job that has ended and may go before its time.
+/// A job that has ended and may be deleted before its time to live is over.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EndedJob<T> {
-    /// When it ended.
+    /// Time at which the job ended.
     pub finished: Timestamp,
-    /// The bytes that are stored of it.
+    /// Stored bytes of the job.
     pub bytes: u64,
-    /// It is of the caller himself, and not of another account of his namespace.
+    /// True if the job belongs to the caller's own ServiceAccount, not to another one of its namespace.
     pub is_own: bool,
     /// The name by which the caller knows the job.
     pub job: T,
 }
 
 impl OverQuota {
-    /// Returns the ended jobs of the key that have to go, oldest first; none if they would not make enough room.
+    /// Returns the ended jobs to delete, oldest first. Returns none if they would not make enough room.
     pub fn evicted<T>(&self, mut ended: Vec<EndedJob<T>>) -> Vec<T> {
         ended.retain(|job| job.is_own || self.share != Share::Account);
         ended.sort_by_key(|job| job.finished);
@@ -189,16 +189,16 @@ impl OverQuota {
     }
 }
 
-/// Checks what callers without rights in the whole cluster may not ask for.
+/// Checks the limits for callers without permissions in the whole cluster.
 ///
 /// # Errors
-/// The field, and its bound.
+/// If a field exceeds its limit. The refusal names both.
 pub fn check_tenant(spec: &Map<String, Value>, max_ttl: i64) -> Result<(), OpsRefusal> {
     const ONLY: &str = "only callers with rights in the whole cluster may ask for more";
     let ttl = spec.get("ttlSecondsAfterFinished").and_then(Value::as_i64);
     if let Some(ttl) = ttl.filter(|ttl| !(0..=max_ttl).contains(ttl)) {
-        let for_ever = if ttl < 0 { ", which is for ever" } else { "" };
-        let rule = format!("0 to {max_ttl} s (--max-ttl), and is {ttl}{for_ever}; {ONLY}");
+        let for_ever = if ttl < 0 { ", which means forever" } else { "" };
+        let rule = format!("must be 0 to {max_ttl} s (--max-ttl), but is {ttl}{for_ever}; {ONLY}");
         return Err(OpsRefusal::bad(format!("ttlSecondsAfterFinished: {rule}")));
     }
     let inputs = spec.get("inputs").and_then(Value::as_array).into_iter().flatten();
@@ -211,8 +211,8 @@ pub fn check_tenant(spec: &Map<String, Value>, max_ttl: i64) -> Result<(), OpsRe
     Ok(())
 }
 
-/// The key that a job counts against: what REST noted, or for jobs without a note that of their requester. `None` of jobs that nobody
-/// without rights in the whole cluster made.
+/// Returns the key that a job counts against: the key that REST noted, or the requester of a job without a note. Returns `None` for a job whose
+/// author has permissions in the whole cluster.
 pub fn counted_key(document: &Value) -> Option<QuotaKey> {
     let annotation = document.pointer("/metadata/annotations").and_then(|all| all.get(QUOTA_KEY));
     match annotation.and_then(Value::as_str) {

@@ -1,11 +1,11 @@
-//! The share of targets that has to succeed, exactly. Source: docs/opsjob.md 2.3, 4.4.
+//! The share of targets that must succeed, as an exact number. Source: docs/opsjob.md 2.3, 4.4.
 //!
-//! `availableRatio` is a decimal number of at most nine places. It is kept in billionths: as a binary fraction, 0.9 of ten targets
-//! would be nine and a little.
+//! `availableRatio` is a decimal number with at most nine decimals. It is stored in billionths, because as a binary fraction 0.9 of ten targets would
+//! be slightly more than nine.
 
-/// One, in billionths.
+/// The number one in billionths.
 const ONE: u64 = 1_000_000_000;
-/// Places after the point.
+/// The most decimals.
 const PLACES: usize = 9;
 
 /// A share above 0 and up to 1.
@@ -19,10 +19,10 @@ impl Default for Ratio {
 }
 
 impl Ratio {
-    /// Reads a number as JSON has it, such as `0.9`, `1` or `1.00`. Zero is as none: the default, 1.
+    /// Reads a JSON number, such as `0.9`, `1` or `1.00`. Zero counts as absent and gives the default, 1.
     ///
     /// # Errors
-    /// The sentence that says what it has to be.
+    /// If the text is another value. The message says which values are valid.
     pub fn read(text: &str) -> Result<Self, String> {
         let wrong = || format!("a number above 0 and up to 1 with at most {PLACES} decimals, and is {text}");
         let (whole, decimals) = text.split_once('.').unwrap_or((text, "0"));
@@ -41,10 +41,10 @@ impl Ratio {
         }
     }
 
-    /// How many of so many targets may fail.
+    /// Returns how many of `targets` may fail.
     pub fn tolerated(self, targets: usize) -> usize {
         let needed = (targets as u128 * u128::from(self.0)).div_ceil(u128::from(ONE));
-        // The share is at most 1.
+        // The share is at most 1, so `needed` is at most `targets`.
         targets.saturating_sub(usize::try_from(needed).unwrap_or(targets))
     }
 }

@@ -1,44 +1,44 @@
-//! What the REST API refuses, by the code that clients know. Source: docs/opsjob-rest.md 3.
+//! The refusals of the REST API, by the codes that clients know. Source: docs/opsjob-rest.md 3.
 
-/// Why a request is refused.
+/// The code of a refused request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Code {
-    /// It cannot be right.
+    /// The request is invalid.
     BadRequest,
-    /// The path has no such method.
+    /// The path does not have this method.
     MethodNotAllowed,
-    /// Nobody knows who asks.
+    /// The caller is unknown.
     Unauthenticated,
-    /// Whoever asks may not do it.
+    /// The caller lacks a permission.
     Forbidden,
-    /// There is no such job, template, cluster or path.
+    /// The job, template, cluster or path does not exist.
     NotFound,
-    /// There is no such workload.
+    /// The workload does not exist.
     NoWorkload,
-    /// There is no such workspace.
+    /// The workspace does not exist.
     NoWorkspace,
-    /// There is no such node.
+    /// The node does not exist.
     NoNode,
     /// Another job works on a target.
     Busy,
-    /// Another request was made under this key.
+    /// Another request used the same idempotency key.
     Conflict,
-    /// The body, or what it would become, is too large.
+    /// The body, or the object that it would become, is too large.
     TooLarge,
-    /// The body is in a form that is not read here.
+    /// The server does not read this form of body.
     UnreadForm,
-    /// Too many requests.
+    /// The caller sends too many requests, or has too many jobs.
     TooMany,
     /// A fault of the host.
     Internal,
-    /// What it needs does not answer.
+    /// A service that the request needs does not answer.
     Unreachable,
-    /// Nothing here does this type.
+    /// The host does not serve this type of job.
     NotServed,
 }
 
 impl Code {
-    /// All of them.
+    /// All codes.
     pub const ALL: [Self; 16] = [
         Self::BadRequest,
         Self::MethodNotAllowed,
@@ -58,7 +58,7 @@ impl Code {
         Self::NotServed,
     ];
 
-    /// The HTTP status.
+    /// Returns the HTTP status.
     pub const fn status(self) -> u16 {
         match self {
             Self::BadRequest => 400,
@@ -76,7 +76,7 @@ impl Code {
         }
     }
 
-    /// The field `errorCode`.
+    /// Returns the field `errorCode`.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Internal | Self::Unreachable => "Primus.00001",
@@ -99,27 +99,27 @@ impl Code {
 /// A refusal of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OpsRefusal {
-    /// Why, for programs.
+    /// The code for programs.
     pub code: Code,
-    /// Why, for people, with the field or object at fault.
+    /// The message for people, with the field or object at fault.
     pub message: String,
-    /// Seconds after which it may be tried again.
+    /// Seconds after which the caller may retry.
     pub retry_after: Option<u64>,
 }
 
 impl OpsRefusal {
-    /// A refusal of this code, in these words.
+    /// Returns a refusal with this code and message.
     pub fn new(code: Code, message: impl Into<String>) -> Self {
         Self { code, message: message.into(), retry_after: None }
     }
 
-    /// The same, which may be tried again after so many seconds.
+    /// Returns the refusal with a time after which the caller may retry.
     #[must_use]
     pub fn after(self, seconds: u64) -> Self {
         Self { retry_after: Some(seconds), ..self }
     }
 
-    /// A request that cannot be right.
+    /// Returns the refusal of an invalid request.
     pub fn bad(message: impl Into<String>) -> Self {
         Self::new(Code::BadRequest, message)
     }

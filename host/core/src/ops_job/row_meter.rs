@@ -1,39 +1,39 @@
-//! Limits how much a day the history keeps for callers without rights in the whole cluster: bytes of specs, and rows.
-//! Source: docs/opsjob-rest.md 12.
+//! Limits what the history keeps per day for callers without permissions in the whole cluster: bytes of specs, and rows. Source: docs/opsjob-rest.md
+//! 12.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
-use crate::shared::quota_key::QuotaKey;
+use crate::object::quota_key::QuotaKey;
 
-/// Bytes a day of one key.
+/// The bytes per day of one key.
 const BYTES: u64 = 32 * 1024 * 1024;
-/// Jobs a day of one key. The history keeps a row of each, and one for each request that made one.
+/// The jobs per day of one key. The history keeps a row for each job, and a row for each request that made a job.
 pub const JOBS: u64 = 10_000;
 const DAY: Duration = Duration::from_secs(24 * 3_600);
-/// Keys that are known before those are forgotten that have all of their day.
+/// The number of keys at which the meter forgets keys without any current use.
 const KEYS: usize = 1_000;
 
-/// Counts what each key uses of its day, all of which may come at once. Time is what has passed since its owner began.
+/// Counts the use of each key. A key may use the amount of a day at once. Times are durations since the meter's owner started.
 #[derive(Debug)]
 pub struct RowMeter {
     a_day: u64,
-    /// The amount that each key has used of its day, and the time of this count.
+    /// The amount that each key has used, and the time of this count.
     used: HashMap<QuotaKey, (u64, Duration)>,
 }
 
 impl RowMeter {
-    /// Makes a meter of bytes.
+    /// Returns a meter of bytes.
     pub fn of_bytes() -> Self {
         Self { a_day: BYTES, used: HashMap::new() }
     }
 
-    /// Makes a meter of jobs.
+    /// Returns a meter of jobs.
     pub fn of_jobs() -> Self {
         Self { a_day: JOBS, used: HashMap::new() }
     }
 
-    /// Returns the time in which a key without room gets one more.
+    /// Returns the time in which a key without room gets room for one more.
     pub fn one_more(&self) -> Duration {
         DAY.checked_div(u32::try_from(self.a_day).unwrap_or(u32::MAX)).unwrap_or(DAY)
     }
@@ -45,7 +45,7 @@ impl RowMeter {
         used.saturating_sub(u64::try_from(regained).unwrap_or(u64::MAX))
     }
 
-    /// Counts so much for a key. Returns false, and counts nothing, if the key has used up its day.
+    /// Counts an amount for a key. Returns false, and counts nothing, if the key has used up its day.
     pub fn takes(&mut self, key: &QuotaKey, amount: u64, now: Duration) -> bool {
         let used = self.used(key, now).saturating_add(amount);
         if used > self.a_day {

@@ -1,23 +1,23 @@
 //! The image that a container runs, as its runtime knows it. Source: docs/opsjob.md 12.
 //!
-//! Takes the `imageID` that a kubelet shows, in the words of any runtime; yields what a registry can be asked for. May not go by a tag:
-//! that may be another image's by now.
+//! Takes the `imageID` that a kubelet reports, in the form of any runtime; yields an identity for a registry. May not rely on a tag, because the tag
+//! may refer to another image by now.
 
 use crate::plugin::task::is_digest;
 
 /// The identity of the image that a container runs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum RunningImage {
-    /// A registry has it under this digest, of its manifest or index.
+    /// A registry has the image under this digest of a manifest or index.
     Pulled(String),
-    /// The runtime alone knows it, by this digest: of its configuration, or of a manifest that was never pulled.
+    /// Only the runtime knows the image by this digest, of its configuration or of a manifest that was never pulled.
     Local(String),
-    /// The kubelet says nothing of it.
+    /// The kubelet reports no image.
     #[default]
     Unknown,
 }
 
-/// The beginning of the name that containerd gives to an image that was imported without one.
+/// The prefix of the name that containerd gives to an image that was imported without a name.
 const IMPORTED: &str = "import-";
 
 impl RunningImage {
@@ -34,7 +34,7 @@ impl RunningImage {
         if let Some((name, digest)) = bare.rsplit_once('@') {
             return match is_digest(digest) {
                 true if is_imported(name) => Self::Local(digest.to_owned()),
-                // The name is not used: a runtime shows one of several under which it knows an image.
+                // The name does not count: a runtime shows one of several names under which it knows an image.
                 true => Self::Pulled(digest.to_owned()),
                 false => Self::Unknown,
             };
@@ -44,7 +44,7 @@ impl RunningImage {
     }
 }
 
-/// True of `import-2026-01-01`, which is no name in any registry.
+/// Returns true for a name such as `import-2026-01-01`, which exists in no registry.
 fn is_imported(name: &str) -> bool {
     let last = name.rsplit('/').next().unwrap_or(name);
     last.strip_prefix(IMPORTED)

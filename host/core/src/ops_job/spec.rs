@@ -1,12 +1,13 @@
-//! What an OpsJob asks for, as its spec says it: the same rules for REST and kubectl. Source: docs/opsjob.md 2.
+//! Reads and checks the spec of an OpsJob, by the same rules for REST and kubectl. Source: docs/opsjob.md 2.
 //!
-//! Takes the raw spec; yields it with types, or the first field that breaks a rule. Only what the spec alone decides is checked here:
-//! whether a node or workload is there is asked in `targets`.
+//! Takes the raw spec; yields the typed spec, or the first field that breaks a rule. It checks only rules about the spec itself. The module `targets`
+//! checks whether nodes and workloads exist.
 
 use serde_json::{Map, Value};
 
-use crate::child::fields::{flag, list, text};
-use crate::job::spec::{PARAMETERS_BYTES, is_object_name};
+use crate::object::fields::{flag, list, text};
+use crate::object::key::is_object_name;
+use crate::operation_job::spec::PARAMETERS_BYTES;
 use crate::ops_job::addon::StepSource;
 use crate::ops_job::check::check_parameters;
 use crate::ops_job::inputs::{Inputs, Scope};
@@ -14,7 +15,7 @@ use crate::ops_job::quota::LABEL;
 use crate::ops_job::ratio::Ratio;
 use crate::ops_job::targets::{Extent, Filters};
 
-/// The fields that not every type has.
+/// The fields that only some types have.
 pub(super) const FIELDS_OF_TYPES: [(&str, &[OpsType]); 10] = [
     ("pullSecrets", &[OpsType::Exportimage]),
     ("batchCount", &[OpsType::Addon, OpsType::Preflight, OpsType::Reboot]),
@@ -27,16 +28,16 @@ pub(super) const FIELDS_OF_TYPES: [(&str, &[OpsType]); 10] = [
     ("resource", &[OpsType::Preflight]),
     ("replica", &[OpsType::Preflight]),
 ];
-/// Most pods whose logs are read at once.
+/// The most pods whose logs the host reads at once.
 const LOGS_AT_ONCE: usize = 8;
-/// Most nodes that are left out.
+/// The most excluded nodes.
 const EXCLUDED: usize = 5_000;
-/// Most pull secrets of an export: the policy asks for the right to read each.
+/// The most pull secrets of an export. The policy checks the permission to read each of them.
 pub(super) const PULL_SECRETS: usize = 4;
 /// The field of the time to live.
 const TTL: &str = "ttlSecondsAfterFinished";
 
-/// What a job does.
+/// The type of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum OpsType {
     /// Runs scripts on nodes.
@@ -52,10 +53,10 @@ pub enum OpsType {
 }
 
 impl OpsType {
-    /// All of them.
+    /// All types.
     pub const ALL: [Self; 5] = [Self::Addon, Self::Preflight, Self::Dumplog, Self::Reboot, Self::Exportimage];
 
-    /// The word of `spec.type`, which is the action of the child too.
+    /// Returns the word of `spec.type`. It is also the action of the OperationJob.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Addon => "addon",
@@ -66,12 +67,12 @@ impl OpsType {
         }
     }
 
-    /// The type of this word.
+    /// Returns the type with this word.
     pub fn read(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|one| one.word() == word)
     }
 
-    /// Seconds that each target has.
+    /// Returns the deadline of each target, in seconds.
     pub const fn deadline(self) -> i64 {
         match self {
             Self::Reboot | Self::Dumplog => 3_600,
@@ -80,7 +81,7 @@ impl OpsType {
         }
     }
 
-    /// True where it works on nodes, and has them for itself.
+    /// Returns true if the job works on nodes, each of which it needs for itself.
     pub const fn is_for_nodes(self) -> bool {
         matches!(self, Self::Addon | Self::Preflight | Self::Reboot)
     }
@@ -89,19 +90,19 @@ impl OpsType {
 /// A field that breaks a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RuleBroken {
-    /// The field, below `spec`; nothing for the whole.
+    /// The field, as a path below `spec`. Empty if the whole spec breaks the rule.
     pub field: String,
     /// The rule in words.
     pub rule: String,
 }
 
 impl RuleBroken {
-    /// What cannot be right about the whole.
+    /// Returns the error for a rule about the whole spec.
     pub fn of_all(rule: impl Into<String>) -> Self {
         Self { field: String::new(), rule: rule.into() }
     }
 
-    /// What the owner of a resource is told.
+    /// Returns the message for the owner of the resource.
     pub fn message(&self) -> String {
         let dot = if self.field.is_empty() { "" } else { "." };
         format!("spec{dot}{}: {}", self.field, self.rule)
@@ -112,44 +113,44 @@ pub(super) fn refuse<T>(field: &str, rule: impl std::fmt::Display) -> Result<T, 
     Err(RuleBroken { field: field.to_owned(), rule: rule.to_string() })
 }
 
-/// A spec with types.
+/// A checked spec with types.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OpsSpec {
-    /// What it does.
+    /// The type of the job.
     pub kind: OpsType,
-    /// What an addon runs.
+    /// The sources of an addon's steps.
     pub steps: Vec<StepSource>,
-    /// On what.
+    /// The nodes or workloads that the job selects.
     pub scope: Scope,
-    /// On what not.
+    /// The rules that leave out selected nodes.
     pub filters: Filters,
-    /// Most targets at once; `None` for all.
+    /// The most targets at once. `None` means all.
     pub batch: Option<usize>,
-    /// The share that has to succeed.
+    /// The share of targets that must succeed.
     pub ratio: Ratio,
-    /// Seconds from its creation to its end by force.
+    /// Seconds from the creation of the job until the host ends it by force.
     pub timeout: Option<i64>,
-    /// The parameters of its child.
+    /// The parameters of the OperationJob.
     pub parameters: Map<String, Value>,
-    /// The script that these name by its digest.
+    /// The script that the parameters name by its digest.
     pub script: Option<String>,
-    /// The container whose image is exported; the first of its pod where none is named.
+    /// The container whose image the job exports. `None` means the first container of the pod.
     pub container: Option<String>,
-    /// What is exported is the file system of that container as it is, and not its image.
+    /// True if the job exports the file system of the container instead of its image.
     pub commits: bool,
     /// True if the host copies only the platforms that the registry has.
     pub available: bool,
-    /// The pull secrets that may be used for that, by namespace and name.
+    /// The pull secrets that the host may use for the copy, by namespace and name.
     pub pull_secrets: Vec<(String, String)>,
-    /// Bytes of the longest of its labels.
+    /// Bytes of the longest label.
     pub label: usize,
 }
 
-/// Most names of nodes that are asked for one by one.
+/// The most node names for which the host reads each node by name.
 const FEW: usize = 16;
 
 impl OpsSpec {
-    /// How many of so many targets may fail.
+    /// Returns how many of `targets` may fail.
     pub fn tolerated(&self, targets: usize) -> usize {
         match self.kind {
             OpsType::Dumplog => targets.saturating_sub(1),
@@ -158,30 +159,30 @@ impl OpsSpec {
         }
     }
 
-    /// Why it may not be made, though one that is there may go on.
+    /// Returns why the host must not accept a new job with this spec. An existing job may go on.
     pub fn refused_anew(&self) -> Option<RuleBroken> {
         let rule = || format!("a label has at most {LABEL} bytes, and this one has {}", self.label);
         (self.label > LABEL).then(|| RuleBroken { field: "inputs".to_owned(), rule: rule() })
     }
 
-    /// True where a script is among its inputs, with which its writer is root on nodes.
+    /// Returns true if the job brings its own script. The author of such a job is root on nodes.
     pub fn has_own_script(&self) -> bool {
         self.steps.iter().any(|step| matches!(step, StepSource::Script(_)))
     }
 
-    /// The directories of nodes that a check sees.
+    /// Returns the host paths that a check sees.
     pub fn host_paths(&self) -> Vec<String> {
         let paths = self.parameters.get("hostPaths").and_then(Value::as_array).into_iter().flatten();
         paths.filter_map(|path| path.as_str().map(str::to_owned)).collect()
     }
 
-    /// True where it is for nodes, or for the pods of some.
+    /// Returns true if the targets depend on nodes: the job works on nodes, or limits its pods to some nodes.
     pub fn asks_for_nodes(&self) -> bool {
         let Scope { nodes, hosts, .. } = &self.scope;
         self.kind.is_for_nodes() || !(nodes.is_empty() && hosts.is_empty() && self.filters.excluded.is_empty())
     }
 
-    /// The names of the nodes that decide, where these are few; empty where all nodes may.
+    /// Returns the names of the nodes that decide the targets, if they are few. Returns no names if any node may matter.
     pub fn nodes_that_decide(&self) -> &[String] {
         let Scope { nodes, hosts, .. } = &self.scope;
         let alone = nodes.len() <= FEW
@@ -192,12 +193,12 @@ impl OpsSpec {
     }
 }
 
-/// What a host has for jobs that do not say it.
+/// The host's values for jobs that do not set them.
 #[derive(Clone, Copy, Debug)]
 pub struct Defaults {
-    /// Seconds from creation to end; none at most 0.
+    /// Seconds from the creation to the end by force. 0 or less means no limit.
     pub timeout: i64,
-    /// Seconds after the end; for ever below 0.
+    /// Seconds that a job stays after its end. A negative value means forever.
     pub ttl: i64,
 }
 
@@ -208,10 +209,10 @@ impl Default for Defaults {
 }
 
 impl OpsSpec {
-    /// Reads a stored spec.
+    /// Reads and checks a stored spec.
     ///
     /// # Errors
-    /// The first field that breaks a rule.
+    /// If a field breaks a rule. The error names the first such field.
     pub fn read(spec: &Value, defaults: Defaults) -> Result<Self, RuleBroken> {
         let words = OpsType::ALL.map(OpsType::word).join(", ");
         let Some(kind) = text(spec, "/type").and_then(OpsType::read) else {
@@ -262,7 +263,7 @@ impl OpsSpec {
         let bytes = Value::Object(parameters.clone()).to_string().len();
         if bytes > PARAMETERS_BYTES {
             let rule = format!(
-                "with image, hostpath and resource it takes {bytes} bytes, and an OperationJob has {PARAMETERS_BYTES}"
+                "together with image, hostpath and resource it has {bytes} bytes, and at most {PARAMETERS_BYTES} are allowed"
             );
             return refuse("env", rule);
         }
@@ -285,7 +286,7 @@ impl OpsSpec {
     }
 }
 
-/// The namespaces and names of the pull secrets.
+/// Returns the namespaces and names of the pull secrets.
 fn pull_secrets(spec: &Value) -> Result<Vec<(String, String)>, RuleBroken> {
     let named = |secret: &Value| {
         let (namespace, name) = (text(secret, "/namespace")?, text(secret, "/name")?);
@@ -298,21 +299,21 @@ fn pull_secrets(spec: &Value) -> Result<Vec<(String, String)>, RuleBroken> {
     }
 }
 
-/// A parameter that is true or false, where it is given.
+/// Returns a parameter that is true or false, if it is set.
 fn flagged(name: &str, flag: Option<bool>) -> Map<String, Value> {
     Map::from_iter(flag.map(|flag| (name.to_owned(), Value::Bool(flag))))
 }
 
-/// Seconds that a job stays after its end, whatever else its spec says; `None` for ever.
+/// Returns the seconds that a job stays after its end, even if the rest of its spec is invalid. Returns `None` if it stays forever.
 pub(super) fn time_to_live(spec: &Value, defaults: Defaults) -> Option<i64> {
     let given = whole(spec, TTL).ok().flatten();
     Some(given.unwrap_or(defaults.ttl)).filter(|seconds| *seconds >= 0)
 }
 
-/// What of a spec decides beside the selectors.
+/// Returns the rules of a spec that leave out selected nodes.
 fn filters(spec: &Value, kind: OpsType, replica: usize) -> Filters {
     let is_check = kind == OpsType::Preflight;
-    // What is done in pods needs nodes that take some.
+    // Work in pods needs nodes that accept pods.
     let takes_pods = is_check || kind == OpsType::Addon;
     let keeps_off = match (takes_pods, flag(spec, "/isTolerateAll")) {
         (_, true) => Extent::Never,
@@ -334,7 +335,7 @@ fn filters(spec: &Value, kind: OpsType, replica: usize) -> Filters {
     }
 }
 
-/// True of a field that says something.
+/// Returns true if the field has a value that is not empty or zero.
 fn is_given(spec: &Value, field: &str) -> bool {
     match spec.get(field) {
         None | Some(Value::Null | Value::Bool(false)) => false,
@@ -346,7 +347,7 @@ fn is_given(spec: &Value, field: &str) -> bool {
     }
 }
 
-/// A whole number of 32 bits.
+/// Reads a whole number that fits 32 bits.
 fn whole(spec: &Value, field: &str) -> Result<Option<i64>, RuleBroken> {
     let Some(value) = spec.get(field).filter(|value| !value.is_null()) else { return Ok(None) };
     match value.as_i64().filter(|number| i32::try_from(*number).is_ok()) {

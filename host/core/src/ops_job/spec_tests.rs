@@ -3,8 +3,8 @@
 use serde_json::json;
 
 use super::*;
-use crate::cluster::own::OPS_POD_ACTIONS;
-use crate::cluster::scripts::sha256;
+use crate::object::own::OPS_POD_ACTIONS;
+use crate::requests::scripts::sha256;
 
 fn read(spec: &Value) -> Result<OpsSpec, String> {
     OpsSpec::read(spec, Defaults::default()).map_err(|broken| broken.message())
@@ -15,7 +15,7 @@ fn with(mut spec: Value, more: &Value) -> Value {
     spec
 }
 
-/// The two documented bodies of this version, as resources.
+/// Returns one of the two documented bodies of this version, as a resource.
 fn reboot() -> Value {
     json!({"type": "reboot", "inputs": [{"name": "node", "value": "gpu-node-001"}], "ttlSecondsAfterFinished": 3600})
 }
@@ -55,7 +55,7 @@ fn what_breaks_a_rule_is_named_with_its_field_and_the_rule() {
     let twice = json!({"inputs": [{"name": "cluster", "value": "a"}, {"name": "cluster", "value": "a"}]});
     let cases = [
         (with(reboot(), &json!({"type": "Reboot"})), "spec.type: one of addon,"),
-        (with(reboot(), &json!({"type": "dumplog"})), "spec.inputs: dumplog takes one workload"),
+        (with(reboot(), &json!({"type": "dumplog"})), "spec.inputs: dumplog needs exactly one workload"),
         (
             with(
                 reboot(),
@@ -85,9 +85,9 @@ fn what_breaks_a_rule_is_named_with_its_field_and_the_rule() {
         (with(reboot(), &json!({"replica": 1})), "spec.replica: for preflight, and"),
         (with(reboot(), &input("foo", "x")), "spec.inputs[0].name: foo is none of node,"),
         (with(reboot(), &input("image", "x")), "spec.inputs[0].name: image is added by the host"),
-        (with(reboot(), &input("node", "")), "spec.inputs[0].value: 1 to 65536 bytes"),
-        (with(reboot(), &input("node", "a\0")), "spec.inputs[0].value: 1 to"),
-        (with(reboot(), &input("drain", "true")), "spec.inputs: one of node,"),
+        (with(reboot(), &input("node", "")), "spec.inputs[0].value: must have 1 to 65536 bytes"),
+        (with(reboot(), &input("node", "a\0")), "spec.inputs[0].value: must have 1 to"),
+        (with(reboot(), &input("drain", "true")), "spec.inputs: give at least one of node,"),
         (with(reboot(), &input("drain", "maybe")), "spec.inputs[0]: drain is true or false"),
         (with(preflight(), &input("drain", "true")), "spec.inputs[0].name: drain is for reboot"),
         (with(reboot(), &twice), "spec.inputs[1]: one cluster at most"),
@@ -96,9 +96,9 @@ fn what_breaks_a_rule_is_named_with_its_field_and_the_rule() {
         (with(reboot(), &json!({"batchCount": -1})), "spec.batchCount: 0 or more"),
         (with(reboot(), &json!({"availableRatio": 0.9})), "spec.availableRatio: a decimal number as text"),
         (with(reboot(), &json!({"availableRatio": "1.1"})), "spec.availableRatio: a number above 0"),
-        (with(preflight(), &json!({"image": ""})), "spec.image: the image"),
-        (with(preflight(), &json!({"entryPoint": "%%"})), "spec.entryPoint: a script"),
-        (with(preflight(), &json!({"entryPoint": ""})), "spec.entryPoint: a script"),
+        (with(preflight(), &json!({"image": ""})), "spec.image: a preflight needs the image"),
+        (with(preflight(), &json!({"entryPoint": "%%"})), "spec.entryPoint: a preflight needs a script"),
+        (with(preflight(), &json!({"entryPoint": ""})), "spec.entryPoint: a preflight needs a script"),
         (with(preflight(), &json!({"env": {"A": 1}})), "spec.env.A: text"),
         (with(preflight(), &json!({"env": {"OARLOCK_X": "1"}})), "spec.env.OARLOCK_X: text"),
         (with(preflight(), &json!({"hostpath": ["rel"]})), "spec.hostpath: absolute"),

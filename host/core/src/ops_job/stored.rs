@@ -1,48 +1,48 @@
-//! A stored OpsJob as a host holds it: what the next passes need, and no more.
+//! A stored OpsJob as the host keeps it in memory, with only the data that the next reconciles need.
 //!
-//! Takes a document; yields a view and a spec with types. What has had its effect is left out: selectors once the targets are stored,
-//! parameters once the child is recorded, and of a job that is over all but its time to live.
+//! Takes a document; yields a view and a typed spec. Data that has had its effect is dropped: selectors once the targets are stored, and parameters
+//! once the OperationJob is recorded. A job that is over keeps only its time to live.
 
 use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use crate::child::fields::{at, flag, list, number, text};
-use crate::cluster::memory::{memory_of, text_len};
-use crate::cluster::object::unread;
-use crate::job::time::read_time;
+use crate::object::api_object::unread;
+use crate::object::fields::{at, flag, list, number, text};
+use crate::object::memory::{memory_of, text_len};
+use crate::object::quota_key::QuotaKey;
+use crate::object::time::read_time;
 use crate::ops_job::addon::StepSource;
 use crate::ops_job::gone::GoneBy;
 use crate::ops_job::inputs::Scope;
+use crate::ops_job::names::{FINALIZER, HISTORY, RESOLVED};
 use crate::ops_job::phases::{OpsStatus, Phase};
-use crate::ops_job::plan::{FINALIZER, HISTORY, RESOLVED};
 use crate::ops_job::quota::{OF_OBJECT, counted_key};
 use crate::ops_job::spec::{Defaults, OpsSpec, OpsType, RuleBroken, time_to_live};
 use crate::ops_job::summary::OpsSummary;
 use crate::ops_job::targets::{Resolved, SkipReason, Skipped};
 use crate::ops_job::view::OpsJobView;
-use crate::shared::quota_key::QuotaKey;
 
 /// A job with its spec.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StoredOps {
-    /// What is stored of it.
+    /// The stored state of the job.
     pub view: OpsJobView,
-    /// What a list says of it.
+    /// The fields of the job in lists.
     pub summary: OpsSummary,
-    /// The key that it counts against, if it counts.
+    /// The quota key of the job, if the job counts against a quota.
     pub counts_for: Option<QuotaKey>,
-    /// The bytes that are stored of it.
+    /// The stored bytes of the job.
     pub stored_bytes: u64,
-    /// Why it goes, once it is being deleted.
+    /// The reason why the job goes, once it is being deleted.
     pub gone_by: Option<GoneBy>,
-    /// Its list of finalizers, if it has one.
+    /// The positions of the host's finalizers, if the job has a list of finalizers.
     pub finalizers: Option<OwnFinalizers>,
-    /// Its spec, or the first field that breaks a rule.
+    /// The checked spec, or the first field that breaks a rule.
     pub spec: Result<OpsSpec, RuleBroken>,
 }
 
-/// Where those of the host are in the list of finalizers of a job.
+/// The positions of the host's finalizers in the job's list.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OwnFinalizers {
     own: Option<usize>,
@@ -56,7 +56,7 @@ impl OwnFinalizers {
         Some(Self { own: place(FINALIZER), history: place(HISTORY) })
     }
 
-    /// The place of this one.
+    /// Returns the position of this finalizer.
     pub fn place(&self, name: &str) -> Option<usize> {
         match name {
             FINALIZER => self.own,
@@ -85,8 +85,8 @@ impl StoredOps {
             first_version: text(document, "/metadata/resourceVersion").and_then(|own| own.parse().ok()).unwrap_or(0),
             created: read_time(text(document, "/metadata/creationTimestamp")),
             deleting: own("/metadata/deletionTimestamp").is_some(),
-            is_kept: is_held(FINALIZER),
-            is_recorded: is_held(HISTORY),
+            has_ops_finalizer: is_held(FINALIZER),
+            has_history_finalizer: is_held(HISTORY),
             requester: summary.user_name.clone(),
             stops: flag(raw, "/stop"),
             ttl: time_to_live(raw, defaults),
@@ -104,29 +104,29 @@ impl StoredOps {
         Some(stored.without_what_has_had_its_effect())
     }
 
-    /// Returns whose share its rounds and writes count against, as the text of a [`QuotaKey`]. Jobs that name no requester share one.
+    /// Returns the share that the job's rounds and writes count against, as the text of a [`QuotaKey`]. Jobs without a requester share one.
     pub fn share(&self) -> String {
         QuotaKey::of(&self.summary.user_name).text()
     }
 
-    /// Without its spec, for which there is no room.
+    /// Returns the job without its spec, for which there is no room.
     #[must_use]
     pub fn without_spec(self, why: &str) -> Self {
         Self { spec: Err(RuleBroken::of_all(why)), ..self }
     }
 
-    /// True of one that has its targets. It is held whatever there is room for: a node is that of one job, so all of these together
-    /// are no larger than the cluster.
+    /// Returns true if the job has its targets. The host keeps such a job even without room. A node belongs to one job, so all such jobs together are
+    /// no larger than the cluster.
     pub fn is_admitted(&self) -> bool {
         self.view.status.is(RESOLVED)
     }
 
-    /// True while it may need its targets: until it has ended and let go of them.
+    /// Returns true if the job may still need its targets: until it has ended and released them.
     pub fn is_live(&self) -> bool {
-        self.view.is_kept || !self.view.status.has_ended()
+        self.view.has_ops_finalizer || !self.view.status.has_ended()
     }
 
-    /// The memory of what its owner wrote, as far as it is held.
+    /// Returns the memory of the fields that the job's author wrote, as far as the host keeps them.
     pub fn bytes(&self) -> usize {
         let of_texts = |texts: &[String]| texts.iter().map(|text| text.len() + size_of::<String>()).sum::<usize>();
         let of_spec = self.spec.as_ref().map_or(0, |spec| {
@@ -144,27 +144,27 @@ impl StoredOps {
             let skipped = resolved.skipped.iter().map(|skipped| skipped.node.len() + size_of::<Skipped>());
             targets.chain(skipped).sum()
         });
-        let of_status: usize = self.view.status.rest.values().map(memory_of).sum();
+        let of_status: usize = self.view.status.other_fields.values().map(memory_of).sum();
         of_spec + of_targets + of_status + self.summary.bytes()
     }
 
     fn without_what_has_had_its_effect(mut self) -> Self {
         let is_over = !self.is_live();
         if is_over {
-            (self.view.targets, self.view.status.rest) = (None, serde_json::Map::new());
-            // Those of targets may be many.
+            (self.view.targets, self.view.status.other_fields) = (None, serde_json::Map::new());
+            // There may be many conditions of targets.
             let conditions = &mut self.view.status.conditions;
             conditions.retain(|condition| Phase::ALL.iter().any(|phase| phase.word() == condition.kind));
             conditions.iter_mut().for_each(|condition| condition.message.clear());
         }
         if let Ok(spec) = &mut self.spec {
             if is_over || self.view.targets.is_some() {
-                // The file of a job on pods is named after its workload.
+                // The file of a job on pods has the name of the job's workload.
                 let workloads = std::mem::take(&mut spec.scope.workloads);
                 let named = if spec.kind.is_for_nodes() || is_over { Vec::new() } else { workloads };
                 (spec.scope, spec.filters.excluded) = (Scope { workloads: named, ..Scope::default() }, BTreeSet::new());
             }
-            if is_over || self.view.status.rest.contains_key("operationJob") {
+            if is_over || self.view.status.other_fields.contains_key("operationJob") {
                 (spec.parameters, spec.script, spec.steps) = Default::default();
             }
         }
@@ -172,7 +172,7 @@ impl StoredOps {
     }
 }
 
-/// The targets of a job and those that were skipped, where they are stored.
+/// Returns the targets and the skipped nodes of a job, if they are stored.
 pub(super) fn resolved(document: &Value) -> Option<Resolved> {
     let targets = at(document, "/spec/targets")?.as_array()?;
     let target = |target: &Value| Some((text(target, "/name")?.to_owned(), text(target, "/uid")?.to_owned()));
@@ -229,6 +229,6 @@ mod tests {
         let status = json!({"phase": "Failed", "finishedAt": "2026-01-01T00:00:00Z", "revision": 3, "outputs": [1, 2]});
         let job = stored(&spec(), &status, &json!([]));
         assert!(!job.is_live() && job.bytes() < 16 && job.view.targets.is_none());
-        assert!(stored(&spec(), &status, &json!([FINALIZER])).view.targets.is_some(), "it still lets go of them");
+        assert!(stored(&spec(), &status, &json!([FINALIZER])).view.targets.is_some(), "it still releases them");
     }
 }

@@ -1,32 +1,32 @@
-//! What a list says of an OpsJob beside how far it is. Source: docs/opsjob-rest.md 5.
+//! The fields of an OpsJob in lists, other than its progress. Source: docs/opsjob-rest.md 5.
 
 use k8s_openapi::jiff::Timestamp;
 use serde_json::Value;
 
-use crate::child::fields::{list, number, text};
-use crate::job::state::cut;
-use crate::job::time::read_time;
+use crate::object::bound::cut;
+use crate::object::fields::{list, number, text};
+use crate::object::time::read_time;
 use crate::ops_job::workload::WorkloadName;
 
-/// Most characters of a text that a list has. The schema has no longer ones.
+/// The most characters of a text in a list. The schema allows no longer texts.
 const TEXT: usize = 512;
 
-/// What a list says of a job.
+/// The fields of a job in lists.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OpsSummary {
-    /// Its name, as its owner wrote it.
+    /// The job name that the owner wrote.
     pub job_name: String,
-    /// Its type, as it is written.
+    /// The type, as written.
     pub kind: String,
-    /// Who asked for it, by UID or else by name.
+    /// The UID of the requester, or its name if it has no UID.
     pub user_id: String,
-    /// Who asked for it, by name; empty where nobody says so.
+    /// The name of the requester. Empty if the job names none.
     pub user_name: String,
-    /// The workspace of its nodes, or the namespace of its workload.
+    /// The workspace of the job's nodes, or the namespace of its workload.
     pub workspace: String,
-    /// Seconds from its creation to its end by force.
+    /// Seconds from the creation of the job until the host ends it by force.
     pub timeout: i64,
-    /// When it was deleted.
+    /// Time of the deletion.
     pub deleted: Option<Timestamp>,
 }
 
@@ -46,19 +46,19 @@ impl OpsSummary {
         }
     }
 
-    /// The memory that it takes.
+    /// Returns the memory of the summary, in bytes.
     pub(super) fn bytes(&self) -> usize {
         let Self { job_name, kind, user_id, user_name, workspace, .. } = self;
         [job_name, kind, user_id, user_name, workspace].iter().map(|text| text.len()).sum()
     }
 
-    /// True where this user asked for it. Of users of one name, another UID is another user.
+    /// Returns true if this user requested the job. The same name with another UID is another user.
     pub fn is_of(&self, id: &str, name: &str) -> bool {
         !self.user_name.is_empty() && self.user_name == name && self.user_id == id
     }
 }
 
-/// What it names as its workspace, else the namespace of its workload, else what its nodes share.
+/// Returns the workspace that the inputs name, or the namespace of the workload, or the workspace that the nodes share.
 fn workspace(document: &Value) -> String {
     let of_input = |wanted: &str| {
         let mut inputs = list(document, "/spec/inputs").iter();

@@ -1,6 +1,6 @@
-//! The nodes that an OpsJob is for, and why each other one is not. Source: docs/opsjob.md 3.
+//! The target nodes of an OpsJob, and the reason why each other node is left out. Source: docs/opsjob.md 3.
 //!
-//! Takes what was asked and what the cluster has, at one time; yields targets in the order of their turn. May not look anything up.
+//! Takes the requested scope and the nodes of the cluster, as of one time; yields targets in the order of their work. May not read anything else.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -8,67 +8,67 @@ use serde_json::{Value, json};
 
 use crate::ops_job::nearest::{WRONG, nearest};
 
-/// Most targets of a job.
+/// The most targets of a job.
 pub const MOST: usize = 5_000;
 
-/// A node as far as it decides here.
+/// The facts of a node by which targets are selected.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeFacts {
-    /// Its name.
+    /// Name of the node.
     pub name: String,
-    /// Its UID.
+    /// UID of the node.
     pub uid: String,
     /// The label `kubernetes.io/hostname`.
     pub host: String,
-    /// The label of workspaces.
+    /// The label with the node's workspace.
     pub workspace: Option<String>,
-    /// It is of the control plane.
+    /// True if the node is of the control plane.
     pub is_control_plane: bool,
-    /// Its condition Ready is True.
+    /// True if the condition Ready is True.
     pub is_ready: bool,
-    /// It is cordoned.
+    /// True if the node is cordoned.
     pub is_cordoned: bool,
-    /// It has a taint that keeps pods off.
+    /// True if the node has a taint that keeps pods off.
     pub is_tainted: bool,
-    /// It is being deleted.
+    /// True if the node is being deleted.
     pub is_deleting: bool,
-    /// A pod of a workload is on it.
+    /// True if a pod of a workload is on the node.
     pub is_busy: bool,
 }
 
-/// Which nodes are asked for. At least one field is given.
+/// The nodes that a job selects. At least one field is set.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Selectors {
     /// Names of nodes.
     pub nodes: Vec<String>,
-    /// Values of the label with the host, or names of nodes.
+    /// Values of the host label, or names of nodes.
     pub hosts: Vec<String>,
     /// The nodes of the unfinished pods of a workload.
     pub of_workload: Option<BTreeSet<String>>,
-    /// A value of the label of workspaces.
+    /// A value of the workspace label.
     pub workspace: Option<String>,
     /// The id of a cluster.
     pub cluster: Option<String>,
 }
 
-/// By which selectors nodes have to be asked for, so that those of some kind are left out.
+/// The selectors under which a filter leaves nodes out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Extent {
-    /// By none: they are targets as others are.
+    /// The filter never applies.
     #[default]
     Never,
-    /// By all but names and hosts: by workload, workspace or cluster.
+    /// The filter applies unless the job names its nodes. So it applies to nodes selected by workload, workspace or cluster.
     Unnamed,
-    /// By any.
+    /// The filter always applies.
     Always,
 }
 
-/// How the nodes of a job are asked for.
+/// The kind of selector that a job uses.
 #[derive(Clone, Copy, Debug)]
 struct Asked {
-    /// By name or host.
+    /// True if the job selects nodes by name or host.
     is_named: bool,
-    /// By workspace or cluster.
+    /// True if the job selects nodes by workspace or cluster.
     is_wide: bool,
 }
 
@@ -82,58 +82,58 @@ impl Extent {
     }
 }
 
-/// What of a job decides beside the selectors.
+/// The rules of a job that leave out selected nodes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Filters {
     /// Names and hosts of nodes that are left out.
     pub excluded: BTreeSet<String>,
-    /// Only names count among these: a kubelet says the host of its node itself.
+    /// True if only names count in `excluded`. Each kubelet sets the host label of its own node.
     pub excludes_names_alone: bool,
-    /// A name among them that no node has is no error.
+    /// True if a name in `excluded` that no node has is not an error.
     pub may_exclude_nobody: bool,
-    /// Where the control plane is left out.
+    /// The selectors under which control plane nodes are left out.
     pub control_plane: Extent,
-    /// Where nodes that are not Ready are.
+    /// The selectors under which nodes that are not Ready are left out.
     pub not_ready: Extent,
-    /// Where cordoned and tainted nodes are.
+    /// The selectors under which cordoned and tainted nodes are left out.
     pub unschedulable: Extent,
-    /// Busy nodes are left out.
+    /// True if busy nodes are left out.
     pub spares_busy: bool,
-    /// Busy nodes come after idle ones.
+    /// True if busy nodes come after idle nodes.
     pub busy_last: bool,
-    /// So many are taken of a workspace or cluster; 0 for all.
+    /// The number of nodes that the job takes from a workspace or cluster. 0 means all.
     pub replica: usize,
-    /// Of pods the newest is taken, of those that run if one does.
+    /// True if the job takes only the newest pod, or the newest running pod if any pod runs.
     pub newest_alone: bool,
 }
 
-/// The id of this cluster, and the node that the host itself runs on.
+/// The id of this cluster, and the node on which the host runs.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Here<'a> {
-    /// The id.
+    /// The id of the cluster.
     pub cluster: &'a str,
-    /// The name of the node.
+    /// The name of the host's node.
     pub node: Option<&'a str>,
 }
 
-/// Why a node is no target.
+/// The reason why a node is not a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum SkipReason {
-    /// It is among the excluded ones.
+    /// The job excludes the node.
     Excluded,
-    /// It is being deleted.
+    /// The node is being deleted.
     Deleting,
-    /// It is of the control plane.
+    /// The node is of the control plane.
     ControlPlane,
-    /// It is not Ready.
+    /// The node is not Ready.
     NotReady,
-    /// It is cordoned.
+    /// The node is cordoned.
     Cordoned,
-    /// It has a taint.
+    /// The node has a taint that keeps pods off.
     Tainted,
-    /// A workload runs on it.
+    /// A pod of a workload is on the node.
     Busy,
-    /// There are enough without it.
+    /// The job already has enough nodes.
     OverReplica,
 }
 
@@ -149,39 +149,39 @@ impl SkipReason {
         Self::OverReplica,
     ];
 
-    /// The reason of this word.
+    /// Returns the reason with this word.
     pub fn read(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|reason| reason.word() == word)
     }
 
-    /// Its word.
+    /// Returns the word of the reason.
     pub fn word(self) -> String {
         format!("{self:?}")
     }
 }
 
-/// A node that is no target.
+/// A node that is left out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Skipped {
-    /// Its name.
+    /// Name of the node.
     pub node: String,
-    /// Why.
+    /// The reason why the node is left out.
     pub reason: SkipReason,
 }
 
-/// The targets of a job, in the order of their turn.
+/// The targets of a job, in the order of their work.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Resolved {
-    /// Name and UID of each.
+    /// Name and UID of each target.
     pub targets: Vec<(String, String)>,
-    /// The others that were asked for, by name.
+    /// The selected nodes that are left out, by name.
     pub skipped: Vec<Skipped>,
-    /// The namespace of the targets, where these are pods.
+    /// The namespace of the targets, if they are pods.
     pub namespace: Option<String>,
 }
 
 impl Resolved {
-    /// The fields of a spec that say so, with the workspace that all targets share.
+    /// Returns the fields of the spec with these targets, and the workspace that all targets share.
     pub fn fields(&self, workspace: Option<&str>) -> Vec<(&'static str, Value)> {
         let target = |(name, uid): &(String, String)| match &self.namespace {
             Some(namespace) => json!({"name": name, "namespace": namespace, "uid": uid}),
@@ -195,12 +195,12 @@ impl Resolved {
         [("targets", json!(targets)), ("skipped", json!(skipped))].into_iter().chain(workspace).collect()
     }
 
-    /// As far as it has room in so many bytes and an object: all targets, and as many of the others as fit.
+    /// Returns all targets, and as many of the skipped nodes as fit into `room` bytes.
     ///
     /// # Errors
-    /// There is no room for all targets.
+    /// If the targets alone have no room.
     pub fn within(mut self, room: usize) -> Result<Self, Unresolved> {
-        // What a list item takes beside its texts.
+        // The bytes of a list item in addition to its texts.
         let namespace = self.namespace.as_ref().map_or(0, |namespace| namespace.len() + 16);
         let bytes: usize = self.targets.iter().map(|(name, uid)| name.len() + uid.len() + namespace + 24).sum();
         let Some(mut left) = room.checked_sub(bytes) else {
@@ -218,37 +218,37 @@ impl Resolved {
     }
 }
 
-/// Why a job has no targets.
+/// The reason why a job has no targets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Unresolved {
     /// No node has this name or host.
     NodeNotFound(String),
     /// Two nodes have this host.
     HostOfTwo(String, [String; 2]),
-    /// This node is not of what else was asked for, which is named.
+    /// The job selects this node, but the node does not meet this wider selector.
     Outside(String, &'static str),
-    /// No node is of this workspace.
+    /// No node is in this workspace.
     WorkspaceNotFound(String),
-    /// This is another cluster.
+    /// The job selects another cluster, with this id.
     ClusterUnknown(String),
-    /// No node has the name or host that is excluded; this one is the nearest.
+    /// No node has this excluded name or host. The second value is the closest known name.
     ExcludedNotFound(String, Option<String>),
-    /// No node has the name that is excluded, by a job for which hosts do not count.
+    /// No node has this excluded name. The job ignores hosts in its list of excluded nodes.
     ExcludedNameNotFound(String),
-    /// All were left out: how many for each reason.
+    /// All selected nodes were left out. The map counts them by reason.
     NoTargets(BTreeMap<SkipReason, usize>),
-    /// The workload has no pods, or none on the nodes that are asked for.
+    /// The workload has no pods, or no pods on the selected nodes.
     NoPods,
-    /// So many are too many.
+    /// The job has this number of targets, which is too many.
     TooMany(usize),
-    /// These take more than so many bytes.
+    /// This number of targets needs this number of bytes, which is too many.
     TooLarge(usize, usize),
 }
 
-/// The targets of a job.
+/// Returns the targets of a job.
 ///
 /// # Errors
-/// The reason why it has none, of which its owner is told.
+/// If the job has no targets. The reason is for the job's owner.
 pub fn resolve(
     selectors: &Selectors,
     filters: &Filters,
@@ -278,22 +278,22 @@ pub fn resolve(
     if taken.len() > MOST {
         return Err(Unresolved::TooMany(taken.len()));
     }
-    // Whoever loses the control plane or this host loses the job: they come last.
+    // Work on the control plane or on the host's node can interrupt the job, so these nodes come last.
     taken
         .sort_by_key(|node| (here.node == Some(&*node.name), node.is_control_plane, filters.busy_last && node.is_busy));
     resolved.targets = taken.into_iter().map(|node| (node.name.clone(), node.uid.clone())).collect();
     Ok(resolved)
 }
 
-/// Nodes by name and by host. A host that is the name of another node is no host: a kubelet sets that label itself, and a node that is
-/// taken over could pass for another one.
+/// Nodes by name and by host. A host label that is the name of another node does not count. A kubelet sets this label itself, so a compromised node
+/// could pass for another node.
 pub(super) struct Index<'a> {
     by_name: HashMap<&'a str, &'a NodeFacts>,
     by_host: HashMap<&'a str, Vec<&'a NodeFacts>>,
 }
 
 impl<'a> Index<'a> {
-    /// The nodes of this cluster, which the job has to be for. Whatever it leaves out is among them.
+    /// Returns the index of this cluster's nodes. Checks the job's cluster and the excluded nodes.
     pub(super) fn of(
         selectors: &Selectors,
         filters: &Filters,
@@ -315,7 +315,7 @@ impl<'a> Index<'a> {
         }
     }
 
-    /// All of these nodes.
+    /// Returns the index of all of these nodes.
     pub(super) fn over(nodes: &'a [NodeFacts]) -> Self {
         let by_name: HashMap<&str, &NodeFacts> = nodes.iter().map(|node| (node.name.as_str(), node)).collect();
         let mut by_host: HashMap<&str, Vec<&NodeFacts>> = HashMap::new();
@@ -337,7 +337,7 @@ impl<'a> Index<'a> {
         self.by_name.contains_key(name) || !filters.excludes_names_alone && self.by_host.contains_key(name)
     }
 
-    /// The nodes that are selected by name, and those that are by host.
+    /// Returns the nodes that are selected by name, and the nodes that are selected by host.
     pub(super) fn selected(
         &self,
         selectors: &Selectors,
@@ -349,7 +349,7 @@ impl<'a> Index<'a> {
         Ok((named, selectors.hosts.iter().map(|host| self.of_host(host)).collect::<Result<_, _>>()?))
     }
 
-    /// The node of this name, or else the only one of this host.
+    /// Returns the node with this name, or the only node with this host.
     fn of_host(&self, host: &str) -> Result<&'a NodeFacts, Unresolved> {
         if let Some(node) = self.by_name.get(host) {
             return Ok(node);
@@ -364,16 +364,17 @@ impl<'a> Index<'a> {
     }
 }
 
-/// The name or host that is nearest to this one, of the nodes of a workspace where one is asked for: others are not told of.
+/// Returns the name or host that is closest to `name`. If the job selects a workspace, only nodes of the workspace count, so that no other node is
+/// revealed.
 pub(super) fn near_node<'a>(name: &str, workspace: Option<&String>, nodes: &'a [NodeFacts]) -> Option<&'a str> {
     let of_workspace = |node: &&NodeFacts| workspace.is_none() || node.workspace.as_ref() == workspace;
     let names = nodes.iter().filter(of_workspace).flat_map(|node| [node.name.as_str(), &node.host]);
-    // A name of another length costs no comparison: there may be thousands.
+    // The filter by length saves comparisons, because there may be thousands of nodes.
     let known: Vec<&str> = names.filter(|known| known.len().abs_diff(name.len()) <= WRONG).collect();
     nearest(name, &known)
 }
 
-/// The nodes of the narrowest selector, by name, each of which has to be of all wider ones. True where they are named.
+/// Returns the nodes of the narrowest selector, by name. Each node must meet all wider selectors. The flag is true if the job names its nodes.
 fn choose<'a>(
     selectors: &Selectors,
     nodes: &'a [NodeFacts],
@@ -407,7 +408,7 @@ fn choose<'a>(
     Ok((chosen.into_iter().map(|node| (node.name.as_str(), node)).collect(), is_named))
 }
 
-/// The first reason for which a node is left out that is not excluded.
+/// Returns the first reason for leaving out a node that the job does not exclude.
 fn skip_reason(node: &NodeFacts, filters: &Filters, asked: Asked) -> Option<SkipReason> {
     let reasons = [
         (SkipReason::Deleting, node.is_deleting),

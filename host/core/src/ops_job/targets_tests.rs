@@ -11,7 +11,7 @@ fn node(name: &str) -> NodeFacts {
 
 const HERE: Here<'_> = Here { cluster: "local", node: None };
 
-/// A reboot.
+/// Returns the filters of a reboot.
 fn reboot() -> Filters {
     Filters {
         control_plane: Extent::Unnamed,
@@ -190,7 +190,7 @@ fn any_node(name: usize) -> impl Strategy<Value = NodeFacts> {
 }
 
 proptest! {
-    /// Every node that was asked for is a target or skipped, once; the order of the list makes no difference.
+    /// Every selected node is either a target or skipped, exactly once. The order of the list makes no difference.
     #[test]
     fn nothing_is_lost_or_doubled(
         nodes in (0usize..12).prop_flat_map(|count| (0..count).map(any_node).collect::<Vec<_>>()),

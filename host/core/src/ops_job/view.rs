@@ -1,74 +1,75 @@
-//! An OpsJob and its child, as a pass sees them.
+//! An OpsJob and its OperationJob, as a reconcile sees them.
 
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::child::fields::{flag, list, number, text};
-use crate::child::progress::block;
-use crate::cluster::own::OPS_NAMESPACE;
-use crate::job::bound::shown_cause;
-use crate::job::key::JobKey;
-use crate::job::state::{cut, waits_of};
-use crate::job::time::read_time;
-use crate::ops_job::child::{API_VERSION, OPS_KIND};
-use crate::ops_job::holders::{HeldPlace, Holders};
-use crate::ops_job::outcomes::SKIPPED;
+use crate::attempts::progress::block;
+use crate::object::bound::cut;
+use crate::object::bound::shown_cause;
+use crate::object::fields::{flag, list, number, text};
+use crate::object::key::JobKey;
+use crate::object::own::OPS_NAMESPACE;
+use crate::object::quota_key::QuotaKey;
+use crate::object::time::read_time;
+use crate::operation_job::state::waits_of;
+use crate::ops_job::names::{API_VERSION, OPS_KIND, RESOLVED, SKIPPED};
 use crate::ops_job::phases::OpsStatus;
-use crate::ops_job::plan::RESOLVED;
 use crate::ops_job::spec::OpsType;
+use crate::ops_job::target_locks::{TargetLock, TargetLocks};
 use crate::ops_job::targets::Resolved;
-use crate::shared::quota_key::QuotaKey;
 
-/// A job as it is stored.
+/// A stored OpsJob.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct OpsJobView {
-    /// Its name.
+    /// Name of the job.
     pub name: String,
-    /// Its UID.
+    /// UID of the job.
     pub uid: String,
-    /// What it does, where that is one of the types.
+    /// Type of the job, if the type is valid.
     pub kind: Option<OpsType>,
-    /// Its version.
+    /// resourceVersion of the job.
     pub version: String,
-    /// Its place among the jobs that were created in one second, once the controller gave it one.
+    /// Place among the jobs that were created in the same second, once the controller has set it.
     pub seq: Option<i64>,
-    /// The version at which it was first seen.
+    /// The resourceVersion at which the host first saw the job.
     pub first_version: i64,
-    /// When it was created.
+    /// Time of creation.
     pub created: Option<Timestamp>,
-    /// It is being deleted.
+    /// True if the job is being deleted.
     pub deleting: bool,
-    /// It has the finalizer of a job that may have targets.
-    pub is_kept: bool,
-    /// It has that of a job whose last state the history is to have.
-    pub is_recorded: bool,
-    /// The name of the user who asked for it; empty where nobody says so.
+    /// True if the job has the finalizer of a job that may have targets.
+    pub has_ops_finalizer: bool,
+    /// True if the job has the finalizer of a job whose last state the history must get.
+    pub has_history_finalizer: bool,
+    /// The name of the requester. Empty if the job names none.
     pub requester: String,
-    /// Its owner wants it to end.
+    /// True if the spec asks to stop the job.
     pub stops: bool,
-    /// Seconds that it stays after its end; `None` for ever.
+    /// Seconds that the job stays after its end. `None` means forever.
     pub ttl: Option<i64>,
-    /// The bytes that are stored of it, while its targets are not.
+    /// The stored bytes of the job, as long as its targets are not stored.
     pub bytes: usize,
-    /// Its targets, name and UID, and those that were skipped, once they are stored.
+    /// The targets with name and UID, and the skipped nodes, once they are stored.
     pub targets: Option<Resolved>,
-    /// Its status.
+    /// Status of the job.
     pub status: OpsStatus,
 }
 
 impl OpsJobView {
-    /// Its place among the jobs that were created in one second: that of its status, else by the version at which it was first seen.
+    /// Returns the place among the jobs that were created in the same second. It is the place in the status, or the version at which the host first
+    /// saw the job.
     pub fn place_in_second(&self) -> i64 {
         self.seq.unwrap_or(self.first_version)
     }
 
-    /// What it works on.
-    pub fn places(&self) -> Vec<HeldPlace> {
+    /// Returns the targets that the job holds.
+    pub fn locks(&self) -> Vec<TargetLock> {
         let targets = self.targets.iter().flat_map(|resolved| &resolved.targets);
-        targets.map(|(_, uid)| place(self.kind, uid)).collect()
+        targets.map(|(_, uid)| lock_of(self.kind, uid)).collect()
     }
 
-    /// Returns the key whose shares the job's child takes: the key of its requester, or else of its child's namespace.
+    /// Returns the key whose shares the job's OperationJob uses. It is the key of the requester, or of the OperationJob's namespace if there is no
+    /// requester.
     pub fn owner(&self) -> QuotaKey {
         match self.requester.as_str() {
             "" => QuotaKey::Namespace(self.child_namespace().to_owned()),
@@ -76,65 +77,65 @@ impl OpsJobView {
         }
     }
 
-    /// The namespace of its child: that of its pods, else the one for jobs on nodes.
+    /// Returns the namespace of the OperationJob: the namespace of the target pods, or the namespace for jobs on nodes.
     pub fn child_namespace(&self) -> &str {
         let of_pods = self.targets.as_ref().and_then(|resolved| resolved.namespace.as_deref());
         of_pods.filter(|_| self.kind.is_some_and(|kind| !kind.is_for_nodes())).unwrap_or(OPS_NAMESPACE)
     }
 
-    /// Takes what it has, as its status says it, when a term begins.
-    pub fn take_held(&self, holders: &mut Holders) {
-        if self.is_kept && self.status.is(RESOLVED) {
-            // Of two that say so, one has it, and the other is told when it has its round.
-            let _ = holders.take(&self.uid, &self.name, &self.places());
+    /// Restores the targets that the job holds from its status, when a term begins.
+    pub fn restore_locks(&self, target_locks: &mut TargetLocks) {
+        if self.has_ops_finalizer && self.status.is(RESOLVED) {
+            // If two jobs claim a target, one of them gets it. The other fails in its next reconcile.
+            let _ = target_locks.take(&self.uid, &self.name, &self.locks());
         }
     }
 }
 
-/// What a job of this type has of a target.
-pub fn place(kind: Option<OpsType>, uid: &str) -> HeldPlace {
+/// Returns the part of a target that a job of this type holds.
+pub fn lock_of(kind: Option<OpsType>, uid: &str) -> TargetLock {
     match kind.filter(|kind| !kind.is_for_nodes()) {
-        Some(kind) => HeldPlace::Pod(kind.word(), uid.to_owned()),
-        None => HeldPlace::Node(uid.to_owned()),
+        Some(kind) => TargetLock::Pod(kind.word(), uid.to_owned()),
+        None => TargetLock::Node(uid.to_owned()),
     }
 }
 
-/// Its child as it was last seen.
+/// The OperationJob of an OpsJob, as the host last saw it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct OpsChild {
-    /// Its namespace and name.
+    /// Namespace and name of the OperationJob.
     pub key: JobKey,
-    /// Its UID.
+    /// UID of the OperationJob.
     pub uid: String,
-    /// Its version.
+    /// resourceVersion of the OperationJob.
     pub version: u64,
-    /// All its targets have ended.
+    /// True if all targets have ended.
     pub has_ended: bool,
-    /// It starts nothing any more.
+    /// True if the OperationJob is paused and starts no more targets.
     pub paused: bool,
-    /// It is being deleted: what it holds is released.
+    /// True if the OperationJob is being deleted, which releases its targets.
     pub deleting: bool,
-    /// When its first target began.
+    /// Time at which the first target began.
     pub began: Option<Timestamp>,
-    /// How many targets are how far.
+    /// The numbers of targets by progress.
     pub counts: TargetCounts,
-    /// What holds it up, in a word or two.
+    /// The reason for which the OperationJob waits, in a word or two.
     pub waits_for: Option<String>,
-    /// What holds up the first of its targets in work, in a sentence each.
+    /// Sentences about the obstacles of the first targets in work.
     pub obstacles: Vec<String>,
-    /// Why its spec is refused.
+    /// The reason why the spec is refused.
     pub refused: Option<String>,
-    /// Why nobody works on it: no plugin serves its action, or not in its namespace.
+    /// The reason why the OperationJob makes no progress: no plugin serves its action, or not in its namespace.
     pub unserved: Option<String>,
 }
 
 impl OpsChild {
-    /// True where it is in the place of the child of this job.
+    /// Returns true if this has the name and namespace of the job's OperationJob.
     pub fn is_of(&self, job: &OpsJobView) -> bool {
         self.key.name == job.name && self.key.namespace == job.child_namespace()
     }
 
-    /// Reads a stored OperationJob, with the UID of the OpsJob that owns it. `None` where none does.
+    /// Reads a stored OperationJob and the UID of the OpsJob that owns it. Returns `None` if no OpsJob owns it.
     pub fn read(document: &Value) -> Option<(String, Self)> {
         let is_ours = |owner: &&Value| {
             let (api_version, kind) = (text(owner, "/apiVersion"), text(owner, "/kind"));
@@ -147,7 +148,7 @@ impl OpsChild {
         let counts = TargetCounts::of_child(document, details.iter().filter(is_skipped).count());
         let status = document.get("status").unwrap_or(&Value::Null);
         let [valid, available] = ["Valid", "ActionAvailable"].map(|condition| block(status, condition));
-        // Whatever else makes it not valid can be mended: a grant, a label of the namespace, room in memory.
+        // All other reasons of `Valid` can be fixed: a grant, a label of the namespace, room in memory.
         let refused = valid.filter(|(reason, _)| *reason == "InvalidSpec");
         let unserved = valid.filter(|_| refused.is_none()).or(available);
         let message = |(_, message): (&str, &str)| cut(message, MOST_MESSAGE);
@@ -173,7 +174,7 @@ impl OpsChild {
     }
 }
 
-/// What holds up a target in work, where something does.
+/// Returns the obstacle of a target in work, if it has one.
 fn obstacle(detail: &Value) -> Option<String> {
     let is_in_work = text(detail, "/progress") == Some("Processing");
     if !is_in_work {
@@ -190,33 +191,33 @@ fn obstacle(detail: &Value) -> Option<String> {
 
 /// The condition that says whether a plugin serves the action.
 pub(super) const AVAILABLE: &str = "ActionAvailable";
-/// Longest message of it.
+/// The longest message of the condition.
 const MOST_MESSAGE: usize = 1_024;
-/// Longest UID of an owner, and longest words of what a child waits for.
+/// The longest UID of an owner, and the longest reason for waiting.
 const MOST_UID: usize = 63;
 const MOST_WORDS: usize = 256;
-/// Longest words of what holds up a target: ten pods with their namespaces.
+/// The longest text about an obstacle. Ten pods with their namespaces fit.
 const MOST_OBSTACLE: usize = 1_024;
-/// Most targets in work whose obstacles are told.
+/// The most targets in work whose obstacles are listed.
 const OBSTACLES: usize = 10;
 
-/// How many targets are how far.
+/// The numbers of targets by progress.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TargetCounts {
-    /// All.
+    /// All targets.
     pub total: usize,
-    /// Those that succeeded.
+    /// Targets that succeeded.
     pub succeeded: usize,
-    /// Those that failed, without the skipped ones.
+    /// Targets that failed, without the skipped targets.
     pub failed: usize,
-    /// Those in work.
+    /// Targets in work.
     pub processing: usize,
-    /// Those that never started, since others had failed.
+    /// Targets that never started because other targets had failed.
     pub skipped: usize,
 }
 
 impl TargetCounts {
-    /// What the status of a child counts. Those that never started are among its failed ones.
+    /// Reads the counts from the status of an OperationJob, which counts targets that never started as failed.
     pub(super) fn of_child(child: &Value, skipped: usize) -> Self {
         let count = |field: &str| {
             let count = number(child, &format!("/status/{field}PodCount")).unwrap_or(0);
@@ -231,7 +232,7 @@ impl TargetCounts {
         }
     }
 
-    /// As it is stored.
+    /// Returns the counts in their stored form.
     pub fn write(self) -> Value {
         let Self { total, succeeded, failed, processing, skipped } = self;
         let pending = total.saturating_sub(succeeded + failed + processing + skipped);
@@ -240,7 +241,7 @@ impl TargetCounts {
             "skipped": skipped, "done": done})
     }
 
-    /// Reads what is stored.
+    /// Reads the stored counts.
     pub fn read(progress: Option<&Value>) -> Self {
         let count = |field: &str| {
             let count = progress.and_then(|progress| progress.get(field)).and_then(Value::as_u64);

@@ -2,12 +2,12 @@
 
 use serde_json::Value;
 
-use crate::child::fields::{list, text};
-use crate::cluster::object::Kind;
-use crate::job::bound::shown;
-use crate::job::spec::is_object_name;
+use crate::object::api_object::Kind;
+use crate::object::bound::shown;
+use crate::object::fields::{list, text};
+use crate::object::key::is_object_name;
 
-/// The kinds of workloads: API version, kind, and the words by which people name them, of which the second is the resource.
+/// The kinds of workloads: API version, kind, and the words that people use. The second word is the resource.
 const KINDS: [(&str, &str, &[&str]); 6] = [
     ("apps/v1", "Deployment", &["deployment", "deployments", "deploy"]),
     ("apps/v1", "StatefulSet", &["statefulset", "statefulsets", "sts"]),
@@ -16,17 +16,17 @@ const KINDS: [(&str, &str, &[&str]); 6] = [
     ("batch/v1", "Job", &["job", "jobs"]),
     ("v1", "Pod", &["pod", "pods", "po"]),
 ];
-/// The annotation of a pod that a kubelet mirrors.
+/// The annotation of a mirror pod, as a path.
 const MIRROR: &str = "/metadata/annotations/kubernetes.io~1config.mirror";
 
-/// A workload by name.
+/// A workload by kind, namespace and name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WorkloadName {
-    /// Its kind.
+    /// Kind of the workload.
     pub kind: Kind,
-    /// Its namespace.
+    /// Namespace of the workload.
     pub namespace: String,
-    /// Its name.
+    /// Name of the workload.
     pub name: String,
 }
 
@@ -40,26 +40,26 @@ impl WorkloadName {
         is_whole.then(|| Self { kind: Kind::new(api_version, kind), namespace: namespace.into(), name: name.into() })
     }
 
-    /// The kinds that a workload may have.
+    /// Returns the kinds that a workload may have.
     pub fn kinds() -> impl Iterator<Item = Kind> {
         KINDS.into_iter().map(|(api_version, kind, _)| Kind::new(api_version, kind))
     }
 
-    /// Its API group and resource.
+    /// Returns the API group and the resource.
     pub fn resource(&self) -> (&str, &'static str) {
         let words = KINDS.iter().find(|(_, kind, _)| *kind == self.kind.kind).map_or(&[][..], |(.., words)| words);
         let group = self.kind.api_version.split_once('/').map_or("", |(group, _)| group);
         (group, words.get(1).copied().unwrap_or_default())
     }
 
-    /// As it is written: `namespace/kind/name`.
+    /// Returns the workload as `namespace/kind/name`.
     pub fn text(&self) -> String {
         format!("{}/{}/{}", self.namespace, self.kind.kind.to_ascii_lowercase(), self.name)
     }
 }
 
-/// Returns the message for a workload that is not there, or whose kind no OpsJob takes.
-pub fn missing_words(words: &str) -> String {
+/// Returns the message for a workload that does not exist, or whose kind no OpsJob takes.
+pub fn missing_message(words: &str) -> String {
     let workload = shown(words, 256);
     let Some(kind) = other_kind(words) else {
         return format!("there is no workload {workload}; it is written namespace/kind/name");
@@ -70,10 +70,10 @@ pub fn missing_words(words: &str) -> String {
         _ => "",
     };
     let (kind, known) = (shown(kind, 64), known.join(", "));
-    format!("there is no workload {workload}: the kind {kind} is not supported, which are {known}{hint}")
+    format!("there is no workload {workload}: the kind {kind} is not supported; use one of {known}{hint}")
 }
 
-/// The kind of a whole name of an object that is no workload here.
+/// Returns the kind in a full workload name, if no OpsJob takes this kind.
 fn other_kind(words: &str) -> Option<&str> {
     let mut parts = words.split('/');
     let (_, kind, _) = (parts.next()?, parts.next()?, parts.next()?);
@@ -81,25 +81,25 @@ fn other_kind(words: &str) -> Option<&str> {
     (parts.next().is_none() && !is_known && !kind.is_empty()).then_some(kind)
 }
 
-/// The name of a workload in whatever form it is written.
+/// Returns the name of a workload, in any form of writing.
 pub fn name_of(words: &str) -> &str {
     words.rsplit('/').next().unwrap_or(words)
 }
 
-/// The controller of an object, by UID.
+/// Returns the UID of an object's controller.
 pub fn controller(object: &Value) -> Option<&str> {
     let mut owners = list(object, "/metadata/ownerReferences").iter();
     let owner = owners.find(|owner| owner.pointer("/controller") == Some(&Value::Bool(true)))?;
     text(owner, "/uid")
 }
 
-/// The node that a pod is bound to, unless it has ended.
+/// Returns the node to which a pod is bound, unless the pod has ended.
 pub fn node_of(pod: &Value) -> Option<&str> {
     let has_ended = matches!(text(pod, "/status/phase"), Some("Succeeded" | "Failed"));
     text(pod, "/spec/nodeName").filter(|node| !has_ended && !node.is_empty())
 }
 
-/// The node that a pod makes busy: one that is of a workload, and neither of a DaemonSet nor of the system.
+/// Returns the node that a pod makes busy. Only pods of workloads count, not pods of DaemonSets, mirror pods or pods of the system.
 pub fn busies<'a>(pod: &'a Value, system: &[&str]) -> Option<&'a str> {
     let mut owners = list(pod, "/metadata/ownerReferences").iter();
     let is_daemon = owners.any(|owner| text(owner, "/kind") == Some("DaemonSet"));
@@ -130,14 +130,14 @@ mod tests {
 
     #[test]
     fn a_kind_that_is_not_supported_is_named_beside_those_that_are() {
-        let told = missing_words("default/cronjob/nightly");
+        let told = missing_message("default/cronjob/nightly");
         assert!(told.starts_with(
-            "there is no workload default/cronjob/nightly: the kind cronjob is not supported, which are deployment, "
+            "there is no workload default/cronjob/nightly: the kind cronjob is not supported; use one of deployment, "
         ));
         assert!(told.ends_with("job, pod; name one of its Jobs, as namespace/job/name"), "{told}");
-        assert!(missing_words("d/secret/a").contains("the kind secret is not supported"));
+        assert!(missing_message("d/secret/a").contains("the kind secret is not supported"));
         for words in ["web", "d/web", "d/pod/web", "d//a", "a/b/c/d", "d/Deploy/x"] {
-            assert!(missing_words(words).ends_with("; it is written namespace/kind/name"), "{words}");
+            assert!(missing_message(words).ends_with("; it is written namespace/kind/name"), "{words}");
         }
     }
 

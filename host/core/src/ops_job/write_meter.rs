@@ -1,30 +1,30 @@
-//! Limits the bytes of OpsJobs that are written for each caller, because etcd keeps each version of an object until it is compacted.
-//! Source: docs/opsjob-rest.md 12.
+//! Limits the bytes of OpsJobs that are written for each caller, because etcd keeps each version of an object until compaction. Source:
+//! docs/opsjob-rest.md 12.
 //!
-//! Takes the versions of jobs as they are seen; says whether another job may be made, or a status be written that can wait. Time is what
-//! has passed since its owner began. May not look at a clock.
+//! Takes the observed versions of jobs; yields whether the server may create another job, or write a status that can wait. Times are durations since
+//! the meter's owner started. May not read a clock.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
-use crate::shared::quota_key::QuotaKey;
+use crate::object::quota_key::QuotaKey;
 
-/// Bytes that may be written at once, and then each second.
+/// The bytes that may be written at once, and the bytes that are added each second.
 const BURST: i64 = 16 * 1024 * 1024;
 const A_SECOND: i64 = 64 * 1024;
-/// The writes of a job and its child until both are gone, if nothing unusual happens. The job pays for all of them when it is made.
+/// The usual number of writes of a job and its OperationJob until both are gone. The job pays for all of them at its creation.
 pub const WRITES: u64 = 10;
-/// Payers that are known before those are forgotten that owe nothing.
+/// The number of payers at which the meter forgets payers that owe nothing.
 const PAYERS: usize = 1_000;
 
-/// The payer of a job: its key, and for a namespace the account beside it, which has half.
+/// The payer of a job: its key, and for a namespace also the ServiceAccount, which may use half.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum Payer {
+enum MeteredPayer {
     Key(QuotaKey),
     Account(String),
 }
 
-impl Payer {
+impl MeteredPayer {
     const fn share(&self) -> i64 {
         match self {
             Self::Key(_) => 1,
@@ -33,7 +33,7 @@ impl Payer {
     }
 }
 
-/// The bytes that somebody may still write, as they were at a time.
+/// The bytes that a payer may still write, as of a time.
 #[derive(Clone, Copy, Debug)]
 struct Level {
     bytes: i64,
@@ -43,30 +43,30 @@ struct Level {
 /// A job whose versions are counted.
 #[derive(Debug)]
 struct Metered {
-    payers: Vec<Payer>,
+    payers: Vec<MeteredPayer>,
     version: u64,
-    /// Bytes that were paid when it was made.
+    /// Bytes that were paid for at the job's creation.
     paid: u64,
 }
 
-/// A job that is to be made, or was.
+/// A job that will be created, or was created.
 #[derive(Clone, Copy, Debug)]
 pub struct MeteredJob<'a> {
-    /// Its key.
+    /// Quota key of the job.
     pub key: &'a QuotaKey,
-    /// The name of the user who makes it.
+    /// The name of the user who creates the job.
     pub user_name: &'a str,
-    /// The bytes of its object.
+    /// The bytes of the job's object.
     pub bytes: u64,
 }
 
 impl MeteredJob<'_> {
-    fn payers(&self) -> Vec<Payer> {
+    fn payers(&self) -> Vec<MeteredPayer> {
         let account = match self.key {
-            QuotaKey::Namespace(_) => Some(Payer::Account(self.user_name.to_owned())),
+            QuotaKey::Namespace(_) => Some(MeteredPayer::Account(self.user_name.to_owned())),
             QuotaKey::User(_) => None,
         };
-        std::iter::once(Payer::Key(self.key.clone())).chain(account).collect()
+        std::iter::once(MeteredPayer::Key(self.key.clone())).chain(account).collect()
     }
 
     fn price(&self) -> u64 {
@@ -77,7 +77,7 @@ impl MeteredJob<'_> {
 /// Counts the bytes that are written.
 #[derive(Debug, Default)]
 pub struct WriteMeter {
-    levels: HashMap<Payer, Level>,
+    levels: HashMap<MeteredPayer, Level>,
     jobs: HashMap<String, Metered>,
 }
 
@@ -86,7 +86,7 @@ fn signed(bytes: u64) -> i64 {
 }
 
 impl WriteMeter {
-    fn level(&self, payer: &Payer, now: Duration) -> i64 {
+    fn level(&self, payer: &MeteredPayer, now: Duration) -> i64 {
         let most = BURST / payer.share();
         let Some(level) = self.levels.get(payer) else { return most };
         let passed = i64::try_from(now.saturating_sub(level.at).as_millis()).unwrap_or(i64::MAX);
@@ -94,34 +94,35 @@ impl WriteMeter {
         level.bytes.saturating_add(gained).min(most)
     }
 
-    fn charge(&mut self, payers: &[Payer], bytes: i64, now: Duration) {
+    fn charge(&mut self, payers: &[MeteredPayer], bytes: i64, now: Duration) {
         for payer in payers {
             let bytes = self.level(payer, now).saturating_sub(bytes).min(BURST / payer.share());
             self.levels.insert(payer.clone(), Level { bytes, at: now });
         }
         if self.levels.len() > PAYERS {
-            let full: HashSet<Payer> = self.levels.keys().filter(|payer| self.is_full(payer, now)).cloned().collect();
+            let full: HashSet<MeteredPayer> =
+                self.levels.keys().filter(|payer| self.is_full(payer, now)).cloned().collect();
             self.levels.retain(|payer, _| !full.contains(payer));
         }
     }
 
-    fn is_full(&self, payer: &Payer, now: Duration) -> bool {
+    fn is_full(&self, payer: &MeteredPayer, now: Duration) -> bool {
         self.level(payer, now) >= BURST / payer.share()
     }
 
-    /// Seconds until all of these have so many bytes; a price above the burst has to find it whole.
-    fn wait(&self, payers: &[Payer], bytes: i64, now: Duration) -> u64 {
-        let of = |payer: &Payer| {
+    /// Returns the seconds until all payers have this number of bytes. A price above the burst needs only a full burst.
+    fn wait(&self, payers: &[MeteredPayer], bytes: i64, now: Duration) -> u64 {
+        let of = |payer: &MeteredPayer| {
             let missing = bytes.min(BURST / payer.share()).saturating_sub(self.level(payer, now)).max(0);
             u64::try_from(missing).unwrap_or(0).div_ceil(A_SECOND.unsigned_abs() / payer.share().unsigned_abs())
         };
         payers.iter().map(of).max().unwrap_or(0)
     }
 
-    /// Pays for a job that is to be made, and for all that is usually written of it.
+    /// Pays for the creation of a job and its usual writes.
     ///
     /// # Errors
-    /// The seconds after which there is enough.
+    /// If a payer has too few bytes. The error is the number of seconds after which they suffice.
     pub fn pay(&mut self, job: &MeteredJob<'_>, now: Duration) -> Result<(), u64> {
         let (payers, price) = (job.payers(), signed(job.price()));
         match self.wait(&payers, price, now) {
@@ -133,12 +134,12 @@ impl WriteMeter {
         }
     }
 
-    /// Gives back what was paid for a job that was not made.
+    /// Returns the payment for a job that was not created.
     pub fn give_back(&mut self, job: &MeteredJob<'_>, now: Duration) {
         self.charge(&job.payers(), signed(job.price()).saturating_neg(), now);
     }
 
-    /// Notes that a job was made for which was paid.
+    /// Notes that a paid job was created.
     pub fn made(&mut self, uid: &str, version: u64, job: &MeteredJob<'_>) {
         let paid = job.price().saturating_sub(job.bytes);
         let known = self.jobs.entry(uid.to_owned());
@@ -146,12 +147,12 @@ impl WriteMeter {
         known.paid = known.paid.saturating_add(paid);
     }
 
-    /// Notes that a job is there which was written before anybody looked.
+    /// Notes a job that was written before the meter started.
     pub fn found(&mut self, uid: &str, version: u64, job: &MeteredJob<'_>) {
         self.jobs.entry(uid.to_owned()).or_insert_with(|| Metered { payers: job.payers(), version, paid: 0 });
     }
 
-    /// Notes that a version of a job was written. The bytes that were paid in advance pay for it first.
+    /// Notes that a version of a job was written. The bytes paid in advance cover the version first.
     pub fn wrote(&mut self, uid: &str, version: u64, job: &MeteredJob<'_>, now: Duration) {
         let known = self.jobs.entry(uid.to_owned());
         let known = known.or_insert_with(|| Metered { payers: job.payers(), version: 0, paid: 0 });
@@ -172,7 +173,7 @@ impl WriteMeter {
         self.jobs.remove(uid);
     }
 
-    /// Returns how long a status of this job waits that only reports progress; `None` if it does not wait.
+    /// Returns how long a status of this job must wait if it only reports progress. Returns `None` if it need not wait.
     pub fn status_waits(&self, uid: &str, now: Duration) -> Option<Duration> {
         let job = self.jobs.get(uid).filter(|job| job.paid == 0)?;
         Some(Duration::from_secs(self.wait(&job.payers, 0, now))).filter(|wait| !wait.is_zero())
@@ -253,9 +254,9 @@ mod tests {
         let job = of(&key, "alice", 15 * 1024 * KIB);
         meter.found("u", 5, &job);
         meter.wrote("u", 5, &job, second(0));
-        assert_eq!(meter.level(&Payer::Key(key.clone()), second(0)), BURST);
+        assert_eq!(meter.level(&MeteredPayer::Key(key.clone()), second(0)), BURST);
         meter.wrote("u", 6, &job, second(0));
-        assert_eq!(meter.level(&Payer::Key(key.clone()), second(0)), 1024 * 1024);
+        assert_eq!(meter.level(&MeteredPayer::Key(key.clone()), second(0)), 1024 * 1024);
     }
 
     #[test]
@@ -269,7 +270,7 @@ mod tests {
     }
 
     proptest! {
-        /// However requests and status writes that can wait come, what is written in a time is bounded.
+        /// The bytes written in a time are bounded, in any order of requests and of status writes that can wait.
         #[test]
         fn ten_minutes_are_at_most_twice_a_burst_and_the_rate(
             acts in proptest::collection::vec((0u64..2_000, 1u64..200, 0usize..3), 1..2_000),

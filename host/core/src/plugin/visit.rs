@@ -1,26 +1,26 @@
 //! One visit: its input, its reads and its answer.
 //!
-//! `core` builds a [`Visit`], and `oarlock-wasm` calls the plugin with it and returns an [`Answer`]. The plugin reads
-//! through [`Reads`], which answers from memory without waiting and notes the live reads that are missing.
+//! `core` builds a [`Visit`]. `oarlock-wasm` calls the plugin with it and returns an [`Answer`]. The plugin reads through [`Reads`], which answers
+//! from memory without waiting and notes the live reads that are missing.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde_json::Value;
 
-use crate::cluster::object::{Kind, Object, ObjectKey};
+use crate::object::api_object::{Kind, Object, ObjectKey};
 use crate::plugin::proposal::{CallFailure, Proposal, Report};
 
 /// The job as the plugin sees it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct JobFacts {
-    /// Its namespace.
+    /// Namespace of the job.
     pub namespace: String,
-    /// Its name.
+    /// Name of the job.
     pub name: String,
-    /// Its UID.
+    /// UID of the job.
     pub uid: String,
-    /// The action asked for.
+    /// The action that the job asks for.
     pub action: String,
     /// Time at which the round began, in milliseconds since 1970.
     pub now_ms: u64,
@@ -28,60 +28,60 @@ pub struct JobFacts {
     pub parameters: Value,
     /// The number of the job's targets.
     pub target_count: u32,
-    /// True if the job was asked to stop.
+    /// True if the user cancelled the job.
     pub cancelled: bool,
 }
 
 /// The target as the plugin sees it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TargetFacts {
-    /// Its name.
+    /// Name of the target.
     pub name: String,
-    /// Its position, from 0.
+    /// Index of the target, from 0.
     pub index: u32,
     /// `Pod` or `Node`.
     pub kind: String,
-    /// The recorded UID.
+    /// UID of the target, as recorded.
     pub uid: Option<String>,
-    /// The object of the recorded UID; `None` if it is gone.
+    /// The object with the recorded UID. `None` if the object is gone.
     pub object: Option<Arc<Object>>,
-    /// The containers asked for; empty means all.
+    /// The containers that the job asks for. An empty list means all containers.
     pub containers: Vec<String>,
-    /// Extras as last durably stored.
+    /// Extras as they were last stored durably.
     pub extras: BTreeMap<String, String>,
-    /// The attempt, from 1.
+    /// Number of the attempt, from 1.
     pub attempt: u32,
-    /// The try of this call, from 1.
+    /// Number of this try of the call, from 1.
     pub call_try: u32,
-    /// Time of its start, in milliseconds since 1970.
+    /// Time at which the target started, in milliseconds since 1970.
     pub started_ms: u64,
-    /// The deadline, in milliseconds since 1970.
+    /// Deadline of the target, in milliseconds since 1970.
     pub deadline_ms: Option<u64>,
-    /// The tasks that were seen to begin, by name.
+    /// The tasks that the host has seen begin, by name.
     pub tasks: BTreeMap<String, TaskStatus>,
 }
 
-/// How far a task is, as the plugin sees it.
+/// State of a task as the plugin sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TaskStatus {
     /// `Waiting`, `Running`, `Succeeded` or `Failed`.
     pub state: &'static str,
-    /// The exit code, where it has ended by itself.
+    /// Exit code of the task, if it ended by itself.
     pub exit_code: Option<i32>,
-    /// The end of its output.
+    /// The end of the task's output.
     pub output: String,
-    /// Why it waits or failed.
+    /// Why the task waits or failed.
     pub message: String,
 }
 
 /// The functions that a visit calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Call {
-    /// `operate`, and `progress` if it proposes no mutation.
+    /// Calls `operate`, and then `progress` if `operate` proposes no mutation.
     OperateThenProgress,
-    /// `progress` alone: at the deadline, or while nothing may be begun.
+    /// Calls only `progress`: at the deadline, or while no new work may begin.
     Progress,
-    /// `release`.
+    /// Calls only `release`.
     Release,
 }
 
@@ -98,47 +98,47 @@ pub struct Visit {
     pub reads: Arc<dyn Reads>,
 }
 
-/// Reads of a plugin beside its job and target. Each gives the same answer throughout one visit.
+/// Reads of a plugin other than its job and target. Each read gives the same answer throughout one visit.
 pub trait Reads: Send + Sync {
-    /// The objects of a declared relation. `live` asks for the API server's answer in this round.
+    /// Returns the objects of a declared relation. `live` asks for the API server's answer in this round.
     fn related(&self, relation: &str, live: bool) -> Result<Vec<Arc<Object>>, ReadRefusal>;
-    /// One object by name; `None` if there is none. The caller has checked that its kind is declared.
+    /// Returns one object by name, or `None` if it does not exist. The caller has checked that the plugin declared the kind.
     fn get(&self, key: &ObjectKey, live: bool) -> Result<Option<Arc<Object>>, ReadRefusal>;
-    /// True if the cluster serves a kind; it need not be declared.
+    /// Returns true if the cluster serves a kind. The plugin need not have declared the kind.
     fn serves(&self, kind: &Kind) -> Result<bool, ReadRefusal>;
 }
 
 /// The reason why a read was refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReadRefusal {
-    /// The plugin did not declare it; the sentence names it.
+    /// The plugin did not declare the read. The text names the read.
     NotDeclared(String),
-    /// A live read is needed first; it has been noted.
+    /// The read needs a live read first, which the host has noted.
     Unavailable,
 }
 
 /// The result of a visit.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Answer {
-    /// `operate` or `release` proposed this, and nothing else was called.
+    /// `operate` or `release` made this proposal. The host called nothing else.
     Proposed(Proposal),
-    /// `operate`, if it was called, proposed no mutation but perhaps extras and events; `progress` reported this.
+    /// `progress` made this report. Before it, `operate` may have proposed extras and events, but no mutation.
     Reported {
         /// Extras and events that `operate` proposed.
         operate: Proposal,
         /// The report of `progress`.
         report: Report,
     },
-    /// A call gave no answer.
+    /// A call of the plugin gave no answer.
     Failed(CallFailure),
-    /// A call trapped or exceeded a limit.
+    /// A call of the plugin trapped or exceeded a limit.
     Trapped(Trap),
 }
 
 /// The failure of a call that trapped or exceeded a limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trap {
-    /// `PluginTrapped` or `PluginLimitExceeded`.
+    /// Either `PluginTrapped` or `PluginLimitExceeded`.
     pub reason: &'static str,
     /// The function and the problem, in one sentence.
     pub message: String,

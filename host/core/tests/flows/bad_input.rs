@@ -1,35 +1,35 @@
-//! Bad input: the catalogue of section 10, as far as it was stored before a policy refused it.
+//! Bad input: the catalogue of section 10, for objects that were stored before a policy refused such input.
 
 use serde_json::{Value, json};
 
-use crate::stage::Stage;
-use crate::stage::make::{daemon, flow, job, last, plain, step, with};
+use crate::fixture::Fixture;
+use crate::fixture::make::{daemon, flow, job, last, plain, step, with};
 
 #[test]
 fn no_steps_at_all_succeed_at_once() {
     for flows in [json!(null), json!([])] {
-        let mut stage = Stage::flow(json!({"flows": flows}));
-        stage.settle();
-        assert_eq!((stage.state(), stage.condition("Complete").as_str()), ("Succeed", "True/NoSteps"));
-        assert!(stage.parent.status.get("completionTime").is_some());
+        let mut fixture = Fixture::flow(json!({"flows": flows}));
+        fixture.settle();
+        assert_eq!((fixture.state(), fixture.condition("Complete").as_str()), ("Succeed", "True/NoSteps"));
+        assert!(fixture.parent.status.get("completionTime").is_some());
     }
 }
 
 #[test]
 fn an_object_without_spec_is_no_trouble() {
-    let mut stage = Stage::flow(Value::Null);
-    stage.settle();
-    assert_eq!(stage.state(), "Succeed");
-    let mut stage = Stage::daemon(Value::Null, ["n1"]);
-    stage.settle();
-    assert_eq!((stage.state(), stage.condition("Valid").as_str()), ("Failed", "False/NoWork"));
+    let mut fixture = Fixture::flow(Value::Null);
+    fixture.settle();
+    assert_eq!(fixture.state(), "Succeed");
+    let mut fixture = Fixture::daemon(Value::Null, ["n1"]);
+    fixture.settle();
+    assert_eq!((fixture.state(), fixture.condition("Valid").as_str()), ("Failed", "False/NoWork"));
 }
 
 fn answer(spec: Value) -> (String, String) {
-    let mut stage = Stage::flow(spec);
-    stage.settle();
-    assert_eq!((stage.created.len(), stage.state()), (0, "Failed"));
-    (stage.condition("Valid").trim_start_matches("False/").to_owned(), stage.message("Valid"))
+    let mut fixture = Fixture::flow(spec);
+    fixture.settle();
+    assert_eq!((fixture.created.len(), fixture.state()), (0, "Failed"));
+    (fixture.condition("Valid").trim_start_matches("False/").to_owned(), fixture.message("Valid"))
 }
 
 #[test]
@@ -98,7 +98,7 @@ fn a_flow_takes_no_action_of_ops_jobs_alone() {
     for action in ["exportimage", "dumplog"] {
         let (reason, words) = answer(json!({"flows": [{"name": "a", "operation": {"action": action}}]}));
         assert_eq!(reason, "InvalidValue");
-        assert!(words.contains(&format!("step a: {action} is done by an OpsJob alone")), "{words}");
+        assert!(words.contains(&format!("step a: only an OpsJob can run {action}")), "{words}");
     }
 }
 
@@ -115,42 +115,46 @@ fn bad_values_of_a_daemon_job_are_named() {
         json!({"newNodePolicy": "x"}),
     ];
     for rollout in bad {
-        let mut stage = Stage::daemon(daemon(rollout.clone()), ["n1"]);
-        stage.settle();
-        assert_eq!((stage.condition("Valid").as_str(), stage.created.len()), ("False/InvalidValue", 0), "{rollout}");
+        let mut fixture = Fixture::daemon(daemon(rollout.clone()), ["n1"]);
+        fixture.settle();
+        assert_eq!(
+            (fixture.condition("Valid").as_str(), fixture.created.len()),
+            ("False/InvalidValue", 0),
+            "{rollout}"
+        );
     }
-    let mut stage = Stage::daemon(with(job(), json!({"manualSelector": true})), ["n1"]);
-    stage.settle();
-    assert_eq!(stage.condition("Valid"), "False/InvalidValue");
+    let mut fixture = Fixture::daemon(with(job(), json!({"manualSelector": true})), ["n1"]);
+    fixture.settle();
+    assert_eq!(fixture.condition("Valid"), "False/InvalidValue");
 }
 
 #[test]
 fn an_odd_list_of_excluded_nodes_means_its_names() {
-    let mut stage = Stage::daemon(with(job(), json!({"excludeNodeList": ",,a, ,b"})), ["a", "b", "c"]);
-    stage.settle();
-    assert_eq!(stage.started(), ["c"]);
-    let mut stage = Stage::daemon(with(job(), json!({"excludeNodeList": ",,a, ,b"})), ["a", "b"]);
-    stage.settle();
-    assert_eq!((stage.state(), stage.condition("Complete").as_str()), ("Succeed", "True/NoTargets"));
+    let mut fixture = Fixture::daemon(with(job(), json!({"excludeNodeList": ",,a, ,b"})), ["a", "b", "c"]);
+    fixture.settle();
+    assert_eq!(fixture.started(), ["c"]);
+    let mut fixture = Fixture::daemon(with(job(), json!({"excludeNodeList": ",,a, ,b"})), ["a", "b"]);
+    fixture.settle();
+    assert_eq!((fixture.state(), fixture.condition("Complete").as_str()), ("Succeed", "True/NoTargets"));
 }
 
 #[test]
 fn fields_without_effect_are_told_once() {
     let handled = json!({"ErrorHandler": [{"x": 1}], "errorHandler": {"y": 1}});
-    let mut stage = Stage::flow(flow([step("a", &[], json!({}))], handled));
-    stage.settle();
-    stage.succeed("a");
-    stage.restart();
-    stage.settle();
-    assert_eq!(stage.events("IgnoredField"), 2);
-    assert!(stage.told.iter().any(|(_, message)| message.contains("finally")));
-    let mut stage = Stage::flow(flow([step("a", &[], json!({}))], json!({"ErrorHandler": []})));
-    stage.settle();
-    assert_eq!(stage.events("IgnoredField"), 0);
-    let mut stage = Stage::daemon(with(job(), json!({"globalParams": {"nodeName": "n7"}})), ["n1"]);
-    stage.settle();
+    let mut fixture = Fixture::flow(flow([step("a", &[], json!({}))], handled));
+    fixture.settle();
+    fixture.succeed("a");
+    fixture.restart();
+    fixture.settle();
+    assert_eq!(fixture.events("IgnoredField"), 2);
+    assert!(fixture.event_notes.iter().any(|(_, message)| message.contains("finally")));
+    let mut fixture = Fixture::flow(flow([step("a", &[], json!({}))], json!({"ErrorHandler": []})));
+    fixture.settle();
+    assert_eq!(fixture.events("IgnoredField"), 0);
+    let mut fixture = Fixture::daemon(with(job(), json!({"globalParams": {"nodeName": "n7"}})), ["n1"]);
+    fixture.settle();
     assert_eq!(
-        (stage.events("IgnoredField"), stage.object_of("n1")["spec"]["template"]["spec"]["nodeName"].as_str()),
+        (fixture.events("IgnoredField"), fixture.object_of("n1")["spec"]["template"]["spec"]["nodeName"].as_str()),
         (1, Some("n1"))
     );
 }
@@ -159,22 +163,22 @@ fn fields_without_effect_are_told_once() {
 fn what_go_clients_write_is_accepted() {
     let nulls = json!({"name": "a", "dependencies": null, "jobTemplateRef": "t", "shareVolumeMounts": null,
         "jobTemplate": {"template": {"metadata": {"creationTimestamp": null}, "spec": {"containers": null}}}});
-    let mut stage =
-        Stage::flow(flow([nulls], json!({"shareVolumes": null, "globalParams": {"env": null, "labels": null}})));
-    stage.add_template("t", "u/1", job());
-    stage.settle();
-    assert_eq!((stage.condition("Valid").as_str(), stage.started()), ("True/Accepted", vec!["a"]));
+    let mut fixture =
+        Fixture::flow(flow([nulls], json!({"shareVolumes": null, "globalParams": {"env": null, "labels": null}})));
+    fixture.add_template("t", "u/1", job());
+    fixture.settle();
+    assert_eq!((fixture.condition("Valid").as_str(), fixture.started()), ("True/Accepted", vec!["a"]));
 }
 
 #[test]
 fn ten_megabytes_of_an_error_are_cut() {
-    let mut stage = Stage::flow(plain(&[("a", &[])]));
-    stage.settle();
+    let mut fixture = Fixture::flow(plain(&[("a", &[])]));
+    fixture.settle();
     let report =
-        oarlock_core::child::pods::PodReport { message: "\u{1b}x".repeat(5_000_000), is_infrastructure: false };
-    stage.pods.insert("f-a".to_owned(), report);
-    stage.fail("a");
-    assert!(stage.unit("a").message.len() <= 256 && !stage.unit("a").message.contains('\u{1b}'));
+        oarlock_core::attempts::pods::PodReport { message: "\u{1b}x".repeat(5_000_000), is_infrastructure: false };
+    fixture.pods.insert("f-a".to_owned(), report);
+    fixture.fail("a");
+    assert!(fixture.unit("a").message.len() <= 256 && !fixture.unit("a").message.contains('\u{1b}'));
 }
 
 #[test]
@@ -188,9 +192,9 @@ fn a_hundred_dependencies_are_accepted_however_often_they_are_named_and_one_more
             .filter(|name| names[..count].iter().any(|one| one == name))
             .collect();
         let roots = names.iter().map(|name| step(name, &[], json!({})));
-        let mut stage = Stage::flow(flow(roots.chain([step("last", &needed, json!({}))]), json!({})));
-        stage.settle();
-        stage.condition("Valid")
+        let mut fixture = Fixture::flow(flow(roots.chain([step("last", &needed, json!({}))]), json!({})));
+        fixture.settle();
+        fixture.condition("Valid")
     };
     assert_eq!((of(100).as_str(), of(101).as_str()), ("True/Accepted", "False/InvalidValue"));
 }

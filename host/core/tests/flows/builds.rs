@@ -1,53 +1,26 @@
-//! Jobs as they are built in a flow: A2, A3, A18 to A20.
+//! Jobs as a flow builds them: A2, A3, A18 to A20.
 
 use serde_json::{Value, json};
 
-use crate::stage::Stage;
-use crate::stage::make::{flow, job, step};
+use crate::fixture::Fixture;
+use crate::fixture::make::{flow, job, step};
 
-fn pod<'a>(stage: &'a Stage, unit: &str) -> &'a Value {
-    &stage.object_of(unit)["spec"]["template"]["spec"]
-}
-
-#[test]
-fn all_pods_are_put_on_the_node_and_only_steps_with_mounts_share_volumes() {
-    let mounts = json!({"shareVolumeMounts": [{"name": "v", "mountPath": "/v"}]});
-    let more = json!({"globalParams": {"nodeName": "n1"}, "shareVolumes": [{"name": "v", "emptyDir": {}}]});
-    let mut stage =
-        Stage::flow(flow([step("a", &[], mounts.clone()), step("b", &[], mounts), step("c", &[], json!({}))], more));
-    stage.settle();
-    for unit in ["a", "b", "c"] {
-        assert_eq!(pod(&stage, unit)["nodeName"], "n1");
-        let shares = unit != "c";
-        assert_eq!(pod(&stage, unit).get("volumes").is_some(), shares);
-        assert_eq!(pod(&stage, unit)["containers"][0].get("volumeMounts").is_some(), shares);
-        assert_eq!(
-            (&pod(&stage, unit)["restartPolicy"], &stage.object_of(unit)["spec"]["backoffLimit"]),
-            (&json!("Never"), &json!(0))
-        );
-    }
-}
-
-#[test]
-fn with_merge_the_value_of_the_step_wins_and_other_globals_are_added() {
-    let mut own = job();
-    own["template"]["spec"]["containers"][0]["env"] = json!([{"name": "X", "value": "step"}]);
-    let globals =
-        json!({"globalParams": {"mode": "Merge", "env": [{"name": "X", "value": "g"}, {"name": "Y", "value": "g"}]}});
-    let mut stage = Stage::flow(flow([json!({"name": "a", "jobTemplate": own})], globals));
-    stage.settle();
-    let env = &pod(&stage, "a")["containers"][0]["env"];
-    assert_eq!(*env, json!([{"name": "X", "value": "step"}, {"name": "Y", "value": "g"}]));
+fn pod<'a>(fixture: &'a Fixture, unit: &str) -> &'a Value {
+    &fixture.object_of(unit)["spec"]["template"]["spec"]
 }
 
 #[test]
 fn a_step_whose_job_would_have_more_than_128_kib_is_blocked_with_what_to_do() {
     let mut own = job();
     own["template"]["spec"]["containers"][0]["args"] = json!(["x".repeat(140 * 1024)]);
-    let mut stage = Stage::flow(flow([json!({"name": "a", "jobTemplate": own})], json!({})));
-    stage.settle();
-    assert_eq!((stage.end_of("a").as_str(), stage.created.len()), ("Blocked/TooLarge", 0));
-    assert!(stage.unit("a").message.contains("move scripts and data to a ConfigMap"), "{}", stage.unit("a").message);
+    let mut fixture = Fixture::flow(flow([json!({"name": "a", "jobTemplate": own})], json!({})));
+    fixture.settle();
+    assert_eq!((fixture.end_of("a").as_str(), fixture.created.len()), ("Blocked/TooLarge", 0));
+    assert!(
+        fixture.unit("a").message.contains("move scripts and data to a ConfigMap"),
+        "{}",
+        fixture.unit("a").message
+    );
 }
 
 #[test]
@@ -56,18 +29,18 @@ fn an_equal_shared_volume_is_kept_once_and_another_one_blocks_until_it_is_rename
     own["template"]["spec"]["volumes"] = json!([{"name": "v", "emptyDir": {}}]);
     let mounts = json!([{"name": "v", "mountPath": "/v"}]);
     let steps = [json!({"name": "a", "jobTemplate": own, "shareVolumeMounts": mounts})];
-    let mut stage = Stage::flow(flow(steps.clone(), json!({"shareVolumes": [{"name": "v", "emptyDir": {}}]})));
-    stage.settle();
-    assert_eq!(pod(&stage, "a")["volumes"].as_array().unwrap().len(), 1);
+    let mut fixture = Fixture::flow(flow(steps.clone(), json!({"shareVolumes": [{"name": "v", "emptyDir": {}}]})));
+    fixture.settle();
+    assert_eq!(pod(&fixture, "a")["volumes"].as_array().unwrap().len(), 1);
 
-    let mut stage = Stage::flow(flow(steps, json!({"shareVolumes": [{"name": "v", "hostPath": {"path": "/"}}]})));
-    stage.settle();
-    assert_eq!((stage.end_of("a").as_str(), stage.created.len()), ("Blocked/VolumeConflict", 0));
-    assert!(stage.unit("a").message.contains("\"v\""));
-    stage.edit("/shareVolumes", json!([{"name": "w", "hostPath": {"path": "/"}}]));
-    stage.edit("/flows/0/shareVolumeMounts", json!([{"name": "w", "mountPath": "/w"}]));
-    stage.settle();
-    assert_eq!(pod(&stage, "a")["volumes"].as_array().unwrap().len(), 2);
+    let mut fixture = Fixture::flow(flow(steps, json!({"shareVolumes": [{"name": "v", "hostPath": {"path": "/"}}]})));
+    fixture.settle();
+    assert_eq!((fixture.end_of("a").as_str(), fixture.created.len()), ("Blocked/VolumeConflict", 0));
+    assert!(fixture.unit("a").message.contains("\"v\""));
+    fixture.edit("/shareVolumes", json!([{"name": "w", "hostPath": {"path": "/"}}]));
+    fixture.edit("/flows/0/shareVolumeMounts", json!([{"name": "w", "mountPath": "/w"}]));
+    fixture.settle();
+    assert_eq!(pod(&fixture, "a")["volumes"].as_array().unwrap().len(), 2);
 }
 
 #[test]
@@ -75,22 +48,23 @@ fn overrides_change_only_what_they_name_and_unknown_fields_survive() {
     let template = json!({"unheardOf": {"x": [1]}, "completions": 2, "template": {"metadata": {"labels": {"k": "v"}}, "spec": {"containers": [
         {"name": "c", "image": "i", "env": [{"name": "A", "value": "1"}, {"name": "B", "value": "1"}]}, {"name": "d", "image": "j"}]}}});
     let overrides = json!({"template": {"spec": {"containers": [{"name": "c", "image": "new", "env": [{"name": "B", "value": "2"}]}]}}});
-    let mut stage = Stage::flow(flow([json!({"name": "a", "jobTemplateRef": "t", "overrides": overrides})], json!({})));
-    stage.add_template("t", "u/1", template.clone());
-    stage.settle();
+    let mut fixture =
+        Fixture::flow(flow([json!({"name": "a", "jobTemplateRef": "t", "overrides": overrides})], json!({})));
+    fixture.add_template("t", "u/1", template.clone());
+    fixture.settle();
     let mut wanted = template;
     wanted["template"]["spec"]["containers"][0]["image"] = "new".into();
     wanted["template"]["spec"]["containers"][0]["env"][1]["value"] = "2".into();
     wanted["template"]["spec"]["restartPolicy"] = "Never".into();
     wanted["backoffLimit"] = 0.into();
-    assert_eq!(stage.object_of("a")["spec"], wanted);
+    assert_eq!(fixture.object_of("a")["spec"], wanted);
 }
 
 #[test]
 fn ours_goes_on_the_job_and_never_into_the_pod_template() {
-    let mut stage = Stage::flow(flow([step("a", &[], json!({}))], json!({"globalParams": {"labels": {"l": "1"}}})));
-    stage.settle();
-    let object = stage.object_of("a");
+    let mut fixture = Fixture::flow(flow([step("a", &[], json!({}))], json!({"globalParams": {"labels": {"l": "1"}}})));
+    fixture.settle();
+    let object = fixture.object_of("a");
     assert_eq!(
         object["metadata"]["labels"],
         json!({"l": "1", "oarlock.dev/owner-kind": "JobFlow",
@@ -109,22 +83,22 @@ fn ours_goes_on_the_job_and_never_into_the_pod_template() {
 #[test]
 fn global_keys_of_the_host_mislead_nobody() {
     let own = json!({"oarlock.dev/step": "x", "oarlock.dev/node": "y", "createByJobTemplate": "n.t", "mine": "z"});
-    let mut stage = Stage::flow(flow([step("a", &[], json!({}))], json!({"globalParams": {"annotations": own}})));
-    stage.settle();
-    let annotations = &stage.object_of("a")["metadata"]["annotations"];
+    let mut fixture = Fixture::flow(flow([step("a", &[], json!({}))], json!({"globalParams": {"annotations": own}})));
+    fixture.settle();
+    let annotations = &fixture.object_of("a")["metadata"]["annotations"];
     assert_eq!((&annotations["oarlock.dev/step"], &annotations["mine"]), (&json!("a"), &json!("z")));
     assert!(annotations["oarlock.dev/node"].is_null() && annotations["createByJobTemplate"].is_null(), "{annotations}");
-    stage.succeed("a");
-    assert_eq!(stage.state(), "Succeed");
+    fixture.succeed("a");
+    assert_eq!(fixture.state(), "Succeed");
 }
 
 #[test]
 fn a_revision_that_no_builder_wrote_gets_into_no_status() {
-    let mut stage = Stage::flow(flow([step("a", &[], json!({}))], json!({})));
-    stage.settle();
-    let name = stage.child_of("a");
-    stage.objects.get_mut(&name).unwrap()["metadata"]["annotations"]["oarlock.dev/revision"] =
+    let mut fixture = Fixture::flow(flow([step("a", &[], json!({}))], json!({})));
+    fixture.settle();
+    let name = fixture.child_of("a");
+    fixture.objects.get_mut(&name).unwrap()["metadata"]["annotations"]["oarlock.dev/revision"] =
         "x".repeat(200_000).into();
-    stage.succeed("a");
-    assert!(stage.parent.status.to_string().len() < 5_000);
+    fixture.succeed("a");
+    assert!(fixture.parent.status.to_string().len() < 5_000);
 }

@@ -1,4 +1,4 @@
-//! What holds by chance too: any flow comes to rest, in whatever order it is written and whenever its driver dies.
+//! Random flows: every flow comes to rest, in whatever order its steps are written and whenever its driver dies.
 
 mod case;
 mod daemons;
@@ -21,7 +21,7 @@ fn chances(cases: u32) -> ProptestConfig {
     }
 }
 
-/// The steps of a case from last to first, or mixed.
+/// Returns the steps of a case in a shuffled order.
 fn mixed(case: &Case) -> Vec<usize> {
     let mut order: Vec<usize> = (0..case.steps.len()).collect();
     order.sort_by_key(|index| (index * 7 + usize::from(case.seed)) % case.steps.len());
@@ -56,7 +56,7 @@ proptest! {
         one.run()?;
         other.run()?;
         prop_assert_eq!(one.outcome(), other.outcome());
-        prop_assert_eq!(one.stage.state(), other.stage.state());
+        prop_assert_eq!(one.fixture.state(), other.fixture.state());
     }
 }
 
@@ -69,8 +69,8 @@ proptest! {
         one.run()?;
         other.run()?;
         prop_assert_eq!(one.outcome(), other.outcome());
-        prop_assert_eq!(one.stage.attempts, other.stage.attempts);
-        prop_assert_eq!(one.stage.parent.status["counts"].clone(), other.stage.parent.status["counts"].clone());
+        prop_assert_eq!(one.fixture.attempts, other.fixture.attempts);
+        prop_assert_eq!(one.fixture.parent.status["counts"].clone(), other.fixture.parent.status["counts"].clone());
     }
 }
 
@@ -89,13 +89,13 @@ proptest! {
 
 #[test]
 fn a_chain_of_five_hundred_steps_runs_to_its_end() {
-    use crate::stage::make::{flow, step};
+    use crate::fixture::make::{flow, step};
     let name = |index: usize| format!("s{index:03}");
     let needed = |index: usize| index.checked_sub(1).map(name);
     let of =
         |index: usize| step(&name(index), &needed(index).iter().map(String::as_str).collect::<Vec<_>>(), json!({}));
-    let mut stage = crate::stage::Stage::flow(flow((0..500).rev().map(of), json!({})));
-    stage.settle();
-    (0..500).for_each(|index| stage.succeed(&name(index)));
-    assert_eq!((stage.state(), stage.created.len()), ("Succeed", 500));
+    let mut fixture = crate::fixture::Fixture::flow(flow((0..500).rev().map(of), json!({})));
+    fixture.settle();
+    (0..500).for_each(|index| fixture.succeed(&name(index)));
+    assert_eq!((fixture.state(), fixture.created.len()), ("Succeed", 500));
 }

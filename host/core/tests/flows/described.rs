@@ -1,24 +1,24 @@
-//! What the definitions describe of a status, for `kubectl explain`, is what is written, and nothing else.
+//! The CRDs describe exactly the status fields that the host writes, for `kubectl explain`.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use k8s_openapi::jiff::Timestamp;
 use oarlock_api::{Condition, FLOW_API_VERSION, FLOW_CRDS};
-use oarlock_core::child::header::Header;
-use oarlock_core::child::parent::{Parent, ParentKind};
-use oarlock_core::child::status::{StatusInput, report};
-use oarlock_core::child::unit::{CountsByState, JudgedBy, Unit, UnitState};
-use oarlock_core::child::verdict::ParentVerdict;
-use oarlock_core::child::view::{ChildKind, ChildView};
-use oarlock_core::flow::template;
+use oarlock_core::attempts::header::Header;
+use oarlock_core::attempts::owner_summary::ParentSummary;
+use oarlock_core::attempts::parent::{Parent, ParentKind};
+use oarlock_core::attempts::status::{StatusInput, report};
+use oarlock_core::attempts::unit::{CountsByState, JudgedBy, Unit, UnitState};
+use oarlock_core::attempts::view::{ChildKind, ChildView};
+use oarlock_core::job_template::template;
 use serde_json::{Value, json};
 
 fn at() -> Timestamp {
     "2026-01-01T00:00:00Z".parse().unwrap()
 }
 
-/// The schema of a kind's status.
+/// Returns the schema of a kind's status.
 fn schema(kind: &str) -> Value {
     let definitions = FLOW_CRDS.map(|crd| serde_saphyr::from_str::<Value>(crd).unwrap());
     let of_kind = |crd: &&Value| crd["spec"]["names"]["kind"] == kind;
@@ -26,7 +26,7 @@ fn schema(kind: &str) -> Value {
     crd.pointer("/spec/versions/0/schema/openAPIV3Schema/properties/status").unwrap().clone()
 }
 
-/// The fields that a schema describes, as `steps[].name`; what is open, as the status of a Job, is left out.
+/// Collects the fields that a schema describes, as `steps[].name`. Open objects, such as the status of a Job, are left out.
 fn described(schema: &Value, place: &str, found: &mut BTreeSet<String>) {
     for (field, below) in schema["properties"].as_object().into_iter().flatten() {
         let place = format!("{place}/{field}");
@@ -41,7 +41,7 @@ fn written(value: &Value, place: &str, found: &mut BTreeSet<String>) {
         Value::Object(fields) => {
             for (field, below) in fields {
                 let place = format!("{place}/{field}");
-                // Its keys are names, and its values as Kubernetes has them.
+                // The keys of this list are names, and Kubernetes defines its values.
                 if field != "jobStatusList" {
                     written(below, &place, found);
                 }
@@ -53,7 +53,7 @@ fn written(value: &Value, place: &str, found: &mut BTreeSet<String>) {
     }
 }
 
-/// A unit with every field that the units of a kind may have. Each is named, so that no new one is forgotten here.
+/// Returns a unit with every field that the units of a kind may have. The code names each field, so that a new field cannot be forgotten here.
 fn unit(kind: ParentKind, index: usize) -> Unit {
     let is_step = kind == ParentKind::Flow;
     let of = |text: &str, is_there: bool| if is_there { text.to_owned() } else { String::new() };
@@ -82,7 +82,7 @@ fn unit(kind: ParentKind, index: usize) -> Unit {
     }
 }
 
-/// The header with every field that a kind may have.
+/// Returns the header with every field that a kind may have.
 fn header(kind: ParentKind) -> Header {
     Header {
         start_time: Some(at()),
@@ -101,7 +101,7 @@ fn header(kind: ParentKind) -> Header {
     }
 }
 
-/// The fields of the status of an object with so many units that its table and its list of statuses are cut.
+/// Returns the written status fields of an object with so many units that its unit table and its list of Job statuses are cut.
 fn written_of(kind: ParentKind) -> BTreeSet<String> {
     let metadata = json!({"name": "p", "namespace": "d", "uid": "u", "generation": 1});
     let object = json!({"apiVersion": FLOW_API_VERSION, "kind": kind.name(), "metadata": metadata});
@@ -114,10 +114,10 @@ fn written_of(kind: ParentKind) -> BTreeSet<String> {
     let children: Vec<_> = units.iter().map(child).collect();
     let condition = Condition { observed_generation: Some(1), ..Condition::default() };
     let counts = CountsByState::of(&units);
-    let verdict = ParentVerdict { counts, conditions: vec![condition], ..ParentVerdict::default() };
+    let summary = ParentSummary { counts, conditions: vec![condition], ..ParentSummary::default() };
     let parent = Parent::read(kind, object).unwrap();
     let header = header(kind);
-    let input = StatusInput { parent: &parent, units: &units, header: &header, verdict: &verdict, children: &children };
+    let input = StatusInput { parent: &parent, units: &units, header: &header, summary: &summary, children: &children };
     let mut found = BTreeSet::new();
     written(&report(input).status, "", &mut found);
     found

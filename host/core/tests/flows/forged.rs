@@ -1,14 +1,14 @@
-//! Jobs that somebody else made look like children: nothing of them is believed but what their maker could not choose.
+//! Jobs that somebody else made look like children. The host believes only what their maker could not choose.
 
 use std::sync::Arc;
 
-use oarlock_core::child::view::{ChildKind, ChildView};
+use oarlock_core::attempts::view::{ChildKind, ChildView};
 use serde_json::{Value, json};
 
-use crate::stage::Stage;
-use crate::stage::make::plain;
+use crate::fixture::Fixture;
+use crate::fixture::make::plain;
 
-/// A Job that says to be a child of the flow and has ended well.
+/// Returns a Job that claims to be a child of the flow and to have ended well.
 fn forged(name: &str, step: &str, attempt: &str) -> Value {
     json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"namespace": "ns", "name": name, "uid": "forged",
             "resourceVersion": "9", "labels": {"oarlock.dev/attempt": attempt, "oarlock.dev/owner-uid": "f-uid-0000",
@@ -18,24 +18,24 @@ fn forged(name: &str, step: &str, attempt: &str) -> Value {
         "spec": {}, "status": {"succeeded": 1, "conditions": [{"type": "Complete", "status": "True"}]}})
 }
 
-fn two_steps() -> Stage {
-    Stage::flow(plain(&[("a", &[]), ("b", &["a"])]))
+fn two_steps() -> Fixture {
+    Fixture::flow(plain(&[("a", &[]), ("b", &["a"])]))
 }
 
-/// The flow goes its way, whatever `job` says.
+/// Checks that the flow goes on as usual, whatever `job` claims.
 fn is_not_believed(job: &Value, why: &str) {
     for after in [0, 1] {
-        let mut stage = two_steps();
-        (0..after).for_each(|_| drop(stage.settle()));
-        stage.children.push(Arc::new(ChildView::read(ChildKind::Job, job).unwrap()));
-        stage.settle();
-        assert_eq!(stage.started(), ["a"], "{why}");
-        stage.succeed("a");
-        assert_eq!(stage.started(), ["a", "b"], "{why}");
-        assert_eq!(stage.end_of("b"), "Pending", "{why}");
-        stage.succeed("b");
-        assert_eq!((stage.state(), stage.created.len()), ("Succeed", 2), "{why}");
-        assert_eq!(stage.changed, [], "{why}");
+        let mut fixture = two_steps();
+        (0..after).for_each(|_| drop(fixture.settle()));
+        fixture.children.push(Arc::new(ChildView::read(ChildKind::Job, job).unwrap()));
+        fixture.settle();
+        assert_eq!(fixture.started(), ["a"], "{why}");
+        fixture.succeed("a");
+        assert_eq!(fixture.started(), ["a", "b"], "{why}");
+        assert_eq!(fixture.end_of("b"), "Pending", "{why}");
+        fixture.succeed("b");
+        assert_eq!((fixture.state(), fixture.created.len()), ("Succeed", 2), "{why}");
+        assert_eq!(fixture.changed, [], "{why}");
     }
 }
 
@@ -78,18 +78,18 @@ fn a_job_that_names_the_flow_by_uid_under_another_kind_decides_no_step() {
 
 #[test]
 fn a_child_whose_labels_were_changed_is_known_by_its_uid() {
-    let mut stage = two_steps();
-    stage.settle();
+    let mut fixture = two_steps();
+    fixture.settle();
     for (field, key, value) in [
         ("labels", "oarlock.dev/attempt", "4294967295"),
         ("annotations", "oarlock.dev/step", "b"),
         ("labels", "oarlock.dev/attempt", "x"),
     ] {
-        stage.objects.get_mut("f-a").unwrap()["metadata"][field][key] = value.into();
-        stage.show("f-a");
-        stage.settle();
-        assert_eq!(stage.started(), ["a"], "{key}");
+        fixture.objects.get_mut("f-a").unwrap()["metadata"][field][key] = value.into();
+        fixture.show("f-a");
+        fixture.settle();
+        assert_eq!(fixture.started(), ["a"], "{key}");
     }
-    stage.succeed("a");
-    assert_eq!((&*stage.end_of("a"), stage.started()), ("Succeed", vec!["a", "b"]));
+    fixture.succeed("a");
+    assert_eq!((&*fixture.end_of("a"), fixture.started()), ("Succeed", vec!["a", "b"]));
 }

@@ -1,4 +1,4 @@
-//! Whole courses of JobFlows and DaemonJobs on the pure plans: a stage that behaves as the driver and a cluster do.
+//! Whole courses of JobFlows and DaemonJobs on the pure plans. A fixture stands in for the driver and the cluster.
 
 #![allow(
     clippy::unwrap_used,
@@ -18,6 +18,7 @@ mod conditions;
 mod described;
 mod edits;
 mod failing;
+mod fixture;
 mod forged;
 mod imported;
 mod nodes;
@@ -25,7 +26,6 @@ mod operations;
 mod refused;
 mod retries;
 mod rollouts;
-mod stage;
 mod starting;
 mod status;
 mod vanished;

@@ -1,6 +1,6 @@
-//! Allocations of rounds for each target, which no machine changes: one allocator counts them, by thread.
+//! Allocations of rounds per target, which are the same on every machine. One allocator counts them for each thread.
 //!
-//! The bench allocates too, for what stands for the cluster. A bound is a little above what was counted when it was set.
+//! The bench allocates too, for its stand-in of the cluster. Each bound is a little above the count on the day it was set.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -19,7 +19,7 @@ fn count() {
 }
 
 #[allow(unsafe_code, reason = "an allocator is unsafe by its nature; this one hands everything on")]
-// SAFETY: every call goes to the system's allocator as it is.
+// SAFETY: every call goes unchanged to the system's allocator.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count();
@@ -39,7 +39,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Allocations for each target of a job that has this many, from its first round until all of them wait for their pods to go.
+/// Returns the allocations per target of a job, from its first round until all its targets wait for their pods to go.
 fn for_each_of(targets: usize) -> usize {
     let names: Vec<String> = (0..targets).map(|index| format!("p{index}")).collect();
     let mut bench = Bench::new(Bench::targets(&names.iter().map(String::as_str).collect::<Vec<_>>()));

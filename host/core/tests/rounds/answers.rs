@@ -1,20 +1,20 @@
-//! Answers of a plugin, as tests of rounds give them.
+//! Answers of a plugin for tests of rounds.
 
-use oarlock_core::cluster::object::ObjectKey;
+use oarlock_core::object::api_object::ObjectKey;
 use oarlock_core::plugin::proposal::{CallFailure, MetadataChange, Mutation, ObjectRef, Proposal, Report, State};
 use oarlock_core::plugin::visit::{Answer, Call, Visit};
 
-/// The target itself, as a proposal names it.
+/// Returns the reference by which a proposal names the target itself.
 pub(crate) fn itself(visit: &Visit) -> ObjectRef {
     ObjectRef { key: ObjectKey::pod("d", visit.target.name.clone()), uid: None }
 }
 
-/// A proposal of these mutations.
+/// Returns a proposal of these mutations.
 pub(crate) fn proposing(mutations: Vec<Mutation>) -> Answer {
     Answer::Proposed(Proposal { mutations, ..Proposal::default() })
 }
 
-/// A report without a proposal.
+/// Returns a report without a proposal.
 pub(crate) fn report(state: State) -> Answer {
     let report = Report { state, proposal: Proposal::default(), check_after_ms: None };
     Answer::Reported { operate: Proposal::default(), report }
@@ -25,7 +25,7 @@ pub(crate) fn evict(visit: &Visit) -> Answer {
     proposing(vec![Mutation::Evict { pod: itself(visit), grace_seconds: None }])
 }
 
-/// A change of the target's metadata that sets this label and this finalizer, if any.
+/// Returns a change of the target's metadata that sets this label and adds this finalizer, if given.
 pub(crate) fn change(visit: &Visit, label: Option<(&str, &str)>, finalizer: Option<&str>) -> Mutation {
     Mutation::Metadata(MetadataChange {
         object: itself(visit),
@@ -39,12 +39,12 @@ pub(crate) fn change(visit: &Visit, label: Option<(&str, &str)>, finalizer: Opti
     })
 }
 
-/// Marks the target.
+/// Proposes a label and a finalizer on the target.
 pub(crate) fn marking(visit: &Visit) -> Answer {
     proposing(vec![change(visit, Some(("mark", "true")), Some("f.io/f"))])
 }
 
-/// Evicts, waits, and is done once the pod is gone.
+/// Evicts the pod, waits, and succeeds once the pod is gone.
 pub(crate) fn evict_and_wait(visit: &Visit) -> Answer {
     match (visit.call, &visit.target.object) {
         (Call::Release, _) => Answer::Proposed(Proposal::default()),
@@ -54,7 +54,7 @@ pub(crate) fn evict_and_wait(visit: &Visit) -> Answer {
     }
 }
 
-/// A call that lacked a look.
+/// Returns a failed call that needs a live read.
 pub(crate) fn unavailable() -> Answer {
     Answer::Failed(CallFailure {
         retryable: true,
@@ -64,7 +64,7 @@ pub(crate) fn unavailable() -> Answer {
     })
 }
 
-/// A plugin that only waits.
+/// Answers as a plugin that only waits.
 pub(crate) fn waiting(visit: &Visit) -> Answer {
     match visit.call {
         Call::Release => Answer::Proposed(Proposal::default()),

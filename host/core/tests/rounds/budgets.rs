@@ -1,17 +1,17 @@
-//! Plugins that make the host do too much, over all targets. Source: docs/operationjob.md 3.4.5.
+//! Plugins that overload the host, over all targets. Source: docs/operationjob.md 3.4.5.
 
-use oarlock_core::job::time::{after_millis, after_seconds};
+use oarlock_core::object::time::{after_millis, after_seconds};
+use oarlock_core::operation_job::shared::budgets::{Limited, Payer};
+use oarlock_core::operation_job::shared::tables::lock;
 use oarlock_core::plugin::proposal::{PluginEvent, Proposal, Report, State};
 use oarlock_core::plugin::visit::{Answer, Call, Visit};
-use oarlock_core::shared::budgets::{Limited, Payer};
-use oarlock_core::shared::tables::lock;
 use serde_json::json;
 
 use crate::answers::{evict_and_wait, report, unavailable};
 use crate::bench::Bench;
 use crate::bench::weather::{Look, Weather};
 
-/// A job of 250 targets, whose pods are there.
+/// Returns a bench with a job of 250 targets, whose pods exist.
 fn bench(fields: &serde_json::Value) -> Bench {
     let names: Vec<String> = (0..250).map(|number| format!("p{number:03}")).collect();
     let mut spec = Bench::targets(&names.iter().map(String::as_str).collect::<Vec<_>>());
@@ -21,7 +21,7 @@ fn bench(fields: &serde_json::Value) -> Bench {
     bench
 }
 
-/// Rounds for so many seconds, when they are due.
+/// Runs rounds for this many seconds, when they are due.
 fn run(bench: &mut Bench, seconds: i64, answer: &mut dyn FnMut(&Visit) -> Answer) {
     let end = after_seconds(bench.now, seconds);
     while let Some(next) = bench.next.filter(|next| *next <= end) {
@@ -31,7 +31,7 @@ fn run(bench: &mut Bench, seconds: i64, answer: &mut dyn FnMut(&Visit) -> Answer
     bench.now = end;
 }
 
-/// Who pays for the job.
+/// Returns the key under which the work of the job is charged.
 fn payer() -> Payer {
     Payer { plugin: "replace".into(), namespace: "d".into() }
 }
@@ -54,7 +54,7 @@ fn events_of_a_plugin_that_never_stops_telling_are_bounded_and_those_left_out_ar
         let report = Report { state: State::Processing, proposal, check_after_ms: Some(0) };
         Answer::Reported { operate: Proposal::default(), report }
     });
-    let kept = bench.told.iter().filter(|reason| reason.starts_with("Told")).count();
+    let kept = bench.event_reasons.iter().filter(|reason| reason.starts_with("Told")).count();
     assert!(told > 20_000 && (6_000..13_000).contains(&kept), "{kept} of {told}");
     assert_eq!(limited(&bench, Limited::Events), u64::from(told) - kept as u64);
 }
@@ -92,11 +92,11 @@ fn a_debt_delays_no_deadline_and_no_release() {
     assert!(bench.status()["targetDetails"].as_array().unwrap().iter().all(released));
 }
 
-/// Answers, and counts.
+/// Answers and counts every live read.
 struct Counted(std::sync::mpsc::Sender<()>);
 
 impl Weather for Counted {
-    fn look(&mut self, _: &oarlock_core::cluster::live_reads::LiveRead) -> Look {
+    fn look(&mut self, _: &oarlock_core::requests::live_reads::LiveRead) -> Look {
         self.0.send(()).unwrap();
         Look::Answered
     }
@@ -113,7 +113,7 @@ fn live_reads_that_a_plugin_asks_for_are_bounded() {
         let mut lacks = false;
         for _ in 0..30 {
             asked += 1;
-            let key = oarlock_core::cluster::object::ObjectKey::pod("d", format!("x{asked}"));
+            let key = oarlock_core::object::api_object::ObjectKey::pod("d", format!("x{asked}"));
             lacks |= visit.call != Call::Release && visit.reads.get(&key, true).is_err();
         }
         if lacks { unavailable() } else { report(State::Processing) }

@@ -1,4 +1,4 @@
-//! Checks of nodes: what is stored of a check is enough to judge its node by, and only what it said by itself counts.
+//! Checks of nodes: the stored result of a check suffices to judge its node, and only the check's own output counts.
 
 use oarlock_core::plugin::proposal::State;
 use oarlock_core::plugin::visit::{Answer, Call, Visit};
@@ -20,7 +20,7 @@ fn step(bench: &mut Bench) {
     bench.settle(&mut checks);
 }
 
-/// A job whose check was begun.
+/// Returns a bench with a job whose check has begun.
 fn begun() -> Bench {
     let mut bench = crate::tasks::bench(&json!({}));
     bench.settle(&mut checks);
@@ -32,7 +32,7 @@ fn container(state: &Value) -> Value {
     json!([{"name": "task", "state": state}])
 }
 
-/// What is stored of a check that ran and whose pod then shows this.
+/// Returns the stored task of a check that ran and whose pod then has this status.
 fn after(status: &Value) -> Value {
     let mut bench = begun();
     kubelet(&mut bench, &running());
@@ -42,7 +42,7 @@ fn after(status: &Value) -> Value {
     stored(&bench)
 }
 
-/// What is stored of the output of a check that ended with this code.
+/// Returns the stored output of a check that ended with this code.
 fn output(exit_code: i32, message: &str) -> String {
     let phase = if exit_code == 0 { "Succeeded" } else { "Failed" };
     let ended = container(&json!({"terminated": {"exitCode": exit_code, "message": message}}));

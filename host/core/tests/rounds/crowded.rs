@@ -1,14 +1,15 @@
-//! A job beside many others that have much to record: what it waits for, and what it does not.
+//! A job beside many others that have much to record: some of its records wait for the others, and some do not.
 
-use oarlock_core::job::key::JobKey;
-use oarlock_core::shared::tables::lock;
+use oarlock_core::object::key::JobKey;
+use oarlock_core::object::quota_key::QuotaKey;
+use oarlock_core::operation_job::shared::tables::lock;
 use serde_json::{Value, json};
 
 use crate::answers::evict_and_wait;
 use crate::bench::Bench;
 use crate::bench::patch::merge;
 
-/// A job of two targets with these fields. Two other jobs have had much to record.
+/// Returns a bench with a job of two targets with these fields. Two other jobs have used up the record pace.
 fn crowded(fields: &Value) -> Bench {
     let mut spec = Bench::targets(&["a", "b"]);
     merge(&mut spec, fields);
@@ -17,7 +18,7 @@ fn crowded(fields: &Value) -> Bench {
     bench.pod("b", "b");
     for number in 0..40 {
         let other = JobKey { namespace: "d".into(), name: format!("other-{}", number % 2) };
-        lock(&bench.tables).record_pace.wrote(&other, bench.now, 200);
+        lock(&bench.tables).record_rate_limit.wrote(QuotaKey::Namespace("d".into()), &other, bench.now, 200);
     }
     bench.settle(&mut evict_and_wait);
     bench.vanish("a");

@@ -1,22 +1,22 @@
-//! Rounds of jobs that are many or large: more targets than may have entries, a neighbour that cannot be read, changes
-//! that say nothing. The same rounds as in `decisions.rs`. Source: docs/operationjob.md 3.1, 3.7, 3.15.
+//! Rounds of jobs that are many or large: more targets than write batches, a neighbour that cannot be read, changes without meaning. The rounds are
+//! those of `decisions.rs`. Source: docs/operationjob.md 3.1, 3.7, 3.15.
 
-use oarlock_core::cluster::object::{Kind, Object};
-use oarlock_core::cluster::writes::{Stopped, Write};
-use oarlock_core::job::key::JobKey;
-use oarlock_core::job::time::after_millis;
+use oarlock_core::object::api_object::{Kind, Object};
+use oarlock_core::object::key::JobKey;
+use oarlock_core::object::time::after_millis;
+use oarlock_core::operation_job::shared::tables::lock;
+use oarlock_core::operation_job::write_queue::MOST_BATCHES;
 use oarlock_core::plugin::lookup::TARGETS_IN_FLIGHT;
 use oarlock_core::plugin::proposal::{Proposal, Report, State};
 use oarlock_core::plugin::visit::{Answer, Call, Visit};
-use oarlock_core::shared::tables::lock;
-use oarlock_core::shared::write_queue::MOST_ENTRIES;
+use oarlock_core::requests::writes::{Stopped, Write};
 use serde_json::{Value, json};
 
 use crate::answers::{evict_and_wait, waiting};
 use crate::bench::weather::{Fate, Weather};
 use crate::bench::{Bench, JOB_UID, START};
 
-/// A job of so many targets whose writes all wait.
+/// Returns a bench with a job of this many targets whose writes all wait.
 fn crowd(targets: usize) -> Bench {
     let names: Vec<String> = (0..targets).map(|index| format!("p{index}")).collect();
     let mut bench = Bench::new(Bench::targets(&names.iter().map(String::as_str).collect::<Vec<_>>()));
@@ -33,7 +33,7 @@ fn evictions(bench: &Bench) -> usize {
 #[test]
 fn a_deleted_job_takes_back_every_write_that_waits() {
     let mut bench = crowd(300);
-    assert_eq!(bench.queue.waiting(JOB_UID), MOST_ENTRIES);
+    assert_eq!(bench.queue.waiting(JOB_UID), MOST_BATCHES);
     bench.edit(&json!({"metadata": {"deletionTimestamp": START}}));
     bench.settle(&mut evict_and_wait);
     bench.wire = usize::MAX;
@@ -113,16 +113,16 @@ fn of_a_plugin_whose_grant_names_no_number_a_thousand_targets_are_in_flight() {
         bench.settle(&mut waiting);
         bench.later(1);
     }
-    assert_eq!(bench.memory.durable.processing.len(), TARGETS_IN_FLIGHT as usize);
+    assert_eq!(bench.memory.stored.durable.processing.len(), TARGETS_IN_FLIGHT as usize);
     bench.vanish("p0");
     for _ in 0..3 {
         bench.settle(&mut evict_and_wait);
         bench.later(1);
     }
-    assert!(bench.memory.durable.processing.contains(&(TARGETS_IN_FLIGHT)), "an end makes room for the next");
+    assert!(bench.memory.stored.durable.processing.contains(&(TARGETS_IN_FLIGHT)), "an end makes room for the next");
 }
 
-/// Stores what it sees, and waits until it sees that it is stored.
+/// Stores an extra, and waits until the extra is durable.
 fn storing(visit: &Visit) -> Answer {
     storing_as(visit, "Mode", "seen")
 }
@@ -145,7 +145,7 @@ fn what_a_plugin_stores_is_durable_soon_since_its_next_visit_waits_for_that() {
     assert_eq!(bench.next, Some(after_millis(bench.now, 100)), "other changes of a status wait for a second");
 }
 
-/// Takes the first free pod of its controller once its own is gone.
+/// Takes the first free pod of the controller once the target's own pod is gone.
 fn take_one(visit: &Visit) -> Answer {
     if visit.call == Call::Release || visit.target.object.is_some() || visit.target.extras.contains_key("NewPod") {
         return evict_and_wait(visit);
@@ -154,7 +154,7 @@ fn take_one(visit: &Visit) -> Answer {
     free.first().map_or_else(|| waiting(visit), |pod| storing_as(visit, "NewPod", &pod.key.name))
 }
 
-/// A pod that the controller of all targets has made.
+/// Returns a new pod of the controller of all targets.
 fn new_pod(name: &str, made: &str, version: &str) -> Value {
     json!({"metadata": {"name": name, "namespace": "d", "uid": name, "creationTimestamp": made, "resourceVersion": version,
         "ownerReferences": [{"apiVersion": "apps/v1", "kind": "CloneSet", "name": "s", "uid": "set", "controller": true}]}})
@@ -193,17 +193,17 @@ fn of_pods_that_come_all_at_once_each_is_taken_by_a_target_that_waits_for_one() 
     (0..100).for_each(|index| bench.vanish(&format!("p{index}")));
     pass(&mut bench);
     for index in 0..100 {
-        // Each wakes those that have waited longest, which are the same ones for all of them.
+        // Each new pod wakes the targets that have waited longest, which are the same targets for all new pods.
         bench.show(new_pod(&format!("n{index}"), &bench.now.to_string(), ""));
     }
     pass(&mut bench);
-    assert_eq!(bench.memory.durable.processing.len(), 0, "nothing else happens that would wake these");
+    assert_eq!(bench.memory.stored.durable.processing.len(), 0, "nothing else happens that would wake these");
 }
 
 #[test]
 fn a_pod_that_comes_while_the_target_that_waits_for_it_is_visited_is_not_overlooked() {
     let mut bench = crowd(8);
-    // None of their own pods may be taken for a new one.
+    // The targets' own pods must be too old to count as new pods.
     bench.later(60);
     bench.wire = usize::MAX;
     bench.settle(&mut take_one);
@@ -220,7 +220,8 @@ fn a_pod_that_comes_while_the_target_that_waits_for_it_is_visited_is_not_overloo
     bench.vanish("p7");
     bench.settle(&mut |visit: &Visit| {
         let answer = take_one(visit);
-        // Only now, and it changes no more: those whose pod is still there are woken, and don't want it.
+        // The new pod appears during the visit and never changes again. Its event wakes only targets whose own pod still exists, and these do not
+        // want it.
         store.apply(Object::slim(&new_pod("n7", &made, "9999"), &Kind::pod(), &[]).unwrap());
         answer
     });
@@ -231,7 +232,7 @@ fn a_pod_that_comes_while_the_target_that_waits_for_it_is_visited_is_not_overloo
     assert_eq!(bench.word(7), "Succeeded");
 }
 
-/// Patches of the pod `first` are refused.
+/// Refuses patches of the pod `first`.
 struct RefusesFirst;
 
 impl Weather for RefusesFirst {
@@ -248,7 +249,7 @@ fn a_refused_patch_of_one_pod_keeps_no_other_from_being_let_go() {
     let mut bench = Bench::of_one(&json!({}));
     bench.settle(&mut evict_and_wait);
     for name in ["first", "second", "third"] {
-        // Held by this job, and no target of it.
+        // The pod is held by this job but is not its target.
         bench.show(json!({"metadata": {"name": name, "namespace": "d", "uid": name, "labels": {"mark": "x", "oarlock.dev/held": "true"},
             "annotations": {format!("hold.oarlock.dev/{JOB_UID}"): "[\"label/mark\"]"}}}));
     }

@@ -1,4 +1,4 @@
-//! What rounds decide where all goes well, and what their jobs say of it.
+//! Decisions of rounds without failures, and the statuses of their jobs.
 
 mod ending;
 mod starting;

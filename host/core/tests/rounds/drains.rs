@@ -1,12 +1,12 @@
-//! Drains of nodes: which pods go, which stay and are named, and what one pod that stays costs the others.
+//! Drains of nodes: which pods go, which pods stay and are named, and how little a pod that stays costs the others.
 
 use std::collections::BTreeSet;
 
-use oarlock_core::cluster::object::{Kind, ObjectKey};
-use oarlock_core::cluster::store::{Indexed, NODE_NAME};
-use oarlock_core::cluster::writes::{Stopped, Write, blocked_by};
+use oarlock_core::cache::store::{Indexed, NODE_NAME};
+use oarlock_core::object::api_object::{Kind, ObjectKey};
 use oarlock_core::plugin::proposal::{CallFailure, DrainRequest, Mutation, Proposal, State};
 use oarlock_core::plugin::visit::{Answer, Call, Visit};
+use oarlock_core::requests::writes::{Stopped, Write, blocked_by};
 use serde_json::{Value, json};
 
 use crate::answers::{proposing, report};
@@ -14,9 +14,9 @@ use crate::bench::patch::merge;
 use crate::bench::plugin::node_plugin;
 use crate::bench::weather::{Fate, Going, Look, Weather};
 use crate::bench::{Bench, START};
-use oarlock_core::cluster::live_reads::LiveRead;
+use oarlock_core::requests::live_reads::LiveRead;
 
-/// A job that drains these nodes.
+/// Returns a bench with a job that drains these nodes.
 fn bench(names: &[&str], fields: &Value) -> Bench {
     let mut spec = Bench::targets(names);
     merge(&mut spec, &json!({"action": "Reboot", "targetKind": "Node"}));
@@ -34,7 +34,7 @@ fn bench(names: &[&str], fields: &Value) -> Bench {
     bench
 }
 
-/// A pod on node `n` of a controller of this kind, with more fields.
+/// Adds a pod on node `n` with a controller, and with more fields.
 fn pod(bench: &mut Bench, (namespace, name): (&str, &str), fields: &Value) {
     let mut document = json!({"metadata": {"name": name, "namespace": namespace, "uid": format!("{namespace}-{name}"),
         "ownerReferences": [{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "s", "uid": "set", "controller": true}]},
@@ -43,7 +43,7 @@ fn pod(bench: &mut Bench, (namespace, name): (&str, &str), fields: &Value) {
     bench.show(document);
 }
 
-/// What blocks evictions, and how pods go.
+/// The evictions that are blocked, and the way in which pods go.
 #[derive(Default)]
 struct Budgets {
     blocked: BTreeSet<&'static str>,
@@ -84,7 +84,7 @@ fn request(visit: &Visit) -> DrainRequest {
     DrainRequest { node: visit.target.name.clone(), grace_seconds: None, delete_empty_dir_data: false, force: false }
 }
 
-/// Drains a node as `request` says, and is done once it is drained.
+/// Drains a node as `request` says, and succeeds once the node is drained.
 fn draining(request: impl Fn(&Visit) -> DrainRequest) -> impl FnMut(&Visit) -> Answer {
     move |visit| {
         let drained = visit.target.extras.get("Drain").is_some_and(|value| value.contains("Drained"));
@@ -102,7 +102,7 @@ fn step(bench: &mut Bench, seconds: i64, answer: &mut dyn FnMut(&Visit) -> Answe
     bench.settle(answer);
 }
 
-/// Some rounds, two seconds apart.
+/// Runs rounds two seconds apart for this many seconds.
 fn run(bench: &mut Bench, seconds: i64, answer: &mut dyn FnMut(&Visit) -> Answer) {
     (0..seconds / 2).for_each(|_| step(bench, 2, answer));
 }
@@ -174,7 +174,7 @@ fn a_pod_without_controller_and_one_with_local_data_are_named_and_the_others_go(
             )
         )
     );
-    assert_eq!(bench.told.iter().filter(|reason| *reason == "EvictionBlocked").count(), 1);
+    assert_eq!(bench.event_reasons.iter().filter(|reason| *reason == "EvictionBlocked").count(), 1);
     bench.vanish_of(&ObjectKey::pod("d", "bare"));
     bench.vanish_of(&ObjectKey::pod("d", "scratch"));
     step(&mut bench, 1, &mut draining(request));
@@ -194,16 +194,6 @@ fn local_data_whose_loss_a_pod_says_it_bears_keeps_nobody() {
     pod(&mut bench, ("d", "one"), &bears("a"));
     run(&mut bench, 10, &mut draining(request));
     assert_eq!((evictions(&bench), drain(&bench, 0)["blocked"].clone()), (vec!["both"], json!(["d/one"])));
-}
-
-#[test]
-fn force_and_the_loss_of_local_data_let_those_pods_go() {
-    let mut bench = bench(&["n"], &json!({}));
-    pod(&mut bench, ("d", "bare"), &json!({"metadata": {"ownerReferences": null}}));
-    pod(&mut bench, ("d", "scratch"), &json!({"spec": {"volumes": [{"name": "v", "emptyDir": {}}]}}));
-    let all = |visit: &Visit| DrainRequest { force: true, delete_empty_dir_data: true, ..request(visit) };
-    run(&mut bench, 10, &mut draining(all));
-    assert_eq!((bench.word(0).as_str(), evictions(&bench)), ("Succeeded", vec!["bare", "scratch"]));
 }
 
 #[test]
@@ -285,7 +275,7 @@ fn a_pod_that_never_terminates_is_evicted_once_and_costs_its_target_alone_the_de
     assert!(!bench.store.get(&ObjectKey::node("n")).unwrap().node.clone().unwrap().cordoned);
 }
 
-/// A plugin cannot say when its own limit is over.
+/// The host visits such a node each second, because a plugin cannot say when its own limit is over.
 #[test]
 fn a_node_that_is_drained_is_visited_each_second() {
     let mut bench = bench(&["n"], &json!({}));

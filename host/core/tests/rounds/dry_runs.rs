@@ -1,13 +1,13 @@
-//! Dry runs: what they show, and that nothing else comes of them. Source: docs/operationjob.md 3.14.
+//! Dry runs: their contents, and that they change nothing. Source: docs/operationjob.md 3.14.
 
-use oarlock_core::cluster::object::{Kind, ObjectKey};
-use oarlock_core::cluster::writes::{Stopped, Write, blocked_by};
-use oarlock_core::job::key::JobKey;
+use oarlock_core::object::api_object::{Kind, ObjectKey};
+use oarlock_core::object::key::JobKey;
+use oarlock_core::operation_job::shared::tables::lock;
 use oarlock_core::plugin::lookup::{PluginInfo, PluginLookup};
 use oarlock_core::plugin::manifest::Lifecycle;
 use oarlock_core::plugin::proposal::{CallFailure, Mutation, ObjectRef, PluginError, PluginEvent, Proposal, State};
-use oarlock_core::plugin::visit::{Answer, Call, Visit};
-use oarlock_core::shared::tables::lock;
+use oarlock_core::plugin::visit::{Answer, Visit};
+use oarlock_core::requests::writes::{Stopped, Write, blocked_by};
 use serde_json::{Value, json};
 
 use crate::answers::{change, evict, evict_and_wait, itself, marking, proposing, report, unavailable, waiting};
@@ -18,7 +18,7 @@ use crate::bench::{Bench, START};
 
 const POSSIBLE: &str = "then possible: evict pods, patch pods (labels mark; finalizers f.io/f)";
 
-/// A dry run of these targets, whose pods are there, with these fields.
+/// Returns a bench with a dry run of these targets, whose pods exist, with these fields.
 fn bench(names: &[&str], fields: &Value) -> Bench {
     let mut spec = Bench::targets(names);
     merge(&mut spec, &json!({"dryRun": true}));
@@ -28,7 +28,7 @@ fn bench(names: &[&str], fields: &Value) -> Bench {
     bench
 }
 
-/// Rounds until nothing more happens.
+/// Runs rounds until nothing more happens.
 fn run(bench: &mut Bench, answer: &mut dyn FnMut(&Visit) -> Answer) {
     for _ in 0..4 {
         bench.settle(answer);
@@ -48,7 +48,7 @@ fn message(bench: &Bench, index: usize) -> &str {
     detail(bench, index)["error"]["message"].as_str().unwrap_or_default()
 }
 
-/// All that may be sent for a dry run: its status, and requests that are tried.
+/// Checks that a dry run has sent only its status and dry-run requests.
 fn nothing_was_done(bench: &Bench) {
     let done: Vec<_> = bench.sent.iter().filter(|sent| **sent != "status" && !sent.starts_with("try to ")).collect();
     assert!(done.is_empty(), "{done:?}");
@@ -57,26 +57,6 @@ fn nothing_was_done(bench: &Bench) {
 
 fn error(reason: &str) -> PluginError {
     PluginError { reason: reason.into(), message: "why".into() }
-}
-
-#[test]
-fn the_first_proposal_is_tried_and_shown_and_the_target_succeeds() {
-    let mut bench = bench(&["a"], &json!({}));
-    let version = |bench: &Bench| bench.store.get(&ObjectKey::pod("d", "a")).unwrap().resource_version.clone();
-    let (before, mut calls) = (version(&bench), Vec::new());
-    run(&mut bench, &mut |visit| {
-        calls.push(visit.call);
-        evict_and_wait(visit)
-    });
-    assert_eq!(plan(&bench, 0), format!("evict pod a; {POSSIBLE}"));
-    assert_eq!((bench.word(0).as_str(), calls.as_slice()), ("Succeeded", &[Call::OperateThenProgress][..]));
-    assert_eq!((version(&bench), bench.times("try to evict a")), (before, 1));
-    nothing_was_done(&bench);
-    assert_eq!(bench.told, ["Planned", "Completed"]);
-    let conditions = bench.status()["conditions"].as_array().unwrap();
-    let complete = conditions.iter().find(|condition| condition["type"] == "Complete").unwrap();
-    assert_eq!((&complete["status"], &complete["reason"]), (&json!("True"), &json!("DryRunComplete")));
-    assert_eq!(bench.status_writes, 2, "the start and the end");
 }
 
 #[test]
@@ -92,7 +72,10 @@ fn a_refusal_fails_the_target_and_says_what_was_refused_by_whom_and_why() {
         run(&mut bench, &mut evict_and_wait);
         assert_eq!((bench.word(0).as_str(), message(&bench, 0)), (word, words));
         assert!(plan(&bench, 0).starts_with("evict pod a; "), "what was tried: {}", plan(&bench, 0));
-        assert_eq!((bench.times("try to evict a"), &bench.told), (1, &vec!["TargetFailed".into(), "JobFailed".into()]));
+        assert_eq!(
+            (bench.times("try to evict a"), &bench.event_reasons),
+            (1, &vec!["TargetFailed".into(), "JobFailed".into()])
+        );
         assert_eq!(detail(&bench, 0)["extraInfo"].get("Released"), None, "it owes no release");
         nothing_was_done(&bench);
         let writes = bench.status_writes;
@@ -155,10 +138,10 @@ fn a_plugin_that_proposes_no_change_says_why_it_waits() {
     assert_eq!(plan(&bench, 0), format!("nothing at first: the plugin waits ({why}); {POSSIBLE}"));
     let extras: Vec<_> = detail(&bench, 0)["extraInfo"].as_object().unwrap().keys().cloned().collect();
     assert_eq!((bench.word(0).as_str(), extras), ("Succeeded", vec!["Owner".to_owned(), "Plan".into()]));
-    assert_eq!((bench.status_writes, &bench.told), (1, &vec!["Planned".into(), "Completed".into()]));
+    assert_eq!((bench.status_writes, &bench.event_reasons), (1, &vec!["Planned".into(), "Completed".into()]));
     let mut done = self::bench(&["a"], &json!({}));
     run(&mut done, &mut |_| report(State::Succeeded));
-    assert_eq!(plan(&done, 0), format!("nothing at first: the plugin takes it as done; {POSSIBLE}"));
+    assert_eq!(plan(&done, 0), format!("nothing at first: the plugin reports the target as done; {POSSIBLE}"));
 }
 
 #[test]
@@ -171,7 +154,7 @@ fn what_is_so_already_is_no_change() {
         change.keep = true;
         proposing(vec![Mutation::Metadata(change)])
     });
-    assert_eq!(plan(&bench, 0), format!("nothing at first: all that the plugin proposes is so already; {POSSIBLE}"));
+    assert_eq!(plan(&bench, 0), format!("nothing at first: the target already has all proposed changes; {POSSIBLE}"));
     assert_eq!((bench.word(0).as_str(), bench.status_writes), ("Succeeded", 1));
 }
 
@@ -242,7 +225,7 @@ fn partition_parallelism_and_pause_bound_it_as_any_job() {
     bench.settle(&mut evict_and_wait);
     bench.wire = usize::MAX;
     bench.send();
-    assert_eq!(bench.times("try to evict a"), 0, "what waited was taken back");
+    assert_eq!(bench.times("try to evict a"), 0, "what waited was withdrawn");
     bench.edit(&json!({"metadata": {"generation": 4}, "spec": {"paused": false}}));
     run(&mut bench, &mut evict_and_wait);
     assert_eq!([0, 1, 2].map(|index| bench.word(index)), ["Succeeded", "Succeeded", "Pending"]);
@@ -277,7 +260,7 @@ fn a_pod_that_is_gone_was_not_there_to_be_planned_for() {
     nothing_was_done(&goes);
 }
 
-/// The first writes meet this, each once.
+/// Fails the first writes with these failures, each once.
 struct Meets(Vec<Stopped>);
 
 impl Weather for Meets {
@@ -300,7 +283,7 @@ fn what_says_nothing_of_the_request_is_tried_again() {
     }
 }
 
-/// No write has a reply, and no live read an answer.
+/// Replies to no write and answers no live read.
 struct Dark;
 
 impl Weather for Dark {
@@ -308,7 +291,7 @@ impl Weather for Dark {
         Fate::Stopped(Stopped::Unknown { message: "late".into() })
     }
 
-    fn look(&mut self, _: &oarlock_core::cluster::live_reads::LiveRead) -> Look {
+    fn look(&mut self, _: &oarlock_core::requests::live_reads::LiveRead) -> Look {
         Look::Silent
     }
 }
@@ -408,7 +391,7 @@ fn a_dry_run_starts_on_a_pod_that_an_exclusive_plugin_holds_for_another_job() {
         "labels": {"oarlock.dev/held": "true"}, "annotations": {"hold.oarlock.dev/other": "[]"}}}));
     run(&mut bench, &mut evict_and_wait);
     assert_eq!(bench.word(0), "Succeeded");
-    let first = "wait until other jobs have let go of the pod, then evict pod a; ";
+    let first = "wait until other jobs have released the pod, then evict pod a; ";
     assert!(plan(&bench, 0).starts_with(first), "{}", plan(&bench, 0));
 }
 
@@ -455,7 +438,11 @@ fn of_a_large_dry_run_each_target_has_its_plan_and_the_events_stay_few() {
             assert!(line["extraInfo"]["Plan"].as_str().unwrap().starts_with(&first), "{line}");
         }
     }
-    assert!(bench.told.len() <= 11 && !bench.told.contains(&"Planned".into()), "{:?}", bench.told);
+    assert!(
+        bench.event_reasons.len() <= 11 && !bench.event_reasons.contains(&"Planned".into()),
+        "{:?}",
+        bench.event_reasons
+    );
     nothing_was_done(&bench);
 }
 
@@ -467,7 +454,11 @@ fn what_a_plugin_tells_in_its_proposal_is_not_told_as_done() {
         let Answer::Proposed(proposal) = evict(visit) else { panic!("it proposes") };
         Answer::Proposed(Proposal { events: vec![event], ..proposal })
     });
-    assert_eq!(bench.told, ["Planned", "Completed"]);
+    assert_eq!(
+        (bench.event_reasons.join(" ").as_str(), bench.status_writes),
+        ("Planned Completed", 2),
+        "the start and the end"
+    );
 }
 
 #[test]
@@ -498,7 +489,7 @@ fn a_change_that_tests_for_the_outcome_of_an_earlier_one_is_shown_and_not_tried(
         lets_go.keep = true;
         proposing(vec![change(visit, Some(("mark", "x")), None), Mutation::Metadata(lets_go)])
     });
-    let first = "patch pod a (labels mark=x), then patch pod a (finalizers f.io/f-; not tried: it builds on the change before); ";
+    let first = "patch pod a (labels mark=x), then patch pod a (finalizers f.io/f-; not tried: it depends on the previous change); ";
     assert!(plan(&bench, 0).starts_with(first), "{}", plan(&bench, 0));
     assert_eq!((bench.word(0).as_str(), bench.times("try to patch a")), ("Succeeded", 1));
 }

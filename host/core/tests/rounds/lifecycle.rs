@@ -1,6 +1,6 @@
-//! The job's part in the PodOpsLifecycle, against labels that a test sets as webhook and controller would.
+//! The job's part in the PodOpsLifecycle. A test sets the labels as the webhook and the controller would.
 
-use oarlock_core::cluster::object::ObjectKey;
+use oarlock_core::object::api_object::ObjectKey;
 use oarlock_core::plugin::manifest::Lifecycle;
 use oarlock_core::plugin::proposal::{PluginError, Proposal, State};
 use oarlock_core::plugin::visit::{Answer, Call, Visit};
@@ -17,7 +17,7 @@ fn label(word: &str) -> String {
     format!("{word}.{P}/j")
 }
 
-/// A job of one target whose controlled pod serves.
+/// Returns a bench with a job of one target whose controlled pod is available.
 fn bench(fields: &Value) -> Bench {
     let mut spec = Bench::targets(&["a"]);
     merge(&mut spec, fields);
@@ -34,7 +34,7 @@ fn labels(bench: &Bench) -> Vec<String> {
     own.map(|(key, _)| key.split('.').next().unwrap().to_owned()).collect()
 }
 
-/// Somebody else changes labels of the pod.
+/// Changes labels of the pod as another client would.
 fn set(bench: &mut Bench, changes: &Value) {
     let pod = bench.store.get(&ObjectKey::pod("d", "a")).unwrap();
     let mut document = json!({"metadata": {"name": "a", "namespace": "d", "uid": "a", "labels": pod.labels,
@@ -50,7 +50,7 @@ fn allow(bench: &mut Bench, answer: &mut dyn FnMut(&Visit) -> Answer) {
     bench.settle(answer);
 }
 
-/// Is done as soon as it is asked.
+/// Reports success at the first visit.
 fn done(visit: &Visit) -> Answer {
     match visit.call {
         Call::Release => Answer::Proposed(Proposal::default()),
@@ -101,7 +101,7 @@ fn a_target_begins_waits_operates_finishes_and_succeeds_once_its_pod_serves() {
     bench.settle(&mut answer);
     assert_eq!(bench.word(0), "Succeeded");
     assert_eq!(calls.iter().filter(|call| **call == Call::OperateThenProgress).count(), 1, "{calls:?}");
-    assert_eq!(bench.told, ["PodOpsLifecycle", "ReplaceOpsLifecycleFinished", "Completed"]);
+    assert_eq!(bench.event_reasons, ["PodOpsLifecycle", "ReplaceOpsLifecycleFinished", "Completed"]);
 }
 
 #[test]
@@ -173,7 +173,7 @@ fn a_minute_without_permission_is_shown_and_a_deletion_leaves_no_label() {
     let said = bench.status()["conditions"].to_string();
     assert!(said.contains("taken the operation); see whether KusionStack's controllers run"), "{said}");
     assert_eq!((&bench.status()["waitsFor"], bench.word(0)), (&json!("Lifecycle"), "Processing".into()));
-    let times = |bench: &Bench| bench.told.iter().filter(|told| *told == "LifecycleBlocked").count();
+    let times = |bench: &Bench| bench.event_reasons.iter().filter(|told| *told == "LifecycleBlocked").count();
     assert_eq!(times(&bench), 1);
     let (rounds, writes) = (bench.status_writes, bench.sent.len());
     for _ in 0..20 {
@@ -207,7 +207,12 @@ fn a_cancel_that_somebody_takes_is_asked_for_once() {
         bench.later(2);
         bench.settle(&mut failing);
     }
-    assert_eq!(bench.told.iter().filter(|told| told.ends_with("Canceled")).count(), 1, "{:?}", bench.told);
+    assert_eq!(
+        bench.event_reasons.iter().filter(|told| told.ends_with("Canceled")).count(),
+        1,
+        "{:?}",
+        bench.event_reasons
+    );
     let begun = labels(&bench);
     assert!(!begun.contains(&"undo-operation-type".to_owned()), "nobody listens: {begun:?}");
     set(&mut bench, &json!({"labels": {label("operate"): null, label("pre-checked"): null}}));
@@ -264,7 +269,7 @@ fn a_success_that_only_the_final_check_sees_leaves_no_operation_open() {
     bench.later(2);
     bench.settle(&mut done);
     assert_eq!((bench.word(0), labels(&bench).contains(&"operating".to_owned())), ("Succeeded".into(), false));
-    assert!(bench.memory.at_rest());
+    assert!(bench.memory.is_idle());
 }
 
 #[test]

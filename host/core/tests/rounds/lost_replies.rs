@@ -1,5 +1,5 @@
-//! Whole rounds against a cluster whose replies are lost, late or refused: what is recorded stays true, and no target is
-//! held up for ever. Source: docs/operationjob.md 3.1.9, 3.7.7, 3.11, 3.15.6, S3, S6, S7.
+//! Whole rounds against a cluster whose replies are lost, late or refused. The records stay true, and no target is held up forever. Source:
+//! docs/operationjob.md 3.1.9, 3.7.7, 3.11, 3.15.6, S3, S6, S7.
 
 mod giving_up;
 mod looks;
@@ -9,12 +9,12 @@ mod writes;
 
 use std::sync::Arc;
 
-use oarlock_core::cluster::object::{Object, ObjectKey};
-use oarlock_core::cluster::writes::Stopped;
+use oarlock_core::object::api_object::{Object, ObjectKey};
 use oarlock_core::plugin::grant::WriteRule;
 use oarlock_core::plugin::lookup::{PluginInfo, PluginLookup};
 use oarlock_core::plugin::proposal::{Mutation, Proposal, Report, State};
 use oarlock_core::plugin::visit::{Answer, Call, Visit};
+use oarlock_core::requests::writes::Stopped;
 use serde_json::Value;
 
 use crate::answers::{change, itself, proposing, report};
@@ -25,12 +25,12 @@ fn refused() -> Fate {
     Fate::Stopped(Stopped::Refused { message: "a webhook says no".into() })
 }
 
-/// The request is under way, and no reply comes.
+/// Returns the fate of a request in flight whose reply never arrives.
 fn lost() -> Fate {
     Fate::Stopped(Stopped::Unknown { message: "timed out".into() })
 }
 
-/// A change of the target's metadata that sets this label to `true`, and this finalizer, if any.
+/// Returns a change of the target's metadata that sets this label to `true` and adds this finalizer, if given.
 fn marking(visit: &Visit, label: Option<&str>, finalizer: Option<&str>) -> Mutation {
     change(visit, label.map(|label| (label, "true")), finalizer)
 }
@@ -43,7 +43,7 @@ fn pod(bench: &Bench) -> Arc<Object> {
     bench.store.get(&ObjectKey::pod("d", "a")).unwrap()
 }
 
-/// The plugin of all benches, with these writes beside its own.
+/// Returns the usual plugin of a bench with these additional writes.
 fn plugin(more: &[Value]) -> PluginLookup {
     let found = crate::bench::plugin::plugin();
     let mut plugin = PluginInfo::clone(found.serving().unwrap());
@@ -54,7 +54,7 @@ fn plugin(more: &[Value]) -> PluginLookup {
     PluginLookup::Serving(Arc::new(plugin))
 }
 
-/// Rounds as they become due, for so long.
+/// Runs rounds as they become due, for this many seconds.
 fn run(bench: &mut Bench, seconds: i64, answer: &mut dyn FnMut(&Visit) -> Answer) {
     for _ in 0..seconds {
         bench.settle(answer);
@@ -62,7 +62,7 @@ fn run(bench: &mut Bench, seconds: i64, answer: &mut dyn FnMut(&Visit) -> Answer
     }
 }
 
-/// Marks the target, and waits.
+/// Marks the target, then waits.
 fn mark(visit: &Visit) -> Answer {
     let marked = visit.target.object.as_ref().is_some_and(|object| object.labels.contains_key("mark"));
     match visit.call {
@@ -72,7 +72,7 @@ fn mark(visit: &Visit) -> Answer {
     }
 }
 
-/// Proposes these mutations in one visit, `at` so many seconds after the first, and waits.
+/// Proposes these mutations in one visit, `at` seconds after the first visit, then waits.
 fn once(at: u64, mutations: impl Fn(&Visit) -> Vec<Mutation>) -> impl FnMut(&Visit) -> Answer {
     let (mut begin, mut proposed) = (None, false);
     move |visit: &Visit| {
@@ -94,7 +94,7 @@ fn once(at: u64, mutations: impl Fn(&Visit) -> Vec<Mutation>) -> impl FnMut(&Vis
     }
 }
 
-/// Seconds from now until the target has failed.
+/// Returns the seconds from now until the target has failed.
 fn until_failed(bench: &mut Bench, answer: &mut dyn FnMut(&Visit) -> Answer) -> i64 {
     for seconds in 0..200 {
         bench.settle(answer);

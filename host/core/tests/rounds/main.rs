@@ -1,5 +1,5 @@
-//! Whole rounds on `core` alone: the same functions as `host/src/round.rs` calls, with a plugin that is a closure and a
-//! cluster that is a few maps. Shows decisions; that the adapters agree is shown elsewhere.
+//! Whole rounds on `core` alone. The tests call the same functions as `host/src/round.rs`, with a closure as the plugin and a few maps as the
+//! cluster. These tests show decisions; other tests show that the adapters agree.
 
 #![allow(
     clippy::unwrap_used,

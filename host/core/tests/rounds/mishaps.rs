@@ -1,24 +1,24 @@
-//! Rounds where writes and looks are refused or not answered, a record is lost, and results come late. The same rounds as
-//! in `decisions.rs`. Source: docs/operationjob.md 3.1, 3.7, 3.8, 8.1.
+//! Rounds in which writes and live reads are refused or not answered, a record is lost, and results come late. The rounds are those of
+//! `decisions.rs`. Source: docs/operationjob.md 3.1, 3.7, 3.8, 8.1.
 
 use std::cell::Cell;
 use std::rc::Rc;
 
 use k8s_openapi::jiff::Timestamp;
-use oarlock_core::cluster::live_reads::LiveRead;
-use oarlock_core::cluster::object::ObjectKey;
-use oarlock_core::cluster::writes::{Entry, EntryResult, Priority, Stopped, Write};
-use oarlock_core::job::key::JobRef;
+use oarlock_core::object::api_object::ObjectKey;
+use oarlock_core::object::key::JobRef;
+use oarlock_core::operation_job::round::memory::JobMemory;
 use oarlock_core::plugin::proposal::{Proposal, Report, State};
 use oarlock_core::plugin::visit::{Answer, Call, Visit};
-use oarlock_core::round::memory::JobMemory;
+use oarlock_core::requests::live_reads::LiveRead;
+use oarlock_core::requests::writes::{BatchResult, Priority, Stopped, Write, WriteBatch};
 use serde_json::json;
 
 use crate::answers::{evict_and_wait, marking, report, unavailable, waiting};
-use crate::bench::weather::{Fate, Fine, Look, Weather};
+use crate::bench::weather::{Fate, Look, Weather};
 use crate::bench::{Bench, JOB_UID};
 
-/// When a write was tried, in seconds from the start, while it never succeeds.
+/// Returns the seconds from the start at which a write was attempted, while it never succeeds.
 fn tries(bench: &mut Bench, write: &str, seconds: i64) -> Vec<i64> {
     let mut times = Vec::new();
     for second in 0..seconds {
@@ -49,7 +49,7 @@ fn a_write_without_an_answer_is_tried_less_and_less_often() {
     assert_eq!(bench.word(0), "Processing", "nothing is known to be wrong");
 }
 
-/// Looks at this pod are refused.
+/// Refuses live reads of this pod.
 struct NoLookAt(&'static str);
 
 impl Weather for NoLookAt {
@@ -58,7 +58,7 @@ impl Weather for NoLookAt {
     }
 }
 
-/// A plugin that cannot go on without a look at a pod.
+/// Answers as a plugin that cannot go on without a live read of a pod.
 fn look_at_x(visit: &Visit) -> Answer {
     match visit.reads.get(&ObjectKey::pod("d", "x"), true) {
         Err(_) => unavailable(),
@@ -79,25 +79,7 @@ fn a_look_that_is_refused_holds_no_target_back_at_its_deadline() {
     assert_eq!(bench.word(0), "Failed/DeadlineExceeded");
 }
 
-#[test]
-fn a_look_that_keeps_being_refused_is_shown_until_it_is_answered() {
-    let mut bench = Bench::of_one(&json!({}));
-    bench.weather = Box::new(NoLookAt("x"));
-    for _ in 0..20 {
-        bench.settle(&mut look_at_x);
-        bench.later(1);
-    }
-    // docs/operationjob.md 2.3, 3.1.9: `GetObjectFailed`, once it has lasted two rounds.
-    assert_eq!(bench.word(0), "Processing/GetObjectFailed");
-    bench.weather = Box::new(Fine);
-    for _ in 0..5 {
-        bench.later(1);
-        bench.settle(&mut look_at_x);
-    }
-    assert_eq!(bench.word(0), "Processing");
-}
-
-/// Looks are counted.
+/// Counts live reads.
 struct Counted(Rc<Cell<usize>>);
 
 impl Weather for Counted {
@@ -120,7 +102,7 @@ fn a_pod_that_is_not_there_is_looked_for_once() {
     assert_eq!(looks.get(), 1);
 }
 
-/// The plugin goes between its look-up and its call, while this says so.
+/// Removes the plugin between its lookup and its call while the flag is true.
 struct Goes(Rc<Cell<bool>>);
 
 impl Weather for Goes {
@@ -135,9 +117,9 @@ fn a_plugin_that_goes_between_look_up_and_call_costs_no_target_anything() {
     let gone = Rc::new(Cell::new(true));
     bench.weather = Box::new(Goes(gone.clone()));
     let plugin_is = |bench: &mut Bench, there: bool| {
-        // The set of plugins has changed, and every job has a round.
+        // A change of the plugins gives every job a round.
         gone.set(!there);
-        bench.memory.turn_to_all();
+        bench.memory.requeue_all();
         for _ in 0..2 {
             bench.settle(&mut evict_and_wait);
             bench.later(1);
@@ -157,7 +139,7 @@ fn a_plugin_that_goes_between_look_up_and_call_costs_no_target_anything() {
     assert_eq!(bench.word(0), "Failed/DeadlineExceeded");
 }
 
-/// The next record is not written, once that is asked for.
+/// Loses the next record once the flag is set.
 struct LostRecord(Rc<Cell<bool>>);
 
 impl Weather for LostRecord {
@@ -168,7 +150,7 @@ impl Weather for LostRecord {
 
 #[test]
 fn a_record_that_fails_tells_nothing_and_what_it_would_have_told_is_told_once() {
-    // More than 100 failures of a large job: those that were not recorded do not count among the 100 Warnings.
+    // More than 100 targets of a large job fail. Failures that were not recorded do not count among the 100 Warnings.
     for targets in [1, 260] {
         let names: Vec<String> = (0..targets).map(|number| format!("p{number}")).collect();
         let mut spec = Bench::targets(&names.iter().map(String::as_str).collect::<Vec<_>>());
@@ -182,18 +164,18 @@ fn a_record_that_fails_tells_nothing_and_what_it_would_have_told_is_told_once() 
             bench.later(1);
         }
         bench.later(61);
-        bench.told.clear();
+        bench.event_reasons.clear();
         lost.set(true);
         while lost.get() {
             bench.round(&mut waiting);
         }
-        assert_eq!(bench.told, Vec::<String>::new());
+        assert_eq!(bench.event_reasons, Vec::<String>::new());
         assert!(bench.status().get("endTime").is_none());
         for _ in 0..5 {
             bench.later(1);
             bench.settle(&mut waiting);
         }
-        let told = |reason: &str| bench.told.iter().filter(|told| *told == reason).count();
+        let told = |reason: &str| bench.event_reasons.iter().filter(|told| *told == reason).count();
         let times = ["Timeout", "TargetFailed", "JobFailed"].map(told);
         assert_eq!(times, if targets == 1 { [1, 1, 1] } else { [0, 100, 1] });
     }
@@ -210,12 +192,12 @@ fn a_write_to_another_object_says_nothing_about_the_target() {
             grace_seconds: None,
             propagation: None,
         };
-        let entry = Entry {
+        let entry = WriteBatch {
             job: JobRef { key: Bench::key(), uid: JOB_UID.into() },
             index: Some(0),
             target_uid: "1".into(),
             attempt: 1,
-            epoch: bench.memory.state.epoch,
+            epoch: bench.memory.stored.state.epoch,
             priority: Priority::Operated,
             writes: vec![write],
             events: vec![],
@@ -223,18 +205,18 @@ fn a_write_to_another_object_says_nothing_about_the_target() {
             dry_run: false,
         };
         let done = usize::from(stopped.is_none());
-        EntryResult { entry, sent: Some(bench.now), at: bench.now, done, stopped }
+        BatchResult { entry, sent: Some(bench.now), at: bench.now, done, stopped }
     };
     for stopped in [None, Some(Stopped::Unknown { message: "timed out".into() })] {
         let mut bench = Bench::of_one(&json!({}));
         bench.settle(&mut waiting);
         bench.pod("other", "9");
         let result = result(&bench, stopped.clone());
-        bench.memory.results.push(result);
+        bench.memory.work.results.push(result);
         bench.round(&mut waiting);
-        let expects = &bench.memory.targets[&0].expects;
-        // Else its pod would count as leaving, or as changed by a write that may still come.
-        assert!(!expects.departing && expects.departure_sent.is_none() && expects.unknown.is_none(), "{expects:?}");
+        let expects = &bench.memory.targets.known[&0].expects;
+        // Otherwise the target's own pod would count as leaving, or as changed by a write in flight.
+        assert!(!expects.leaving && expects.departure_sent.is_none() && expects.unknown.is_none(), "{expects:?}");
         let unknown: Vec<_> = expects.waited_for.keys().map(|write| &write.object).collect();
         assert_eq!(unknown, if stopped.is_some() { vec![&other] } else { vec![] });
     }
@@ -246,7 +228,7 @@ fn the_answer_to_a_write_of_an_earlier_memory_makes_its_target_due() {
     bench.wire = 0;
     bench.settle(&mut evict_and_wait);
     let entry = bench.queue.take_next(|_| true).unwrap();
-    // A round panicked: the memory is lost, and the write is still on the wire.
+    // A round panicked: the memory is lost, and the write is still in flight.
     bench.memory = JobMemory::default();
     bench.settle(&mut evict_and_wait);
     assert_eq!(bench.status()["epoch"], json!(2));
@@ -256,7 +238,7 @@ fn the_answer_to_a_write_of_an_earlier_memory_makes_its_target_due() {
     bench.wire = usize::MAX;
     bench.queue.finished(JOB_UID, entry.index);
     let stopped = Some(Stopped::Unknown { message: "timed out".into() });
-    bench.memory.results.push(EntryResult { entry, sent: Some(bench.now), at: bench.now, done: 0, stopped });
+    bench.memory.work.results.push(BatchResult { entry, sent: Some(bench.now), at: bench.now, done: 0, stopped });
     bench.next = Some(Timestamp::UNIX_EPOCH);
     for _ in 0..3 {
         bench.settle(&mut evict_and_wait);
@@ -265,7 +247,7 @@ fn the_answer_to_a_write_of_an_earlier_memory_makes_its_target_due() {
     assert_eq!(bench.word(0), "Failed/DeadlineExceeded");
 }
 
-/// The next write was decided on a view that is out of date.
+/// Reports that the next write was decided on an outdated view and not sent.
 struct OutdatedOnce(Cell<bool>);
 
 impl Weather for OutdatedOnce {

@@ -1,18 +1,18 @@
-//! Targets that the spec names by their UID: what has the name of one and is another object is left alone.
+//! Targets that the spec names by their UID. The host leaves another object of the same name alone.
 
 use serde_json::{Value, json};
 
 use crate::answers::{evict_and_wait, waiting};
 use crate::bench::{Bench, START};
 
-/// A job on pod `a` of UID `1`, and these fields of its spec.
+/// Returns a bench with a job on pod `a` of UID `1` and these fields of its spec.
 fn bench(fields: &Value) -> Bench {
     let mut spec = json!({"action": "Replace", "targets": [{"name": "a", "uid": "1"}]});
     spec.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
     Bench::new(spec)
 }
 
-/// A pod `a` is there, in place of any other, and the host is told.
+/// Replaces the pod `a` and sends its events to the host.
 fn show(bench: &mut Bench, uid: &str) {
     let owner = json!({"apiVersion": "apps/v1", "kind": "CloneSet", "name": "s", "uid": "set", "controller": true});
     bench.show(json!({"metadata": {"name": "a", "namespace": "d", "uid": uid, "creationTimestamp": START,
@@ -37,7 +37,7 @@ fn a_pod_of_another_uid_than_the_spec_names_is_left_alone_and_both_uids_are_told
     assert_eq!((bench.word(0), bench.times("evict a")), ("Failed/PodNotFound".into(), 0));
     assert_eq!(message(&bench), "the job names UID 1, and the pod of that name has UID 2: a in namespace d");
     assert_eq!((bench.times("finalizer"), &bench.status()["progress"]), (0, &json!("Failed")));
-    assert!(bench.memory.at_rest(), "nothing is released");
+    assert!(bench.memory.is_idle(), "nothing is released");
 }
 
 #[test]
@@ -67,7 +67,7 @@ fn a_status_that_names_another_uid_makes_no_other_pod_the_target() {
     show(&mut bench, "2");
     bench.edit(&json!({"status": {"targetDetails": [{"name": "a", "progress": "Pending", "uid": "2"}]}}));
     step(&mut bench);
-    assert_eq!(bench.memory.state.targets[0].uid.as_deref(), Some("1"), "the spec says which one it is");
+    assert_eq!(bench.memory.stored.state.targets[0].uid.as_deref(), Some("1"), "the spec says which one it is");
     bench.edit(&json!({"metadata": {"generation": 2}, "spec": {"partition": 1}}));
     step(&mut bench);
     step(&mut bench);

@@ -1,16 +1,15 @@
-//! Jobs whose targets are nodes: which node a target is, what a plugin may do to it, and what is left of that.
+//! Jobs whose targets are nodes: how a node is identified, what a plugin may change on it, and what remains afterwards.
 
-use oarlock_core::cluster::live_reads::LiveRead;
-use oarlock_core::cluster::object::{Kind, Object, ObjectKey};
-use oarlock_core::cluster::own::TASKS_NAMESPACE;
-use oarlock_core::cluster::writes::Write;
-use oarlock_core::job::key::JobKey;
+use oarlock_core::object::api_object::{Kind, Object, ObjectKey};
+use oarlock_core::object::key::JobKey;
+use oarlock_core::object::own::TASKS_NAMESPACE;
+use oarlock_core::operation_job::cleanup::{beside_holds, live_reads_of_leftovers};
+use oarlock_core::operation_job::round::unlisted::wait_for_kinds;
+use oarlock_core::operation_job::shared::tables::lock;
 use oarlock_core::plugin::proposal::{MetadataChange, Mutation, ObjectRef, Proposal, State, TaintChange};
 use oarlock_core::plugin::visit::{Answer, Call, Visit};
-use oarlock_core::round::left_behind::left_behind;
-use oarlock_core::round::unlisted::wait_for_kinds;
-use oarlock_core::shared::orphans::beside_holds;
-use oarlock_core::shared::tables::lock;
+use oarlock_core::requests::live_reads::LiveRead;
+use oarlock_core::requests::writes::Write;
 use serde_json::{Value, json};
 
 use crate::answers::{proposing, report, unavailable, waiting};
@@ -18,7 +17,7 @@ use crate::bench::patch::merge;
 use crate::bench::plugin::{node_plugin, plugin};
 use crate::bench::{Bench, JOB_UID, START};
 
-/// A node with these fields of its `spec`, and whether it is Ready.
+/// Returns a node with this `spec` that is Ready or not.
 fn node(name: &str, uid: &str, ready: bool, spec: &Value) -> Value {
     let status = if ready { "True" } else { "False" };
     json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "uid": uid, "labels": {"pool": "x"}}, "spec": spec,
@@ -33,13 +32,13 @@ fn key(name: &str) -> ObjectKey {
     ObjectKey::node(name)
 }
 
-/// A job on these nodes; those in `down` are not Ready.
+/// Returns a bench with a job on these nodes. The nodes in `down` are not Ready.
 fn bench(names: &[&str], down: &[&str], fields: &Value) -> Bench {
     let mut spec = Bench::targets(names);
     merge(&mut spec, &json!({"action": "Reboot", "targetKind": "Node"}));
     merge(&mut spec, fields);
     let mut bench = Bench::new(spec);
-    bench.store.keep(&Kind::node(), oarlock_core::cluster::store::Indexed::default());
+    bench.store.keep(&Kind::node(), oarlock_core::cache::store::Indexed::default());
     bench.found = node_plugin();
     for name in names {
         show(&mut bench, node(name, name, !down.contains(name), &json!({})));
@@ -69,12 +68,12 @@ fn label(visit: &Visit) -> Mutation {
     })
 }
 
-/// True if the node says that the work is done.
+/// Returns true if an annotation of the node says that the work is done.
 fn is_done(object: &Object) -> bool {
     object.annotations.contains_key("done")
 }
 
-/// Cordons, taints and labels a node once, and is done when the node says so.
+/// Cordons, taints and labels a node once, and succeeds when the node says so.
 fn works(visit: &Visit) -> Answer {
     let object = visit.target.object.as_deref();
     let begun = visit.target.extras.contains_key("Begun");
@@ -100,7 +99,7 @@ fn words(bench: &Bench, count: usize) -> String {
     (0..count).map(|index| bench.word(index)).collect::<Vec<_>>().join(" ")
 }
 
-/// Cordon, number of taints, label and number of annotations of a node.
+/// Returns the cordon, the number of taints, the label and the number of annotations of a node.
 fn state(bench: &Bench, name: &str) -> (bool, usize, bool, usize) {
     let object = bench.store.get(&key(name)).unwrap();
     let spec = object.node.clone().unwrap();
@@ -110,7 +109,7 @@ fn state(bench: &Bench, name: &str) -> (bool, usize, bool, usize) {
 const HELD: (bool, usize, bool, usize) = (true, 1, true, 1);
 const CLEAN: (bool, usize, bool, usize) = (false, 0, false, 0);
 
-/// Somebody changes a node; the host is told.
+/// Changes a node as another client would, and sends its event to the host.
 fn change(bench: &mut Bench, name: &str, patch: &Value) {
     let object = bench.store.get(&key(name)).unwrap();
     let spec = object.node.clone().unwrap();
@@ -127,7 +126,7 @@ fn condition(bench: &Bench, kind: &str) -> (String, String) {
     (found["reason"].as_str().unwrap().to_owned(), found["message"].as_str().unwrap().to_owned())
 }
 
-/// A job whose one node is held.
+/// Returns a bench with a job that holds its only node.
 fn held(fields: &Value) -> Bench {
     let mut bench = bench(&["n"], &[], fields);
     bench.settle(&mut works);
@@ -145,11 +144,11 @@ fn a_node_is_held_while_a_target_works_on_it_and_nothing_is_left_of_that_at_its_
     step(&mut bench, &mut works);
     step(&mut bench, &mut works);
     assert_eq!((words(&bench, 1).as_str(), state(&bench, "n")), ("Succeeded", (false, 0, false, 1)));
-    assert!(bench.memory.at_rest());
-    assert_eq!(bench.told, ["OperationBegan", "Completed", "OperationEnded"]);
+    assert!(bench.memory.is_idle());
+    assert_eq!(bench.event_reasons, ["OperationBegan", "Completed", "OperationEnded"]);
 }
 
-/// Somebody takes the hold of the job off a node.
+/// Removes the hold of the job from a node, as another client would.
 fn take_hold_off(bench: &mut Bench) {
     change(bench, "n", &json!({"metadata": {"annotations": {format!("hold.oarlock.dev/{JOB_UID}"): null}}}));
     assert_eq!(state(bench, "n"), (true, 1, true, 0));
@@ -170,7 +169,7 @@ fn what_a_hold_listed_is_taken_off_although_somebody_removed_the_hold() {
         step(&mut bench, &mut works);
         let annotations = usize::from(removes_at_end);
         assert_eq!(state(&bench, "n"), (false, 0, false, annotations), "{}", bench.status());
-        assert!(bench.memory.at_rest());
+        assert!(bench.memory.is_idle());
     }
 }
 
@@ -228,24 +227,6 @@ fn a_node_of_another_uid_than_the_spec_names_is_left_alone() {
 }
 
 #[test]
-fn a_node_that_was_made_anew_is_another_one_and_is_left_alone() {
-    let mut bench = held(&json!({"activeDeadlineSeconds": 30}));
-    bench.vanish_of(&key("n"));
-    show(&mut bench, node("n", "another", true, &json!({"unschedulable": true})));
-    let mut seen = Vec::new();
-    bench.settle(&mut |visit: &Visit| {
-        seen.push(visit.target.object.is_some());
-        works(visit)
-    });
-    assert!(!seen.is_empty() && !seen.contains(&true));
-    bench.later(40);
-    bench.settle(&mut works);
-    step(&mut bench, &mut works);
-    assert_eq!((words(&bench, 1).as_str(), state(&bench, "n")), ("Failed/DeadlineExceeded", (true, 0, false, 0)));
-    assert!(bench.memory.at_rest());
-}
-
-#[test]
 fn nothing_is_left_on_a_node_after_a_deadline_a_deletion_or_a_crash_before_it() {
     for crashes in [false, true] {
         let mut late = held(&json!({"activeDeadlineSeconds": 30}));
@@ -280,22 +261,6 @@ fn a_cordon_and_a_taint_that_were_there_before_stay() {
 }
 
 #[test]
-fn a_cordon_that_somebody_took_off_and_put_on_again_is_theirs_and_their_taints_stay() {
-    let mut bench = held(&json!({}));
-    change(&mut bench, "n", &json!({"spec": {"unschedulable": null}}));
-    step(&mut bench, &mut works);
-    let hold = bench.store.get(&key("n")).unwrap().annotations.iter().map(|(_, list)| list.to_owned()).next();
-    assert_eq!(hold.as_deref(), Some("[\"label:mark\",\"taint:x.io/work:NoSchedule\"]"), "the cordon is given up");
-    let mine = bench.store.get(&key("n")).unwrap().node.clone().unwrap().taints;
-    let both = json!([mine[0], {"key": "theirs", "effect": "NoSchedule"}]);
-    change(&mut bench, "n", &json!({"spec": {"unschedulable": true, "taints": both}}));
-    step(&mut bench, &mut works);
-    bench.edit(&json!({"metadata": {"deletionTimestamp": START}}));
-    (0..4).for_each(|_| step(&mut bench, &mut works));
-    assert_eq!((bench.job_is_gone, state(&bench, "n")), (true, (true, 1, false, 0)));
-}
-
-#[test]
 fn a_namespace_without_the_label_starts_nothing_and_says_so_with_all_else_that_is_wrong() {
     let mut bench = bench(&["n"], &[], &json!({}));
     bench.node_operations = false;
@@ -303,7 +268,10 @@ fn a_namespace_without_the_label_starts_nothing_and_says_so_with_all_else_that_i
     let (reason, message) = condition(&bench, "Valid");
     assert_eq!((reason.as_str(), &bench.status()["waitsFor"]), ("NamespaceNotAllowed", &json!("Grant")));
     assert!(message.contains("oarlock.dev/node-operations=true") && message.contains("namespace d"), "{message}");
-    assert_eq!((words(&bench, 1).as_str(), bench.told.as_slice()), ("Pending", ["InvalidSpec".to_owned()].as_slice()));
+    assert_eq!(
+        (words(&bench, 1).as_str(), bench.event_reasons.as_slice()),
+        ("Pending", ["InvalidSpec".to_owned()].as_slice())
+    );
     bench.found = plugin();
     step(&mut bench, &mut works);
     let (reason, message) = condition(&bench, "Valid");
@@ -360,7 +328,7 @@ fn a_node_that_a_job_of_another_namespace_has_is_waited_for_by_name() {
     assert!(message.contains("node n is held by job far/first"), "{message}");
     let woken = lock(&bench.tables).exclusive.give_back(&far, 0);
     assert_eq!(woken.len(), 1);
-    woken.into_iter().for_each(|(_, index)| bench.memory.turn_to(index));
+    woken.into_iter().for_each(|(_, index)| bench.requeue(index));
     step(&mut bench, &mut works);
     step(&mut bench, &mut works);
     assert_eq!(state(&bench, "n"), HELD);
@@ -392,7 +360,7 @@ fn a_dry_run_on_a_node_plans_what_the_job_would_do_and_holds_nothing() {
     let plan = |index: usize| bench.status()["targetDetails"][index]["extraInfo"]["Plan"].as_str().unwrap().to_owned();
     assert_eq!(words(&bench, 2), "Succeeded Succeeded");
     assert!(plan(0).starts_with("cordon node n, then taint node n"), "{}", plan(0));
-    assert!(plan(1).starts_with("wait until other jobs have let go of the node, then cordon node m"), "{}", plan(1));
+    assert!(plan(1).starts_with("wait until other jobs have released the node, then cordon node m"), "{}", plan(1));
     assert_eq!(state(&bench, "n"), CLEAN);
     assert_eq!(lock(&bench.tables).exclusive.holder("n"), None);
 }
@@ -403,7 +371,7 @@ fn a_dry_run_says_what_it_would_wait_for_also_where_the_plugin_proposes_nothing_
     change(&mut bench, "n", &json!({"metadata": {"annotations": {"hold.oarlock.dev/other": "[]"}}}));
     (0..4).for_each(|_| step(&mut bench, &mut |_| report(State::Processing)));
     let plan = bench.status()["targetDetails"][0]["extraInfo"]["Plan"].as_str().unwrap().to_owned();
-    assert!(plan.starts_with("wait until other jobs have let go of the node, then nothing at first"), "{plan}");
+    assert!(plan.starts_with("wait until other jobs have released the node, then nothing at first"), "{plan}");
 }
 
 #[test]
@@ -450,7 +418,7 @@ fn nodes_that_are_not_ready_or_cordoned_are_unavailable() {
 fn a_selector_finds_nodes_by_label_whatever_the_namespace() {
     let mut bench = Bench::new(json!({"action": "Reboot", "targetKind": "Node",
         "selector": {"labelSelector": {"matchLabels": {"pool": "x"}}}}));
-    bench.store.keep(&Kind::node(), oarlock_core::cluster::store::Indexed::default());
+    bench.store.keep(&Kind::node(), oarlock_core::cache::store::Indexed::default());
     bench.found = node_plugin();
     bench.settle(&mut works);
     assert_eq!(condition(&bench, "Valid").1, "spec.selector: no node that matches pool=x; tried again every 30 s");
@@ -465,23 +433,9 @@ fn a_selector_finds_nodes_by_label_whatever_the_namespace() {
 }
 
 #[test]
-fn a_node_is_let_go_by_live_reads_after_its_plugin_is_gone_and_nodes_are_watched_no_more() {
-    let mut bench = held(&json!({}));
-    let object = bench.store.get(&key("n")).unwrap();
-    bench.store.forget(&Kind::node());
-    bench.unwatched.insert(key("n"), object);
-    bench.found = oarlock_core::plugin::lookup::PluginLookup::Unknown { loaded: vec![] };
-    bench.edit(&json!({"metadata": {"deletionTimestamp": START}}));
-    (0..4).for_each(|_| step(&mut bench, &mut works));
-    let held = bench.unwatched.get(&key("n")).unwrap().clone();
-    assert!(held.annotations.is_empty() && !held.node.as_ref().unwrap().cordoned, "{held:?}");
-    assert!(bench.job_is_gone);
-}
-
-#[test]
 fn a_node_of_a_job_that_vanished_is_read_live_where_nodes_are_watched_no_more() {
     let bench = held(&json!({}));
-    let left = || left_behind(&bench.memory, &Bench::key(), &bench.store, TASKS_NAMESPACE);
+    let left = || live_reads_of_leftovers(&bench.memory, &Bench::key(), &bench.store, TASKS_NAMESPACE);
     assert_eq!(left(), [], "the watch shows it");
     let object = bench.store.get(&key("n")).unwrap();
     bench.store.forget(&Kind::node());

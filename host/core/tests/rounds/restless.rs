@@ -1,6 +1,6 @@
 //! Plugins that make one change after the other. Source: docs/operationjob.md 3.1.4.
 
-use oarlock_core::job::time::after_millis;
+use oarlock_core::object::time::after_millis;
 use oarlock_core::plugin::proposal::{PluginError, State};
 use oarlock_core::plugin::visit::{Answer, Call, Visit};
 use serde_json::json;
@@ -8,8 +8,8 @@ use serde_json::json;
 use crate::answers::{change, proposing, report};
 use crate::bench::Bench;
 
-/// Rounds for a minute: after each the host hears of the target's object, as it does of an own change whose reply comes
-/// late, and of a change by another target.
+/// Runs rounds for a minute. After each round the host receives an event of the target's object, as it does after a late reply or after a change by
+/// another target.
 fn a_minute(bench: &mut Bench, answer: &mut dyn FnMut(&Visit) -> Answer) {
     let end = after_millis(bench.now, 60_000);
     while bench.now < end {
@@ -65,7 +65,7 @@ fn a_release_that_proposes_another_change_each_time_ends_without_its_plugin() {
     }
     assert!(visits < 30, "{visits} visits");
     assert_eq!(bench.status()["targetDetails"][0]["extraInfo"]["Released"], json!("true"), "{}", bench.status());
-    assert!(bench.told.contains(&"ReleaseTargetFailed".to_owned()), "{:?}", bench.told);
+    assert!(bench.event_reasons.contains(&"ReleaseTargetFailed".to_owned()), "{:?}", bench.event_reasons);
 }
 
 #[test]

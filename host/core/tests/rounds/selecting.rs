@@ -1,8 +1,8 @@
-//! Jobs with a selector: what it finds is durable before anything starts, and stays the list whatever happens.
+//! Jobs with a selector. The found targets are durable before any of them starts, and the list never changes afterwards.
 
-use oarlock_core::cluster::live_reads::LiveRead;
 use oarlock_core::plugin::lookup::PluginLookup;
 use oarlock_core::plugin::visit::Visit;
+use oarlock_core::requests::live_reads::LiveRead;
 use serde_json::{Value, json};
 
 use crate::answers::{evict_and_wait, waiting};
@@ -10,14 +10,14 @@ use crate::bench::plugin::plugin;
 use crate::bench::weather::{Look, Weather};
 use crate::bench::{Bench, START};
 
-/// A job for the pods labelled `app=web`.
+/// Returns a bench with a job for the pods labelled `app=web`.
 fn bench(fields: &Value) -> Bench {
     let mut spec = json!({"action": "Replace", "selector": {"labelSelector": {"matchLabels": {"app": "web"}}}});
     spec.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
     Bench::new(spec)
 }
 
-/// A pod with the label, and more metadata.
+/// Adds a pod with the label and more metadata.
 fn web_with(bench: &mut Bench, name: &str, uid: &str, more: &Value) {
     let mut meta = json!({"name": name, "namespace": "d", "uid": uid, "creationTimestamp": START,
         "labels": {"app": "web"}, "ownerReferences": [{"apiVersion": "apps/v1", "kind": "CloneSet", "name": "s",
@@ -44,7 +44,7 @@ fn valid(bench: &Bench) -> (String, String) {
     (found["reason"].as_str().unwrap().to_owned(), found["message"].as_str().unwrap().to_owned())
 }
 
-/// The rounds until the status was written once more.
+/// Runs rounds until the status was written once more.
 fn until_written(bench: &mut Bench) {
     let before = bench.status_writes;
     for _ in 0..10 {
@@ -57,12 +57,12 @@ fn until_written(bench: &mut Bench) {
     panic!("no status is written: {:#?}", bench.memory);
 }
 
-/// Names of the targets in the stored records.
+/// Returns the number of targets in the stored records.
 fn recorded(bench: &Bench) -> usize {
     bench.read_records().iter().map(|record| record.record.targets.len()).sum()
 }
 
-/// The weather in which live reads fare like this.
+/// Weather in which every live read has this outcome.
 struct Unread(Look);
 
 impl Weather for Unread {
@@ -83,7 +83,10 @@ fn what_a_selector_finds_is_stored_before_anything_starts_and_in_order_of_names(
     assert_eq!(details(&bench), ["a 1 Pending", "b 2 Pending", "c 3 Pending"]);
     let selection = bench.status()["selection"].clone();
     assert_eq!((&selection["source"], &bench.status()["totalPodCount"]), (&json!("Selector"), &json!(3)));
-    assert_eq!((bench.sent.clone(), bench.told.clone()), (vec!["status".to_owned()], vec!["Selected".to_owned()]));
+    assert_eq!(
+        (bench.sent.clone(), bench.event_reasons.clone()),
+        (vec!["status".to_owned()], vec!["Selected".to_owned()])
+    );
     bench.later(1);
     bench.settle(&mut evict_and_wait);
     assert_eq!(details(&bench), ["a 1 Processing", "b 2 Processing", "c 3 Processing"]);
@@ -91,50 +94,14 @@ fn what_a_selector_finds_is_stored_before_anything_starts_and_in_order_of_names(
 }
 
 #[test]
-fn a_pod_that_matches_later_is_no_target() {
-    let mut bench = bench(&json!({"partition": 0}));
-    web(&mut bench, "a", "1");
-    bench.settle(&mut waiting);
-    web(&mut bench, "b", "2");
-    bench.crash();
-    bench.later(1);
-    bench.settle(&mut waiting);
-    bench.edit(&json!({"metadata": {"generation": 2}, "spec": {"partition": 5}}));
-    bench.later(2);
-    bench.settle(&mut evict_and_wait);
-    assert_eq!(details(&bench), ["a 1 Processing"]);
-    assert_eq!(bench.times("evict b"), 0);
-}
-
-#[test]
-fn a_pod_that_was_made_anew_before_its_start_is_not_found_and_its_namesake_is_left_alone() {
-    for crashes in [false, true] {
-        let mut bench = bench(&json!({"partition": 0}));
-        web(&mut bench, "a", "1");
-        bench.settle(&mut waiting);
-        web(&mut bench, "a", "2");
-        if crashes {
-            bench.crash();
-            bench.later(1);
-            bench.settle(&mut waiting);
-        }
-        bench.edit(&json!({"metadata": {"generation": 2}, "spec": {"partition": 1}}));
-        bench.later(2);
-        bench.settle(&mut evict_and_wait);
-        bench.later(2);
-        bench.settle(&mut evict_and_wait);
-        assert_eq!((bench.word(0), bench.times("evict a")), ("Failed/PodNotFound".into(), 0));
-        assert_eq!((bench.times("finalizer"), &bench.status()["progress"]), (0, &json!("Failed")));
-        assert!(bench.memory.at_rest(), "nothing is released");
-    }
-}
-
-#[test]
 fn a_crash_before_the_list_is_stored_asks_again_and_one_after_it_does_not() {
     let mut bench = bench(&json!({}));
     web(&mut bench, "a", "1");
     bench.round(&mut evict_and_wait);
-    assert!(bench.status_writes == 0 && bench.memory.live_reads().len() == 1, "asked, and nothing written");
+    assert!(
+        bench.status_writes == 0 && bench.memory.work.all_reads(&bench.memory.decisions.selecting).len() == 1,
+        "asked, and nothing written"
+    );
     bench.crash();
     web(&mut bench, "b", "2");
     until_written(&mut bench);
@@ -146,7 +113,7 @@ fn a_crash_before_the_list_is_stored_asks_again_and_one_after_it_does_not() {
         bench.settle(&mut evict_and_wait);
     }
     assert_eq!(details(&bench), ["a 1 Processing", "b 2 Processing"]);
-    assert_eq!(bench.told.iter().filter(|told| *told == "Selected").count(), 1);
+    assert_eq!(bench.event_reasons.iter().filter(|told| *told == "Selected").count(), 1);
 }
 
 #[test]
@@ -170,7 +137,7 @@ fn the_records_of_a_large_list_are_stored_before_the_list_is_the_jobs() {
     }
     assert_eq!(bench.status()["ranges"]["processing"], "0-2");
     assert_eq!((&bench.status()["totalPodCount"], bench.times("evict p000")), (&json!(300), 1));
-    assert_eq!(bench.memory.state.targets[299].uid.as_deref(), Some("u299"));
+    assert_eq!(bench.memory.stored.state.targets[299].uid.as_deref(), Some("u299"));
 }
 
 #[test]
@@ -183,7 +150,7 @@ fn records_that_a_crash_left_before_the_list_was_the_jobs_count_for_nothing() {
     let before = bench.job.clone();
     until_written(&mut bench);
     assert_eq!(bench.records.len(), 3);
-    // The process died after the records, and before the status.
+    // The process died after it wrote the records and before it wrote the status.
     bench.job = before;
     bench.crash();
     for number in 0..200 {
@@ -194,11 +161,11 @@ fn records_that_a_crash_left_before_the_list_was_the_jobs_count_for_nothing() {
         bench.settle(&mut waiting);
         bench.later(2);
     }
-    assert_eq!((&bench.status()["totalPodCount"], bench.memory.state.name(0)), (&json!(400), "p200"));
+    assert_eq!((&bench.status()["totalPodCount"], bench.memory.stored.state.name(0)), (&json!(400), "p200"));
     assert_eq!((bench.records.len(), &bench.status()["records"]["count"]), (3, &json!(2)), "one is left over");
     bench.crash();
     bench.settle(&mut waiting);
-    assert_eq!((bench.memory.state.targets.len(), bench.memory.state.name(399)), (400, "p599"));
+    assert_eq!((bench.memory.stored.state.targets.len(), bench.memory.stored.state.name(399)), (400, "p599"));
 }
 
 #[test]
@@ -210,7 +177,7 @@ fn a_record_of_a_selected_list_that_is_lost_fails_its_targets_and_no_other() {
     until_written(&mut bench);
     until_written(&mut bench);
     let lost = bench.records.remove(&1);
-    bench.memory.shards.read_again();
+    bench.memory.stored.operation_records.read_again();
     bench.later(2);
     bench.settle(&mut waiting);
     assert_eq!(bench.records.get(&1).map(|record| &record["targets"]), lost.as_ref().map(|lost| &lost["targets"]));
@@ -226,7 +193,7 @@ fn a_record_of_a_selected_list_that_is_lost_fails_its_targets_and_no_other() {
     bench.crash();
     bench.later(2);
     bench.settle(&mut waiting);
-    assert_eq!((bench.memory.durable.pending.len(), bench.memory.durable.failed.len()), (250, 50));
+    assert_eq!((bench.memory.stored.durable.pending.len(), bench.memory.stored.durable.failed.len()), (250, 50));
 }
 
 #[test]
@@ -268,7 +235,7 @@ fn a_selector_that_finds_nothing_is_tried_every_30_s() {
         assert_eq!(bench.next.map(|next| next.duration_since(bench.now).as_secs()), Some(30));
         bench.later(30);
     }
-    assert_eq!((bench.status_writes, bench.told.as_slice()), (1, ["InvalidSpec".to_owned()].as_slice()));
+    assert_eq!((bench.status_writes, bench.event_reasons.as_slice()), (1, ["InvalidSpec".to_owned()].as_slice()));
     web(&mut bench, "a", "1");
     bench.settle(&mut evict_and_wait);
     bench.later(1);

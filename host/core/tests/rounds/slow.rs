@@ -2,11 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use oarlock_core::cluster::live_reads::LiveRead;
-use oarlock_core::cluster::object::ObjectKey;
-use oarlock_core::job::time::after_millis;
+use oarlock_core::object::api_object::ObjectKey;
+use oarlock_core::object::time::after_millis;
 use oarlock_core::plugin::proposal::{Proposal, State};
 use oarlock_core::plugin::visit::{Answer, Call, Visit};
+use oarlock_core::requests::live_reads::LiveRead;
 
 use crate::answers::{report, unavailable};
 use crate::bench::Bench;
@@ -16,7 +16,7 @@ fn names(count: usize) -> Vec<String> {
     (0..count).map(|number| format!("p{number:03}")).collect()
 }
 
-/// A job of so many targets, whose plugin has time for so many visits in a round.
+/// Returns a bench with a job of this many targets, whose rounds have time for this many visits.
 fn bench(targets: usize, visits: usize) -> Bench {
     let names = names(targets);
     let mut bench = Bench::new(Bench::targets(&names.iter().map(String::as_str).collect::<Vec<_>>()));
@@ -27,7 +27,7 @@ fn bench(targets: usize, visits: usize) -> Bench {
     bench
 }
 
-/// The same job, of which all targets are in flight and due.
+/// Returns the bench of such a job after all its targets have started and are due.
 fn started(targets: usize, visits: usize) -> Bench {
     let mut bench = bench(targets, usize::MAX);
     for _ in 0..5 {
@@ -40,7 +40,7 @@ fn started(targets: usize, visits: usize) -> Bench {
     bench
 }
 
-/// Rounds until the job has ended; yields their number.
+/// Runs rounds until the job has ended, and returns their number.
 fn until_ended(bench: &mut Bench, answer: &mut dyn FnMut(&Visit) -> Answer) -> usize {
     for rounds in 1..2_000 {
         bench.now = after_millis(bench.now, 20);
@@ -66,7 +66,7 @@ fn the_targets_that_a_round_has_no_time_for_come_in_the_next_ones() {
     }
 }
 
-/// Notes live reads.
+/// Counts live reads.
 struct Counted(std::sync::mpsc::Sender<()>);
 
 impl Weather for Counted {
@@ -100,7 +100,7 @@ fn the_first_targets_of_a_job_do_not_keep_its_last_from_their_turn() {
     let mut visits: Vec<u32> = Vec::new();
     for _ in 0..60 {
         bench.now = after_millis(bench.now, 20);
-        // Something happens to each of them all the time.
+        // Each target has events all the time.
         bench.touch_all();
         bench.round(&mut |visit: &Visit| {
             visits.push(visit.target.index);

@@ -1,18 +1,18 @@
-//! What keeps each target from starting, once nothing more starts by itself.
+//! The bound that keeps each target from starting, once nothing more starts by itself.
 
 use std::sync::Arc;
 
-use oarlock_core::cluster::live_reads::LiveReads;
-use oarlock_core::round::context::{Observed, Round};
-use oarlock_core::round::start_bounds::{StartBound, start_bounds};
-use oarlock_core::shared::tables::lock;
+use oarlock_core::operation_job::round::context::{Observed, Round};
+use oarlock_core::operation_job::round::starts::bounds::{StartBound, start_bounds};
+use oarlock_core::operation_job::shared::tables::lock;
+use oarlock_core::requests::live_reads::LiveReads;
 use serde_json::{Value, json};
 
 use crate::answers::evict_and_wait;
 use crate::bench::Bench;
 use crate::bench::patch::merge;
 
-/// The bounds of the targets `a` to `d` that have not started, by index. Those in `down` are not Ready.
+/// Returns the bounds of the unstarted targets among `a` to `d`, by index. The targets in `down` are not Ready.
 fn bounds(fields: &Value, down: &[&str]) -> Vec<(u32, StartBound)> {
     let names = ["a", "b", "c", "d"];
     let mut spec = Bench::targets(&names);
@@ -37,7 +37,9 @@ fn bounds(fields: &Value, down: &[&str]) -> Vec<(u32, StartBound)> {
     };
     let (found, store) = (bench.found.clone(), bench.store.clone());
     let round = Round::begin(&Bench::key(), &observed, &found, &store, &mut bench.memory).unwrap();
-    start_bounds(&round, &bench.memory, &lock(&bench.tables)).into_iter().collect()
+    start_bounds(&round, &bench.memory.stored, &bench.memory.decisions, &bench.memory.targets, &lock(&bench.tables))
+        .into_iter()
+        .collect()
 }
 
 #[test]

@@ -1,20 +1,19 @@
-//! Tasks on nodes: what is durable when, and what becomes of a task whose pod, job or host goes.
+//! Tasks on nodes: what is durable when, and how a task ends if its pod, job or host goes.
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use k8s_openapi::jiff::SignedDuration;
-use oarlock_core::cluster::live_reads::LiveRead;
-use oarlock_core::cluster::object::{Kind, Object, ObjectKey};
-use oarlock_core::cluster::own::TASKS_NAMESPACE;
-use oarlock_core::cluster::store::{Indexed, Store};
-use oarlock_core::cluster::writes::{Stopped, Write};
+use oarlock_core::cache::store::{Indexed, Store};
+use oarlock_core::object::api_object::{Kind, Object, ObjectKey};
+use oarlock_core::object::own::TASKS_NAMESPACE;
+use oarlock_core::operation_job::cleanup::{Orphans, SeenObjects, beside_holds, live_reads_of_leftovers};
+use oarlock_core::operation_job::tasks::settings::{CommitRegistry, TaskSettings};
 use oarlock_core::plugin::proposal::{Mutation, PluginError, Proposal, State, TaskRequest};
 use oarlock_core::plugin::visit::{Answer, Call, Visit};
-use oarlock_core::round::left_behind::left_behind;
-use oarlock_core::round::task_settings::{CommitRegistry, TaskSettings};
-use oarlock_core::shared::orphans::{Orphans, SeenObjects, beside_holds};
+use oarlock_core::requests::live_reads::LiveRead;
+use oarlock_core::requests::writes::{Stopped, Write};
 use serde_json::{Value, json};
 
 use crate::answers::{proposing, report};
@@ -43,12 +42,12 @@ fn script() -> Mutation {
     task("run-on-node", json!({"script": {"text": "echo hello"}}))
 }
 
-/// Runs a script, and ends as it ended.
+/// Runs a script, and ends as the script ended.
 fn runs(visit: &Visit) -> Answer {
     does(script(), visit)
 }
 
-/// Does a task, and ends as it ended.
+/// Runs a task, and ends as the task ended.
 fn does(task: Mutation, visit: &Visit) -> Answer {
     let seen = visit.target.tasks.get("run");
     match (visit.call, seen.map(|task| task.state)) {
@@ -63,7 +62,7 @@ fn does(task: Mutation, visit: &Visit) -> Answer {
     }
 }
 
-/// The same on a node that it cordons first.
+/// Runs a script on a node that it cordons first.
 fn runs_cordoned(visit: &Visit) -> Answer {
     match (visit.call, visit.target.tasks.get("run")) {
         (Call::OperateThenProgress, None) => {
@@ -73,7 +72,7 @@ fn runs_cordoned(visit: &Visit) -> Answer {
     }
 }
 
-/// The records that are written within 25 ms after the start of tasks on so many nodes, each of which has something to say.
+/// Returns the number of records within 25 ms after the start of tasks on this many nodes. Each task has something to record.
 fn records_soon_after(nodes: usize) -> usize {
     let names: Vec<String> = (0..nodes).map(|number| format!("n{number}")).collect();
     let targets: Vec<Value> = names.iter().map(|name| json!({"name": name})).collect();
@@ -110,13 +109,13 @@ pub(crate) fn pod(bench: &Bench) -> Option<Arc<Object>> {
     bench.store.all(&Kind::pod(), Some(TASKS_NAMESPACE)).into_iter().next()
 }
 
-/// The kubelet says this of the pod of the task.
+/// Gives the pod of the task this status, as its kubelet would.
 pub(crate) fn kubelet(bench: &mut Bench, status: &Value) {
     let document = shown(bench, status);
     bench.show(document);
 }
 
-/// The same, of a pod that somebody deletes now.
+/// Gives the pod of the task this status while somebody deletes the pod.
 pub(crate) fn kubelet_of_deleted(bench: &mut Bench, status: &Value) {
     let mut document = shown(bench, status);
     document["metadata"]["deletionTimestamp"] = json!(bench.now.to_string());
@@ -134,7 +133,7 @@ pub(crate) fn running() -> Value {
     json!({"phase": "Running", "containerStatuses": [{"name": "task", "state": {"running": {}}}]})
 }
 
-/// The pod ends with this result of its command.
+/// Returns the status of a pod whose command ended with this result.
 fn ended(result: &Value) -> Value {
     let state = json!({"terminated": {"exitCode": 0, "message": result.to_string()}});
     json!({"phase": "Succeeded", "containerStatuses": [{"name": "task", "state": state}]})
@@ -158,7 +157,7 @@ fn error(bench: &Bench) -> String {
     format!("{}: {}", error["reason"].as_str().unwrap_or("-"), error["message"].as_str().unwrap_or("-"))
 }
 
-/// A job whose script was begun.
+/// Returns a bench with a job whose script has begun.
 fn begun(fields: &Value) -> Bench {
     let mut bench = bench(fields);
     bench.settle(&mut runs);
@@ -191,7 +190,7 @@ fn the_intent_is_durable_before_the_pod_and_the_result_before_the_pod_goes() {
     bench.wire = usize::MAX;
     (0..3).for_each(|_| step(&mut bench));
     assert_eq!((bench.word(0).as_str(), pod(&bench).is_some(), outputs(&bench)), ("Succeeded", false, 1));
-    assert!(bench.memory.at_rest());
+    assert!(bench.memory.is_idle());
     assert_eq!(
         bench.sent.iter().filter(|sent| sent.starts_with("create oarlock-run-")).count(),
         2,
@@ -215,7 +214,7 @@ fn the_pod_is_the_hosts_own_and_has_the_script_as_a_file() {
         (&json!(JOB_UID), &json!("0"), &json!("run"))
     );
     assert_eq!(body["metadata"]["ownerReferences"], Value::Null);
-    // The script is an object of its own, which is made first.
+    // The script is a separate object, which is created first.
     assert_eq!((&map["data"], &map["immutable"]), (&json!({"script": "echo hello"}), &json!(true)));
     let source =
         json!([{"name": "script", "configMap": {"name": made.name, "items": [{"key": "script", "path": "script"}]}}]);
@@ -232,7 +231,7 @@ fn the_pod_is_the_hosts_own_and_has_the_script_as_a_file() {
     assert_eq!(container["volumeMounts"][0]["mountPath"], "/task");
 }
 
-/// The bench of a job on a pod, which commits its container.
+/// Returns the bench of a job on a pod that commits the pod's container.
 fn committing(exports: Option<CommitRegistry>, node: Option<&str>) -> Bench {
     let mut bench = Bench::new(Bench::targets(&["p"]));
     bench.found = committing_plugin();
@@ -276,7 +275,7 @@ fn a_commit_that_cannot_be_says_why() {
     assert!(why[0].starts_with("NoRegistry: ") && why[1].starts_with("NoNode: "), "{why:?}");
 }
 
-/// The pod of a check with these arguments.
+/// Returns the pod of a check with these arguments.
 fn check_pod(arguments: &Value) -> Value {
     let mut bench = bench(&json!({}));
     bench.wire = 0;
@@ -358,25 +357,11 @@ fn a_check_requests_little_and_may_use_little_of_what_it_does_not_name() {
     let few = json!({"cpu": "100m", "memory": "2Gi", "ephemeral-storage": "64Mi", "nvidia.com/gpu": "1"});
     let most = json!({"cpu": "1", "memory": "2Gi", "ephemeral-storage": "1Gi", "nvidia.com/gpu": "1"});
     assert_eq!(named, json!({"requests": few, "limits": most}));
-    // Its /dev/shm is memory, which it requests too.
+    // The check's /dev/shm is memory, which the pod requests too.
     let shared = of(json!({"sharedMemory": "1Gi"}));
     assert_eq!((&shared["requests"]["memory"], &shared["limits"]["memory"]), (&json!("1088Mi"), &json!("1536Mi")));
     let both = of(json!({"sharedMemory": "1Gi", "resources": {"memory": "4Gi"}}));
     assert_eq!(both["limits"]["memory"], "4Gi");
-}
-
-#[test]
-fn a_command_that_fails_is_told_with_its_exit_code_and_the_end_of_its_output() {
-    let mut bench = begun(&json!({}));
-    let output = "x".repeat(3_000);
-    kubelet(&mut bench, &ended(&json!({"exitCode": 7, "output": output, "truncated": true, "message": "exit code 7"})));
-    (0..3).for_each(|_| step(&mut bench));
-    assert_eq!(
-        (bench.word(0).as_str(), error(&bench).as_str()),
-        ("Failed/CommandFailed", "CommandFailed: exit code 7")
-    );
-    assert_eq!((&stored(&bench)["exitCode"], stored(&bench)["output"].as_str().map(str::len)), (&json!(7), Some(512)));
-    assert_eq!((pod(&bench).is_some(), outputs(&bench)), (false, 1));
 }
 
 #[test]
@@ -398,7 +383,7 @@ fn a_task_whose_pod_is_deleted_evicted_or_ends_without_a_result_is_lost_and_not_
         let name = bench.sent.iter().find(|sent| sent.starts_with("create oarlock-run-")).unwrap().clone();
         let pods = if outputs(&bench) == 0 { 1 } else { 2 };
         assert_eq!((bench.times(&name), pod(&bench).is_some()), (pods, false));
-        assert!(bench.memory.at_rest());
+        assert!(bench.memory.is_idle());
     }
 }
 
@@ -460,7 +445,7 @@ fn a_pod_that_its_kubelet_does_not_end_is_given_up_and_may_have_run() {
             let mut bench = begun(&json!({}));
             kubelet(&mut bench, &status);
             bench.later(late);
-            // Its own deletion is as good as another one.
+            // A conflict is no obstacle: a deletion by another client serves as well as the host's own.
             bench.refuse.insert("delete", Stopped::Conflict);
             step(&mut bench);
             kubelet_of_deleted(&mut bench, &status);
@@ -541,11 +526,11 @@ fn a_crash_after_any_round_begins_no_second_pod_and_finds_the_first() {
             ("Succeeded", 1, 1),
             "crash before round {rounds}"
         );
-        assert!(pod(&bench).is_none() && bench.memory.at_rest(), "crash before round {rounds}");
+        assert!(pod(&bench).is_none() && bench.memory.is_idle(), "crash before round {rounds}");
     }
 }
 
-/// A pod with the name and the labels of the task's own, as another kubelet or account may show one, that has ended well.
+/// Returns a pod that has ended well, with a task's own name and labels. Another kubelet or account may create such a pod.
 fn forged(name: &str, labels: &Value, fields: &Value) -> Value {
     let mut pod = json!({"metadata": {"name": name, "namespace": TASKS_NAMESPACE, "uid": "forged", "labels": labels,
         "creationTimestamp": START}, "spec": {"nodeName": "n"}});
@@ -578,14 +563,14 @@ fn a_pod_on_another_node_or_of_a_kubelet_is_no_result_of_a_task_whatever_its_nam
                 bench.settle(&mut reboots);
             }
         };
-        // It is there before the host asks for its own.
+        // The forged pod exists before the host creates its own pod.
         let mut bench = bench(&json!({}));
         bench.show(forged(&own.key.name, &labels(own_labels.clone()), &fields));
         let message = format!("pods {:?} already exists", own.key.name);
         bench.refuse.insert("create", Stopped::Refused { message: message.clone() });
         steps(&mut bench, 60);
         if forgery == "on no node" {
-            // It may be the host's own, and nothing ran on no node.
+            // The pod may be the host's own. A pod without a node ran nothing.
             assert!(error(&bench).contains("lost"), "{forgery}: {}", error(&bench));
             continue;
         }
@@ -597,7 +582,7 @@ fn a_pod_on_another_node_or_of_a_kubelet_is_no_result_of_a_task_whatever_its_nam
         );
         assert_eq!(error(&bench), format!("UpdateObjectFailed: {message}"), "{forgery}");
         assert!((3..=9).contains(&tries), "{forgery}: {tries} tries");
-        // Once it is gone, the task is begun, on its own node.
+        // Once the forged pod is gone, the task begins on its own node.
         bench.vanish_of(&own.key);
         bench.refuse.clear();
         bench.later(70);
@@ -655,7 +640,7 @@ fn a_pod_that_an_earlier_term_asked_for_late_is_still_found_by_the_job_that_is_d
     bench.wire = 0;
     bench.settle(&mut runs);
     assert_eq!(stored(&bench), json!({"state": "Waiting"}));
-    // The host dies, and its request is still under way.
+    // The host dies, and its request is still in flight.
     bench.crash();
     bench.wire = usize::MAX;
     bench.edit(&json!({"metadata": {"deletionTimestamp": START}}));
@@ -675,7 +660,7 @@ fn a_pod_whose_request_arrives_after_the_end_of_its_target_goes_in_the_next_resy
     let late = pod(&bench).unwrap();
     kubelet(&mut bench, &good());
     (0..6).for_each(|_| step(&mut bench));
-    assert_eq!((bench.word(0).as_str(), pod(&bench).is_some(), bench.memory.at_rest()), ("Succeeded", false, true));
+    assert_eq!((bench.word(0).as_str(), pod(&bench).is_some(), bench.memory.is_idle()), ("Succeeded", false, true));
     bench.show(
         json!({"metadata": {"name": late.key.name, "namespace": TASKS_NAMESPACE, "uid": "late", "labels": late.labels},
         "spec": {"nodeName": "n"}, "status": {"phase": "Pending"}}),
@@ -725,7 +710,7 @@ fn a_cordon_stays_while_a_command_is_being_ended_and_no_longer_than_a_kubelet_ha
     }
 }
 
-/// Kubelets that take their time to end what is deleted.
+/// Kubelets that take ten seconds to end a deleted pod.
 struct Slow;
 
 impl Weather for Slow {
@@ -791,29 +776,13 @@ fn a_host_without_an_image_for_commands_says_so_before_anything_is_changed() {
 }
 
 #[test]
-fn a_namespace_that_refuses_the_pod_is_shown_and_tried_again_with_growing_waits() {
-    let mut bench = bench(&json!({}));
-    let message = "namespaces \"oarlock-tasks\" not found".to_owned();
-    bench.refuse.insert("create", Stopped::Refused { message: message.clone() });
-    bench.settle(&mut runs);
-    (0..60).for_each(|_| step(&mut bench));
-    let tries = bench.sent.iter().filter(|sent| sent.starts_with("create oarlock-script-")).count();
-    assert!((3..=9).contains(&tries), "{tries}");
-    assert_eq!(error(&bench), format!("UpdateObjectFailed: {message}"));
-    bench.refuse.clear();
-    bench.later(70);
-    step(&mut bench);
-    assert!(pod(&bench).is_some());
-}
-
-#[test]
 fn an_output_that_may_not_be_kept_holds_nobody_up() {
     let mut bench = begun(&json!({}));
     bench.refuse.insert("create", Stopped::Refused { message: "quota".into() });
     kubelet(&mut bench, &good());
     (0..6).for_each(|_| step(&mut bench));
     assert_eq!((bench.word(0).as_str(), pod(&bench).is_some(), outputs(&bench)), ("Succeeded", false, 0));
-    assert!(bench.memory.at_rest());
+    assert!(bench.memory.is_idle());
 }
 
 #[test]
@@ -877,7 +846,7 @@ fn a_task_beside_an_end_or_in_a_release_is_denied() {
         bench.settle(&mut ends);
     }
     assert_eq!((bench.word(0).as_str(), pod(&bench).is_some()), ("Failed/MutationDenied", false));
-    assert!(bench.told.contains(&"ReleaseTargetFailed".to_owned()) && bench.memory.at_rest());
+    assert!(bench.event_reasons.contains(&"ReleaseTargetFailed".to_owned()) && bench.memory.is_idle());
 }
 
 #[test]
@@ -885,7 +854,7 @@ fn outputs_of_a_job_that_vanished_are_looked_for_and_those_of_one_that_was_let_g
     let mut bench = begun(&json!({}));
     kubelet(&mut bench, &good());
     (0..4).for_each(|_| step(&mut bench));
-    let left = |bench: &Bench| left_behind(&bench.memory, &Bench::key(), &bench.store, TASKS_NAMESPACE);
+    let left = |bench: &Bench| live_reads_of_leftovers(&bench.memory, &Bench::key(), &bench.store, TASKS_NAMESPACE);
     let (namespace, label) = (TASKS_NAMESPACE.to_owned(), "oarlock.dev/job-uid".to_owned());
     let kind = Kind::new("v1", "ConfigMap");
     assert_eq!(left(&bench), [LiveRead::Labelled { kind, namespace, label, value: JOB_UID.to_owned() }]);
@@ -927,7 +896,7 @@ fn a_pod_whose_job_vanished_is_removed_by_the_second_sweep() {
     assert_eq!(objects, [&ObjectKey::pod(TASKS_NAMESPACE, "lost")]);
 }
 
-/// Whoever makes jobs writes their parameters, and so whatever is said there of where a script came from.
+/// Users write the parameters of their jobs, so the host does not believe a script origin in these parameters.
 #[test]
 fn a_script_by_its_digest_runs_on_no_node_but_for_ops_jobs() {
     for origin in ["template", "input"] {

@@ -1,10 +1,9 @@
-//! What the jobs of one namespace leave to those of the others: room in flight, and an end to it. Source:
-//! docs/operationjob.md 3.4.3, 3.8.
+//! The jobs of one namespace leave room in flight to the jobs of other namespaces, and they end. Source: docs/operationjob.md 3.4.3, 3.8.
 
-use oarlock_core::job::key::JobKey;
+use oarlock_core::object::key::JobKey;
+use oarlock_core::operation_job::shared::tables::{InFlightElsewhere, lock};
 use oarlock_core::plugin::grant::Limits;
 use oarlock_core::plugin::lookup::{PluginInfo, PluginLookup};
-use oarlock_core::shared::tables::{InFlightElsewhere, lock};
 use serde_json::{Value, json};
 
 use crate::answers::evict_and_wait;
@@ -12,7 +11,7 @@ use crate::bench::Bench;
 use crate::bench::patch::merge;
 use crate::bench::plugin::plugin;
 
-/// A job of twelve targets, whose pods are there, and a plugin whose grant has these limits. Nothing of it ever ends.
+/// Returns a bench with a job of twelve targets, whose pods exist. The plugin's grant has these limits, and no target ever ends.
 fn bench(fields: &Value, limits: Limits) -> Bench {
     let names: Vec<String> = (0..12).map(|number| format!("p{number}")).collect();
     let mut spec = Bench::targets(&names.iter().map(String::as_str).collect::<Vec<_>>());
@@ -30,12 +29,12 @@ fn at_most(targets: u32) -> Limits {
     Limits { targets_in_flight: Some(targets), ..Limits::default() }
 }
 
-/// A job of another namespace.
+/// Returns the key of a job of another namespace.
 fn elsewhere() -> JobKey {
     JobKey { namespace: "elsewhere".into(), name: "j".into() }
 }
 
-/// What that job sees of this one.
+/// Returns this job's targets in flight as the other job sees them.
 fn seen_elsewhere(bench: &Bench) -> InFlightElsewhere {
     lock(&bench.tables).in_flight_elsewhere("replace", &elsewhere())
 }
@@ -57,14 +56,14 @@ fn a_namespace_whose_targets_never_end_leaves_room_for_the_first_target_of_anoth
 #[test]
 fn a_namespace_has_no_more_than_its_half_while_another_one_waits() {
     let mut bench = bench(&json!({}), at_most(8));
-    lock(&bench.tables).waits_for_room("replace", &elsewhere());
+    lock(&bench.tables).waits_for_capacity("replace", &elsewhere());
     bench.settle(&mut evict_and_wait);
     assert_eq!(in_flight(&bench), 4);
-    lock(&bench.tables).needs_no_room(&elsewhere());
+    lock(&bench.tables).needs_no_capacity(&elsewhere());
     bench.later(2);
     bench.settle(&mut evict_and_wait);
     assert_eq!(in_flight(&bench), 6);
-    lock(&bench.tables).waits_for_room("replace", &elsewhere());
+    lock(&bench.tables).waits_for_capacity("replace", &elsewhere());
     bench.later(2);
     bench.settle(&mut evict_and_wait);
     assert_eq!(in_flight(&bench), 6, "what has started goes on");

@@ -1,11 +1,11 @@
-//! How many targets of a job may be unavailable at once.
+//! The bound on targets of a job that are unavailable at once.
 
-use oarlock_core::cluster::object::ObjectKey;
-use oarlock_core::job::key::JobKey;
+use oarlock_core::object::api_object::ObjectKey;
+use oarlock_core::object::key::JobKey;
+use oarlock_core::operation_job::shared::tables::lock;
 use oarlock_core::plugin::lookup::{PluginInfo, PluginLookup};
 use oarlock_core::plugin::proposal::{PluginError, Proposal, State};
 use oarlock_core::plugin::visit::{Answer, Call, Visit};
-use oarlock_core::shared::tables::lock;
 use serde_json::{Value, json};
 
 use crate::answers::{evict_and_wait, report};
@@ -19,7 +19,7 @@ fn pod(name: &str, ready: bool) -> Value {
         "status": {"conditions": [{"type": "Ready", "status": status}]}})
 }
 
-/// A job of these targets; those in `down` have a pod that is not Ready.
+/// Returns a bench with a job of these targets. The targets in `down` have a pod that is not Ready.
 fn bench(names: &[&str], down: &[&str], fields: &Value) -> Bench {
     let mut spec = Bench::targets(names);
     merge(&mut spec, fields);
@@ -134,7 +134,7 @@ fn the_end_of_another_jobs_work_makes_room() {
     bench.settle(&mut evict_and_wait);
     assert_eq!(words(&bench, 2), "Pending Pending");
     let woken = lock(&bench.tables).note_undisrupted(&other, 0);
-    woken.into_iter().for_each(|(_, index)| bench.memory.turn_to(index));
+    woken.into_iter().for_each(|(_, index)| bench.requeue(index));
     step(&mut bench, &mut evict_and_wait);
     assert_eq!(words(&bench, 2), "Processing Pending");
 }

@@ -1,12 +1,11 @@
-//! Changes of objects that no watch shows: a plugin reads one by `get`, and changes what it has read. Source:
-//! docs/operationjob.md 3.7.
+//! Changes of objects that no watch shows. A plugin reads such an object with `get`, and changes what it has read. Source: docs/operationjob.md 3.7.
 
 use std::sync::Arc;
 
-use oarlock_core::cluster::object::{Kind, Object, ObjectKey};
-use oarlock_core::cluster::writes::Write;
+use oarlock_core::object::api_object::{Kind, Object, ObjectKey};
 use oarlock_core::plugin::proposal::{MetadataChange, Mutation, ObjectRef, PluginError, Proposal, Report, State};
 use oarlock_core::plugin::visit::{Answer, Call, Visit};
+use oarlock_core::requests::writes::Write;
 use serde_json::{Value, json};
 
 use crate::answers::{proposing, report, unavailable, waiting};
@@ -18,7 +17,7 @@ fn key() -> ObjectKey {
     ObjectKey { kind: Kind::new("x.io/v1", "Widget"), namespace: Some("d".into()), name: "w".into() }
 }
 
-/// A job of one target, and a widget that belongs to the job of this UID.
+/// Returns a bench with a job of one target, and a widget that belongs to the job of this UID.
 fn bench(owner: &str) -> Bench {
     let mut bench = Bench::of_one(&json!({}));
     bench.found = plugin_that_changes(&key().kind);
@@ -33,7 +32,7 @@ fn bench(owner: &str) -> Bench {
     bench
 }
 
-/// Every change that a plugin can make of an object, with the verb of its write.
+/// Returns every change that a plugin can make to an object, with the verb of its write.
 fn changes() -> Vec<(&'static str, Mutation)> {
     let object = || ObjectRef { key: key(), uid: Some("widget".into()) };
     let patch = |subresource: Option<&str>| Mutation::Patch {
@@ -55,7 +54,7 @@ fn changes() -> Vec<(&'static str, Mutation)> {
     vec![("patch", patch(None)), ("patch", patch(Some("status"))), ("patch", metadata), ("delete", delete)]
 }
 
-/// A plugin that reads the widget, and then proposes this change of it.
+/// Answers as a plugin that reads the widget, then proposes this change of it.
 fn reading(visit: &Visit, change: &Mutation) -> Answer {
     match (visit.call, visit.reads.get(&key(), false)) {
         (Call::Release, _) => Answer::Proposed(Proposal::default()),
@@ -97,7 +96,7 @@ fn an_object_of_another_job_that_only_a_live_read_shows_is_not_changed() {
     }
 }
 
-/// Keeps the writes to the widget.
+/// Records the writes to the widget.
 struct Kept(std::sync::mpsc::Sender<Write>);
 
 impl Weather for Kept {
@@ -158,7 +157,7 @@ fn a_namesake_of_the_object_that_a_plugin_means_is_not_changed() {
 fn what_is_proposed_with_a_failure_is_made_of_an_object_that_only_a_live_read_shows() {
     for (verb, change) in changes() {
         let mut bench = bench(JOB_UID);
-        // In a later term its end waits for a bump, and follows some rounds later.
+        // In a later term the end waits for an invalidation, and follows some rounds later.
         bench.crash();
         bench.settle(&mut |visit: &Visit| match (visit.call, visit.reads.get(&key(), false)) {
             (Call::Release, _) => Answer::Proposed(Proposal::default()),

@@ -1,243 +1,246 @@
-//! JobFlows, DaemonJobs and JobTemplates in memory, with their children, and the nodes.
+//! The cache of JobFlows, DaemonJobs and JobTemplates, with their children, and of the nodes.
 //!
-//! Pod templates of children and managedFields are dropped while they are read.
+//! The handlers drop pod templates of children and managedFields while they read.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
-use oarlock_core::child::node::NodeView;
-use oarlock_core::child::parent::{Parent, ParentKind};
-use oarlock_core::child::plan::TemplateView;
-use oarlock_core::child::view::{ChildKind, ChildView};
-use oarlock_core::cluster::memory::Room;
-use oarlock_core::flow::template::StoredTemplate;
+use oarlock_core::attempts::node::NodeView;
+use oarlock_core::attempts::parent::{Parent, ParentKind};
+use oarlock_core::attempts::plan::TemplateView;
+use oarlock_core::attempts::view::{ChildKind, ChildView};
+use oarlock_core::job_template::template::StoredTemplate;
+use oarlock_core::object::memory::MemoryBudget;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use crate::flows::held::{Held, named_templates};
-use crate::flows::key::FlowKey;
+use crate::flows::cache_state::{FlowCacheState, named_templates};
+use crate::flows::key::{FlowKey, TemplateKey};
 
-/// JobFlows, DaemonJobs and JobTemplates in memory.
+/// The cache of JobFlows, DaemonJobs and JobTemplates.
 #[derive(Default)]
 pub struct FlowCache {
-    held: Mutex<Held>,
+    state: Mutex<FlowCacheState>,
     changed: Notify,
 }
 
-/// Everything that is known of one parent.
+/// The cached state of one parent.
 pub struct ParentView {
     /// The object.
     pub parent: Arc<Parent>,
-    /// Its children.
+    /// The children of the parent.
     pub children: Vec<Arc<ChildView>>,
-    /// The JobTemplates that it names, as far as they exist.
+    /// The JobTemplates that the parent names and that exist.
     pub templates: HashMap<String, Arc<TemplateView>>,
     /// All nodes.
     pub nodes: Arc<BTreeMap<String, Arc<NodeView>>>,
 }
 
 impl FlowCache {
-    /// Nothing yet, within this room.
-    pub(super) fn within(room: &Room) -> Self {
-        Self { held: Mutex::new(Held::within(room)), changed: Notify::new() }
+    /// Returns an empty cache whose objects count in this room.
+    pub(super) fn within(room: &MemoryBudget) -> Self {
+        Self { state: Mutex::new(FlowCacheState::within(room)), changed: Notify::new() }
     }
 
-    /// Resolves once something is dirty.
-    pub async fn dirtied(&self) {
+    /// Waits until a key is dirty.
+    pub async fn until_dirty(&self) {
         loop {
             let changed = self.changed.notified();
-            if !self.held.lock().dirty.is_empty() {
+            if !self.state.lock().dirty.is_empty() {
                 return;
             }
             changed.await;
         }
     }
 
-    /// Takes what is dirty.
+    /// Takes all dirty keys.
     pub fn take_dirty(&self) -> HashSet<FlowKey> {
-        std::mem::take(&mut self.held.lock().dirty)
+        std::mem::take(&mut self.state.lock().dirty)
     }
 
-    /// Every key that is known.
+    /// Returns all known keys.
     pub fn keys(&self) -> Vec<FlowKey> {
-        let held = self.held.lock();
-        let templates =
-            held.templates.keys().map(|(namespace, name)| FlowKey::Template(namespace.clone(), name.clone()));
-        held.parents.keys().cloned().chain(templates).collect()
+        let state = self.state.lock();
+        let templates = state.templates.keys().map(TemplateKey::of_rounds);
+        state.parents.keys().cloned().chain(templates).collect()
     }
 
-    /// What is known of a parent.
+    /// Returns the cached state of a parent.
     pub fn view(&self, key: &FlowKey) -> Option<ParentView> {
-        let held = self.held.lock();
-        let parent = held.parents.get(key)?.clone();
-        let children = held.families.of(&parent.namespace, &parent.uid).cloned().collect();
+        let state = self.state.lock();
+        let parent = state.parents.get(key)?.clone();
+        let children = state.children_by_owner.of(&parent.namespace, &parent.uid).cloned().collect();
         let named = named_templates(&parent).into_iter();
         let templates = named.filter_map(|name| {
-            let template = held.templates.get(&(parent.namespace.clone(), name.to_owned()))?;
+            let template = state.templates.get(&TemplateKey::new(&parent.namespace, name))?;
             let version = format!("{}/{}", template.uid, template.generation);
             Some((
                 name.to_owned(),
                 Arc::new(TemplateView { version, unread: template.unread.clone(), job: template.job.clone() }),
             ))
         });
-        Some(ParentView { templates: templates.collect(), children, nodes: held.nodes.clone(), parent: parent.clone() })
+        Some(ParentView {
+            templates: templates.collect(),
+            children,
+            nodes: state.nodes.clone(),
+            parent: parent.clone(),
+        })
     }
 
-    /// A template, and the names of the Jobs that were made from it, sorted.
+    /// Returns a template, and the sorted names of the Jobs that were made from it.
     pub fn template(&self, namespace: &str, name: &str) -> Option<(Arc<StoredTemplate>, Vec<String>)> {
-        let held = self.held.lock();
-        let key = (namespace.to_owned(), name.to_owned());
-        let jobs = held.made_from.get(&key).into_iter().flatten().map(|job| job.0.name.clone()).collect();
-        Some((held.templates.get(&key)?.clone(), jobs))
+        let state = self.state.lock();
+        let key = TemplateKey::new(namespace, name);
+        let jobs = state.made_from.get(&key).into_iter().flatten().map(|job| job.0.name.clone()).collect();
+        Some((state.templates.get(&key)?.clone(), jobs))
     }
 
-    /// Notes whether somebody makes rounds. Without them nothing is kept of children that are gone.
-    pub fn rest(&self, is_idle: bool) {
-        self.held.lock().rest(is_idle);
+    /// Records whether rounds run. While no rounds run, the cache does not keep deleted children.
+    pub fn set_idle(&self, is_idle: bool) {
+        self.state.lock().set_idle(is_idle);
     }
 
-    /// Drops children that are gone, once a round has judged them.
+    /// Drops these deleted children, after a round has judged them.
     pub fn forget_gone(&self, owner: &Parent, uids: &[String]) {
         let is_kept = |child: &ChildView| !(child.gone && uids.contains(&child.uid));
-        self.held.lock().families.retain(&owner.namespace, &owner.uid, is_kept);
+        self.state.lock().children_by_owner.retain(&owner.namespace, &owner.uid, is_kept);
     }
 
-    /// Has a parent told when the object of this name changes or goes.
-    pub(crate) fn await_name(&self, kind: ChildKind, namespace: &str, name: &str, key: FlowKey) {
+    /// Requeues a parent when the object of this name changes or goes.
+    pub(crate) fn requeue_on_name(&self, kind: ChildKind, namespace: &str, name: &str, key: FlowKey) {
         let place = (kind, namespace.to_owned(), name.to_owned());
-        self.held.lock().awaited.entry(place).or_default().insert(key);
+        self.state.lock().awaited.entry(place).or_default().insert(key);
     }
 
-    /// True once after an object whose name a parent waits for has changed.
-    pub fn take_healed(&self, key: &FlowKey) -> bool {
-        self.held.lock().healed.remove(key)
+    /// Returns true once after an object whose name a parent waits for has changed.
+    pub fn take_name_change(&self, key: &FlowKey) -> bool {
+        self.state.lock().changed_names.remove(key)
     }
 
-    fn change(&self, change: impl FnOnce(&mut Held)) {
-        let mut held = self.held.lock();
-        change(&mut held);
-        held.shed();
-        let is_dirty = !held.dirty.is_empty();
-        drop(held);
+    fn change(&self, change: impl FnOnce(&mut FlowCacheState)) {
+        let mut state = self.state.lock();
+        change(&mut state);
+        state.shed();
+        let is_dirty = !state.dirty.is_empty();
+        drop(state);
         if is_dirty {
             self.changed.notify_waiters();
         }
     }
 
-    /// Makes a parent dirty.
-    pub fn soil(&self, key: FlowKey) {
-        self.change(|held| {
-            held.dirty.insert(key);
+    /// Marks a parent dirty.
+    pub fn mark_dirty(&self, key: FlowKey) {
+        self.change(|state| {
+            state.dirty.insert(key);
         });
     }
 
     pub(crate) fn put_parent(&self, parent: Parent) {
-        self.change(|held| held.put_parent(parent));
+        self.change(|state| state.put_parent(parent));
     }
 
-    /// Takes a reply: of an object that is gone meanwhile it is too late.
+    /// Takes the parent from a reply. The cache ignores a reply for an object that has been deleted meanwhile.
     pub(crate) fn reply_parent(&self, parent: Parent) {
-        self.change(|held| {
-            if held.by_uid.contains_key(&parent.uid) {
-                held.put_parent(parent);
+        self.change(|state| {
+            if state.by_uid.contains_key(&parent.uid) {
+                state.put_parent(parent);
             }
         });
     }
 
     pub(crate) fn reply_template(&self, template: StoredTemplate) {
-        self.change(|held| {
-            let key = (template.namespace.clone(), template.name.clone());
-            if held.templates.get(&key).is_some_and(|before| before.uid == template.uid) {
-                held.put_template(template);
+        self.change(|state| {
+            let key = TemplateKey::of(&template);
+            if state.templates.get(&key).is_some_and(|before| before.uid == template.uid) {
+                state.put_template(template);
             }
         });
     }
 
     pub(crate) fn reply_child(&self, child: ChildView) {
-        self.change(|held| {
-            if held.owner_of(&child).is_some() {
-                held.put_child(child);
+        self.change(|state| {
+            if state.owner_of(&child).is_some() {
+                state.put_child(child);
             }
         });
     }
 
     pub(crate) fn drop_parent(&self, key: &FlowKey) {
-        self.change(|held| held.drop_parent(key));
+        self.change(|state| state.drop_parent(key));
     }
 
     pub(crate) fn reset_parents(&self, kind: ParentKind, parents: Vec<Parent>) {
-        self.change(|held| {
+        self.change(|state| {
             let listed: HashSet<FlowKey> = parents.iter().map(FlowKey::of).collect();
             let is_kind = |key: &&FlowKey| matches!(key, FlowKey::Parent(of, ..) if *of == kind);
             let absent: Vec<FlowKey> =
-                held.parents.keys().filter(is_kind).filter(|key| !listed.contains(key)).cloned().collect();
-            absent.iter().for_each(|key| held.drop_parent(key));
-            parents.into_iter().for_each(|parent| held.put_parent(parent));
+                state.parents.keys().filter(is_kind).filter(|key| !listed.contains(key)).cloned().collect();
+            absent.iter().for_each(|key| state.drop_parent(key));
+            parents.into_iter().for_each(|parent| state.put_parent(parent));
         });
     }
 
     pub(crate) fn put_template(&self, template: StoredTemplate) {
-        self.change(|held| held.put_template(template));
+        self.change(|state| state.put_template(template));
     }
 
-    pub(crate) fn drop_template(&self, key: &(String, String)) {
-        self.change(|held| held.drop_template(key));
+    pub(crate) fn drop_template(&self, key: &TemplateKey) {
+        self.change(|state| state.drop_template(key));
     }
 
     pub(crate) fn reset_templates(&self, templates: Vec<StoredTemplate>) {
-        self.change(|held| {
-            let listed: HashSet<(String, String)> =
-                templates.iter().map(|one| (one.namespace.clone(), one.name.clone())).collect();
-            let absent: Vec<_> = held.templates.keys().filter(|key| !listed.contains(*key)).cloned().collect();
-            absent.iter().for_each(|key| held.drop_template(key));
-            templates.into_iter().for_each(|template| held.put_template(template));
+        self.change(|state| {
+            let listed: HashSet<TemplateKey> = templates.iter().map(TemplateKey::of).collect();
+            let absent: Vec<_> = state.templates.keys().filter(|key| !listed.contains(*key)).cloned().collect();
+            absent.iter().for_each(|key| state.drop_template(key));
+            templates.into_iter().for_each(|template| state.put_template(template));
         });
     }
 
     /// Takes a view of a child, from the watch or from a reply.
     pub(crate) fn put_child(&self, child: ChildView) {
-        self.change(|held| held.put_child(child));
+        self.change(|state| state.put_child(child));
     }
 
     pub(crate) fn drop_child(&self, child: ChildView) {
-        self.change(|held| held.drop_child(child));
+        self.change(|state| state.drop_child(child));
     }
 
     pub(crate) fn reset_children(&self, kind: ChildKind, children: Vec<ChildView>, version: u64) {
-        self.change(|held| {
+        self.change(|state| {
             let listed: HashSet<&str> = children.iter().map(|child| child.uid.as_str()).collect();
             let is_absent = |child: &&Arc<ChildView>| child.version <= version && !listed.contains(child.uid.as_str());
-            let absent: Vec<Arc<ChildView>> = held.places.all(kind).filter(is_absent).cloned().collect();
-            absent.into_iter().for_each(|child| held.drop_child((*child).clone()));
-            children.into_iter().for_each(|child| held.put_child(child));
+            let absent: Vec<Arc<ChildView>> = state.children_by_name.all(kind).filter(is_absent).cloned().collect();
+            absent.into_iter().for_each(|child| state.drop_child((*child).clone()));
+            children.into_iter().for_each(|child| state.put_child(child));
         });
     }
 
     pub(crate) fn put_node(&self, node: NodeView) {
-        self.change(|held| {
-            if held.nodes.get(&node.name).is_some_and(|before| **before == node) {
+        self.change(|state| {
+            if state.nodes.get(&node.name).is_some_and(|before| **before == node) {
                 return;
             }
-            Arc::make_mut(&mut held.nodes).insert(node.name.clone(), Arc::new(node));
-            held.soil_daemons();
+            Arc::make_mut(&mut state.nodes).insert(node.name.clone(), Arc::new(node));
+            state.mark_daemon_jobs_dirty();
         });
     }
 
     pub(crate) fn drop_node(&self, name: &str) {
-        self.change(|held| {
-            if Arc::make_mut(&mut held.nodes).remove(name).is_some() {
-                held.soil_daemons();
+        self.change(|state| {
+            if Arc::make_mut(&mut state.nodes).remove(name).is_some() {
+                state.mark_daemon_jobs_dirty();
             }
         });
     }
 
     pub(crate) fn reset_nodes(&self, nodes: Vec<NodeView>) {
-        self.change(|held| {
+        self.change(|state| {
             let nodes: BTreeMap<String, Arc<NodeView>> =
                 nodes.into_iter().map(|node| (node.name.clone(), Arc::new(node))).collect();
-            if *held.nodes != nodes {
-                held.nodes = Arc::new(nodes);
-                held.soil_daemons();
+            if *state.nodes != nodes {
+                state.nodes = Arc::new(nodes);
+                state.mark_daemon_jobs_dirty();
             }
         });
     }

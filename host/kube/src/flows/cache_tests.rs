@@ -1,4 +1,4 @@
-//! What the cache keeps of a child whose owner reference was taken off.
+//! Tests of the cache for a child without its owner reference.
 
 use serde_json::{Value, json};
 
@@ -32,11 +32,11 @@ fn labelled() -> Value {
     json!({"oarlock.dev/owner-uid": OWNER, "oarlock.dev/owner-kind": "JobFlow"})
 }
 
-/// Whether the flow became dirty, and of each of its children whether it is disowned and whether it is gone.
+/// Returns whether the flow became dirty. Also returns for each child whether it is disowned and whether it is gone.
 fn seen(cache: &FlowCache) -> (bool, Vec<(bool, bool)>) {
     let key = FlowKey::Parent(ParentKind::Flow, "ns".to_owned(), "f".to_owned());
     let children = cache.view(&key).unwrap().children;
-    (cache.take_dirty().contains(&key), children.iter().map(|child| (child.disowned, child.gone)).collect())
+    (cache.take_dirty().contains(&key), children.iter().map(|child| (child.orphaned, child.gone)).collect())
 }
 
 #[test]
@@ -87,7 +87,7 @@ fn a_child_that_another_owner_takes_is_gone_for_the_first_one() {
 fn a_template_names_its_jobs_and_those_that_changed_once_each() {
     let cache = FlowCache::default();
     let of_template = json!({"metadata": {"namespace": "ns", "name": "t", "uid": "t", "resourceVersion": "1"}});
-    cache.put_template(crate::flows::sinks::read_template(of_template).unwrap());
+    cache.put_template(crate::flows::handlers::read_template(of_template).unwrap());
     let made = |version: u64, name: &str, template: Option<&str>| {
         let metadata = json!({"namespace": "ns", "name": name, "uid": name, "resourceVersion": version.to_string(),
             "annotations": {"createByJobTemplate": template}});

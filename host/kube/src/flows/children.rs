@@ -1,13 +1,13 @@
-//! Children by their place, by their owner and by their template: each table finds them by the strings that their views have.
+//! Indexes of children by place, by owner and by template. Each index finds a child by strings that its view has.
 
 use std::borrow::Borrow;
 use std::cmp::Ordering;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use oarlock_core::child::view::{ChildKind, ChildView};
+use oarlock_core::attempts::view::{ChildKind, ChildView};
 
-/// A child that is found by its name, among those of one kind and namespace.
+/// A child in an index by name, among the children of one kind and namespace.
 pub(super) struct ByName(pub(super) Arc<ChildView>);
 
 impl Borrow<str> for ByName {
@@ -36,7 +36,7 @@ impl PartialEq for ByName {
 
 impl Eq for ByName {}
 
-/// A child that is found by its UID, among those of one owner.
+/// A child in an index by UID, among the children of one owner.
 struct ByUid(Arc<ChildView>);
 
 impl Borrow<str> for ByUid {
@@ -65,14 +65,14 @@ impl PartialEq for ByUid {
 
 impl Eq for ByUid {}
 
-/// The children that are there, by kind, namespace and name.
+/// The existing children, by kind, namespace and name.
 #[derive(Default)]
-pub(super) struct Places {
+pub(super) struct ChildrenByName {
     jobs: HashMap<String, BTreeSet<ByName>>,
     operations: HashMap<String, BTreeSet<ByName>>,
 }
 
-impl Places {
+impl ChildrenByName {
     fn of(&self, kind: ChildKind) -> &HashMap<String, BTreeSet<ByName>> {
         match kind {
             ChildKind::Job => &self.jobs,
@@ -87,13 +87,13 @@ impl Places {
         }
     }
 
-    /// The child that was last seen at the place of this one.
+    /// Returns the child that was last seen at the place of this child.
     pub(super) fn at(&self, child: &ChildView) -> Option<&Arc<ChildView>> {
         let named = self.of(child.kind).get(&child.namespace)?;
         named.get(child.name.as_str()).map(|found| &found.0)
     }
 
-    /// All children of a kind.
+    /// Returns all children of a kind.
     pub(super) fn all(&self, kind: ChildKind) -> impl Iterator<Item = &Arc<ChildView>> {
         self.of(kind).values().flatten().map(|found| &found.0)
     }
@@ -109,7 +109,7 @@ impl Places {
         }
     }
 
-    /// Clears the place of a child.
+    /// Removes a child from its place.
     pub(super) fn clear(&mut self, child: &ChildView) {
         let all = self.of_mut(child.kind);
         let Some(named) = all.get_mut(&child.namespace) else { return };
@@ -120,43 +120,43 @@ impl Places {
     }
 }
 
-/// The children of each owner, by namespace and by their UIDs; those that are gone until a round has judged them. Anybody may write
-/// the UID of an owner elsewhere, so an owner has those of its own namespace.
+/// The children of each owner, by namespace and UID. Deleted children stay until a round has judged them. The index separates namespaces,
+/// because any user may write the UID of an owner into an object of another namespace.
 #[derive(Default)]
-pub(super) struct Families(HashMap<String, HashMap<String, BTreeSet<ByUid>>>);
+pub(super) struct ChildrenByOwner(HashMap<String, HashMap<String, BTreeSet<ByUid>>>);
 
-impl Families {
-    /// The children of an owner.
+impl ChildrenByOwner {
+    /// Returns the children of an owner.
     pub(super) fn of(&self, namespace: &str, owner: &str) -> impl Iterator<Item = &Arc<ChildView>> {
         self.0.get(namespace).and_then(|owners| owners.get(owner)).into_iter().flatten().map(|found| &found.0)
     }
 
-    /// This child as it is in the family of its owner.
+    /// Returns this child as the index of its owner has it.
     pub(super) fn get(&self, child: &ChildView) -> Option<&Arc<ChildView>> {
         let family = self.0.get(&child.namespace)?.get(child.owner_uid.as_deref()?)?;
         family.get(child.uid.as_str()).map(|found| &found.0)
     }
 
-    /// True where the owner of this child has children.
+    /// Returns true if the owner of this child has children.
     pub(super) fn has_owner(&self, child: &ChildView) -> bool {
         let owners = self.0.get(&child.namespace);
         owners.zip(child.owner_uid.as_ref()).is_some_and(|(owners, owner)| owners.contains_key(owner))
     }
 
-    /// Adds a child to its owner's.
+    /// Adds a child to the children of its owner.
     pub(super) fn put(&mut self, child: Arc<ChildView>) {
         let Some(owner) = child.owner_uid.clone() else { return };
         let owners = self.0.entry(child.namespace.clone()).or_default();
         owners.entry(owner).or_default().replace(ByUid(child));
     }
 
-    /// Takes a child from its owner's.
+    /// Removes a child from the children of its owner.
     pub(super) fn remove(&mut self, child: &ChildView) {
         let Some(owner) = &child.owner_uid else { return };
         self.retain(&child.namespace, owner, |kept| kept.uid != child.uid);
     }
 
-    /// Keeps those that are there.
+    /// Drops all deleted children.
     pub(super) fn forget_gone(&mut self) {
         self.0.retain(|_, owners| {
             owners.retain(|_, children| {
@@ -167,7 +167,7 @@ impl Families {
         });
     }
 
-    /// Keeps those children of an owner.
+    /// Keeps only the children of an owner for which `is_kept` returns true.
     pub(super) fn retain(&mut self, namespace: &str, owner: &str, is_kept: impl Fn(&ChildView) -> bool) {
         let Some(owners) = self.0.get_mut(namespace) else { return };
         let Some(children) = owners.get_mut(owner) else { return };

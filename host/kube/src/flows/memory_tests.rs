@@ -1,17 +1,17 @@
-//! Bytes of memory of the whole cache for each child and node in it: one allocator counts them, by thread.
+//! Tests of the memory that the whole cache takes for each child and node. An allocator counts the bytes by thread.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::sync::Arc;
 
-use oarlock_core::child::parent::{Parent, ParentKind};
+use oarlock_core::attempts::parent::{Parent, ParentKind};
 use serde_json::{Value, json};
 
 use crate::flows::cache::FlowCache;
-use crate::flows::sinks::{BatchJobSink, NodeSink};
-use crate::watch::reflector::ItemSink;
+use crate::flows::handlers::{BatchJobHandler, NodeHandler};
+use crate::watch::handler::EventHandler;
 
-/// Children and nodes of a large object.
+/// The number of children and nodes of a large object.
 const MANY: usize = 1_000;
 const OWNER: &str = "0b9d8c1e-1111-4222-8333-444455556666";
 const TIME: &str = "2026-01-01T00:00:00Z";
@@ -22,14 +22,14 @@ thread_local! {
     static USED: Cell<isize> = const { Cell::new(0) };
 }
 
-/// What an allocator takes for it: size classes are multiples of 16.
+/// Adds the size that an allocator takes for this layout. Size classes are multiples of 16.
 fn count(layout: Layout, sign: isize) {
     let size = isize::try_from(layout.size().next_multiple_of(16)).unwrap_or(0);
     USED.with(|used| used.set(used.get().saturating_add(sign.saturating_mul(size))));
 }
 
 #[allow(unsafe_code, reason = "an allocator is unsafe by its nature; this one hands everything on")]
-// SAFETY: every call goes to the system's allocator as it is.
+// SAFETY: every call goes unchanged to the allocator of the system.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(layout, 1);
@@ -45,7 +45,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// A cache with one object, as `kind` says.
+/// Returns a cache with one object of this kind.
 fn cache(kind: ParentKind) -> Arc<FlowCache> {
     let cache = FlowCache::default();
     let metadata = json!({"namespace": "cluster-maintenance", "name": "rollout", "uid": OWNER, "resourceVersion": "1"});
@@ -53,20 +53,20 @@ fn cache(kind: ParentKind) -> Arc<FlowCache> {
     Arc::new(cache)
 }
 
-/// The bytes that `sink` keeps of each of many such documents, read from the wire as a list is and then as events.
-fn bytes_of_each(sink: &impl ItemSink, document: impl Fn(usize) -> Value) -> usize {
+/// Returns the bytes that `handler` keeps of each of many such documents. The handler reads one half as a list and the other half as events.
+fn bytes_of_each(handler: &impl EventHandler, document: impl Fn(usize) -> Value) -> usize {
     let read = |index| {
         let text = document(index).to_string();
-        sink.pick(sink.projection().read(text.as_bytes()).unwrap()).unwrap()
+        handler.pick(handler.projection().read(text.as_bytes()).unwrap()).unwrap()
     };
     let before = USED.with(Cell::get);
-    sink.listed((0..MANY / 2).map(read).collect(), 0);
-    (MANY / 2..MANY).map(read).for_each(|item| sink.changed(item));
+    handler.listed((0..MANY / 2).map(read).collect(), 0);
+    (MANY / 2..MANY).map(read).for_each(|item| handler.changed(item));
     let used = USED.with(Cell::get).saturating_sub(before);
     usize::try_from(used).unwrap() / MANY
 }
 
-/// The Job of a unit as a server stores it once it has ended.
+/// Returns the Job of a unit as an API server stores it after its end.
 fn job(owner: &str, annotations: &Value, index: usize) -> Value {
     let uid = format!("5f1c3a52-7d1e-4b5b-9c43-{index:012}");
     let name = format!("rollout-node-{index:04}");
@@ -94,7 +94,7 @@ fn job(owner: &str, annotations: &Value, index: usize) -> Value {
             "completionTime": TIME, "succeeded": 1, "terminating": 0, "ready": 0, "uncountedTerminatedPods": {}}})
 }
 
-/// A node as a kubelet and a cloud provider report it.
+/// Returns a node as a kubelet and a cloud provider report it.
 fn node(index: usize) -> Value {
     let name = format!("node-{index:04}.eu-central-1.compute.internal");
     let condition = |kind: &str, status: &str| {
@@ -119,7 +119,7 @@ fn a_child_in_the_cache_takes_at_most_two_kilobytes_in_all() {
     let cache = cache(ParentKind::Daemon);
     let annotations =
         |index| json!({"oarlock.dev/node": format!("node-{index:04}"), "oarlock.dev/revision": "0123456789abcdef"});
-    let bytes = bytes_of_each(&BatchJobSink(cache), |index| job("DaemonJob", &annotations(index), index));
+    let bytes = bytes_of_each(&BatchJobHandler(cache), |index| job("DaemonJob", &annotations(index), index));
     println!("{bytes} bytes of the cache for each job of a node");
     assert!(bytes <= 2_048, "{bytes}");
 }
@@ -131,14 +131,14 @@ fn a_child_of_a_template_takes_at_most_two_kilobytes_in_all() {
         json!({"oarlock.dev/step": format!("step-{index:04}"), "oarlock.dev/revision": "0123456789abcdef",
             "createByJobTemplate": "cluster-maintenance.loader", "oarlock.dev/ttl": "3600"})
     };
-    let bytes = bytes_of_each(&BatchJobSink(cache), |index| job("JobFlow", &annotations(index), index));
+    let bytes = bytes_of_each(&BatchJobHandler(cache), |index| job("JobFlow", &annotations(index), index));
     println!("{bytes} bytes of the cache for each job of a step");
     assert!(bytes <= 2_048, "{bytes}");
 }
 
 #[test]
 fn a_node_in_the_cache_takes_at_most_a_kilobyte_in_all() {
-    let bytes = bytes_of_each(&NodeSink(cache(ParentKind::Daemon)), node);
+    let bytes = bytes_of_each(&NodeHandler(cache(ParentKind::Daemon)), node);
     println!("{bytes} bytes of the cache for each node");
     assert!(bytes <= 1_024, "{bytes}");
 }

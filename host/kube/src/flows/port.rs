@@ -1,63 +1,64 @@
-//! The requests of flows: each is sent once, and what it shows goes into the cache.
+//! The requests of flows. Each request is sent once, and the cache takes its reply.
 
 use std::sync::Arc;
 
-use oarlock_core::child::build::{JOB_TTL, OPERATION_TTL};
-use oarlock_core::child::fields::{list, text};
-use oarlock_core::child::parent::{Parent, ParentKind};
-use oarlock_core::child::plan::{ChildChange, Create};
-use oarlock_core::child::view::{ChildKind, ChildView};
-use oarlock_core::cluster::object::{Kind, ObjectKey};
-use oarlock_core::cluster::writes::{Stopped, Write};
-use oarlock_core::flow::template::StoredTemplate;
+use oarlock_core::attempts::build::{JOB_TTL, OPERATION_TTL};
+use oarlock_core::attempts::parent::{Parent, ParentKind};
+use oarlock_core::attempts::plan::{ChildChange, Create};
+use oarlock_core::attempts::view::{ChildKind, ChildView};
+use oarlock_core::job_template::template::StoredTemplate;
+use oarlock_core::object::api_object::{Kind, ObjectKey};
+use oarlock_core::object::fields::{list, text};
+use oarlock_core::requests::writes::{Stopped, Write};
 use serde_json::{Value, json};
 
-use crate::cluster::{Cluster, Link};
+use crate::cluster::Cluster;
 use crate::flows::cache::FlowCache;
+use crate::flows::handlers::{BatchJobHandler, NodeHandler, ParentHandler, TemplateHandler, read_template};
 use crate::flows::key::FlowKey;
-use crate::flows::kinds;
-use crate::flows::sinks::{BatchJobSink, NodeSink, ParentSink, TemplateSink, read_template};
 use crate::flows::writes::{adopt, child_key, key, key_of, parent_key, patch_child};
-use crate::lease::Fence;
+use crate::lease::fence::Fence;
+use crate::link::Link;
 use crate::transport::call::Transport;
+use crate::transport::flow_kinds;
 use crate::transport::requests::Requests;
 use crate::watch::health::KindHealth;
 use crate::watch::on_demand::OnDemand;
 
-/// The reason why there is no child.
+/// The reason why a child does not exist.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CreateError {
-    /// Another object has its name: kind, namespace and name of it, and whose it is.
+    /// Another object has the name of the child. The text names the kind, namespace, name and owner of that object.
     Conflict(String),
-    /// The API server refuses it, with this sentence.
+    /// The API server refuses the child with this message.
     Rejected(String),
-    /// It may exist or not, or the server is busy: the round is repeated.
+    /// The child may or may not exist, or the server is busy. The host repeats the round.
     Later(Stopped),
 }
 
-/// The flows of a cluster: their cache, watches and requests. Cheap to clone.
+/// The flows of a cluster: their cache, watches and requests. It is cheap to clone.
 #[derive(Clone)]
 pub struct Flows {
     pub(super) cluster: Cluster,
     cache: Arc<FlowCache>,
     watches: Arc<OnDemand>,
-    /// For the writes of each kind, which are counted apart.
+    /// The link for the writes of JobFlows. The writes of each kind are counted apart.
     of_flows: Arc<Link>,
     of_daemons: Arc<Link>,
 }
 
 impl Flows {
-    /// Watches the kinds of flows from now on, as long as it lives. To be made before the cluster is told what to watch.
+    /// Watches the kinds of flows as long as the returned value lives. Call it before [`Cluster::declare`].
     pub fn watch(cluster: Cluster) -> Self {
         let cache = Arc::new(FlowCache::within(&cluster.link.room));
-        cache.rest(true);
-        // Another one of this cluster would see no OperationJobs.
+        cache.set_idle(true);
+        // A second `Flows` of this cluster would not see OperationJobs.
         let _only = cluster.link.parents.flows.set(cache.clone());
         let watches = Arc::new(OnDemand::begin());
         for kind in [ParentKind::Flow, ParentKind::Daemon] {
-            watches.watch(&cluster.link, kinds::parent(kind), ParentSink(cache.clone(), kind));
+            watches.watch(&cluster.link, flow_kinds::parent(kind), ParentHandler(cache.clone(), kind));
         }
-        watches.watch(&cluster.link, kinds::template(), TemplateSink(cache.clone()));
+        watches.watch(&cluster.link, flow_kinds::template(), TemplateHandler(cache.clone()));
         let counted = || {
             let transport = Transport { requests: cluster.requests().part(), ..cluster.link.transport.clone() };
             Arc::new(Link { transport, ..cluster.link.clone() })
@@ -73,41 +74,45 @@ impl Flows {
         }
     }
 
-    /// The writes for objects of this kind, and for the JobTemplates of flows.
+    /// Returns the counts of writes for objects of this kind. The writes for JobTemplates count as writes of flows.
     pub fn requests(&self, kind: ParentKind) -> &Arc<Requests> {
         &self.link(kind).transport.requests
     }
 
-    /// What is known.
+    /// Returns the cache.
     pub fn cache(&self) -> &Arc<FlowCache> {
         &self.cache
     }
 
-    /// The cluster.
+    /// Returns the cluster.
     pub fn cluster(&self) -> &Cluster {
         &self.cluster
     }
 
-    /// Resolves once flows are served and everything that they need was listed.
+    /// Waits until the API server serves flows and all the kinds that they need are listed.
     pub async fn synced(&self) {
         let rest = || {
-            self.watches.watch(&self.cluster.link, kinds::child(ChildKind::Job), BatchJobSink(self.cache.clone()));
-            self.watches.watch(&self.cluster.link, Kind::node(), NodeSink(self.cache.clone()));
+            self.watches.watch(
+                &self.cluster.link,
+                flow_kinds::child(ChildKind::Job),
+                BatchJobHandler(self.cache.clone()),
+            );
+            self.watches.watch(&self.cluster.link, Kind::node(), NodeHandler(self.cache.clone()));
         };
-        // Of the three, a JobTemplate needs nothing.
+        // The third kind, JobTemplate, needs no other kind.
         self.watches.synced(2, rest).await;
         self.cluster.synced(&[]).await;
     }
 
-    /// The state of each watch. Those of Jobs and nodes begin once somebody leads and flows are served.
+    /// Returns the state of each watch. The watches of Jobs and nodes begin when a process leads and the API server serves flows.
     pub fn health(&self) -> Vec<KindHealth> {
         self.watches.health()
     }
 
-    /// Creates a child. One that exists already and is of the same owner, unit and attempt counts as created.
+    /// Creates a child. An existing child of the same owner, unit and attempt counts as created.
     ///
     /// # Errors
-    /// As [`CreateError`] says.
+    /// If the child was not created, with the reason in a [`CreateError`].
     pub async fn create(&self, parent: &Parent, create: &Create, fence: &Fence) -> Result<(), CreateError> {
         let object = child_key(create.kind, &parent.namespace, &create.name);
         let write =
@@ -116,7 +121,7 @@ impl Flows {
             Ok(reply) => self.created(parent, create, &reply),
             Err(Stopped::Refused { message }) => Err(self.refused(parent, create, &object, message).await),
             Err(Stopped::Gone) => Err(CreateError::Rejected("the namespace is gone".to_owned())),
-            // A quota that is exceeded by two at once is answered so.
+            // The API server also answers like this if two requests exceed a quota at once.
             Err(stopped) => Err(CreateError::Later(stopped)),
         }
     }
@@ -124,18 +129,18 @@ impl Flows {
     fn created(&self, parent: &Parent, create: &Create, reply: &Value) -> Result<(), CreateError> {
         let Some(child) = ChildView::read(create.kind, reply) else { return Ok(()) };
         let is_same = child.unit.as_deref().is_none_or(|unit| unit == create.unit) && child.attempt == create.attempt;
-        // Of several owners of these kinds, only the first counts.
-        if !is_same || child.disowned || !parent.owns(&child) {
+        // Only the first of several owners of these kinds counts.
+        if !is_same || child.orphaned || !parent.owns(&child) {
             return Err(self.conflict(parent, create, reply));
         }
         self.cache.reply_child(child);
         Ok(())
     }
 
-    /// Why a create was refused: because of the object that has its name, or for itself.
+    /// Returns why the API server refused a create: an object with the name exists, or the create itself is invalid.
     async fn refused(&self, parent: &Parent, create: &Create, object: &ObjectKey, message: String) -> CreateError {
-        // Before the read: it may go right after.
-        self.cache.await_name(create.kind, &parent.namespace, &create.name, FlowKey::of(parent));
+        // The host awaits the name before the read, because the object may go right after the read.
+        self.cache.requeue_on_name(create.kind, &parent.namespace, &create.name, FlowKey::of(parent));
         match self.cluster.link.read(object).await {
             Ok(Ok(stored)) => self.conflict(parent, create, &stored),
             _ => CreateError::Rejected(message),
@@ -156,10 +161,10 @@ impl Flows {
         ))
     }
 
-    /// Changes a child, or deletes the object itself. What is gone already counts as changed.
+    /// Changes a child, or deletes the object itself. An object that no longer exists counts as changed.
     ///
     /// # Errors
-    /// The reason why it is not known to be done.
+    /// If it is unknown whether the change was made, with the reason.
     pub async fn change(&self, parent: &Parent, change: &ChildChange, fence: &Fence) -> Result<(), Stopped> {
         let (write, kind) = match change {
             ChildChange::Adopt(child) => (adopt(child, parent), child.kind),
@@ -169,7 +174,7 @@ impl Flows {
                 (patch_child(child, json!({"spec": {field: seconds}})), child.kind)
             }
             ChildChange::Delete(child) => (Write::delete(key_of(child), &child.uid, None), child.kind),
-            // Somebody may have it go on meanwhile: only what was seen is deleted.
+            // A user may resume the object meanwhile, so the host deletes only the version that it saw.
             ChildChange::DeleteSelf => {
                 let version = Some(parent.version.clone());
                 (Write::delete(parent_key(parent), &parent.uid, version), ChildKind::Job)
@@ -187,10 +192,10 @@ impl Flows {
         }
     }
 
-    /// Replaces the status of a parent, at the version that was seen.
+    /// Replaces the status of a parent at the version that the host saw.
     ///
     /// # Errors
-    /// The reason why it is not known to be written.
+    /// If it is unknown whether the status was written, with the reason.
     pub async fn write_status(&self, parent: &Parent, status: &Value, fence: &Fence) -> Result<(), Stopped> {
         let write = Write::status(parent_key(parent), &parent.version, status);
         let reply = self.link(parent.kind).write(&write, fence).await?;
@@ -201,21 +206,21 @@ impl Flows {
     /// Replaces the status of a JobTemplate.
     ///
     /// # Errors
-    /// The reason why it is not known to be written.
+    /// If it is unknown whether the status was written, with the reason.
     pub async fn write_template_status(
         &self,
         template: &StoredTemplate,
         status: &Value,
         fence: &Fence,
     ) -> Result<(), Stopped> {
-        let object = key(kinds::template(), &template.namespace, &template.name);
+        let object = key(flow_kinds::template(), &template.namespace, &template.name);
         let reply = self.link(ParentKind::Flow).write(&Write::status(object, &template.version, status), fence).await?;
         read_template(reply).into_iter().for_each(|template| self.cache.reply_template(template));
         Ok(())
     }
 }
 
-/// The fields by which a Job ends and stays. One that has not started starts without pods: else its time would not begin.
+/// Returns the fields that end a Job but keep it. A suspended Job must start, without pods, because only then its deadline begins.
 fn stopped(child: &ChildView) -> Value {
     match child.suspended {
         true => json!({"activeDeadlineSeconds": 1, "suspend": false, "parallelism": 0}),

@@ -3,35 +3,44 @@
 use std::collections::BTreeMap;
 
 use futures::StreamExt;
-use oarlock_core::child::build::OWNER_UID;
-use oarlock_core::child::fields::text;
-use oarlock_core::child::parent::Parent;
-use oarlock_core::child::status::{lines_of, record_name};
-use oarlock_core::child::unit::Unit;
-use oarlock_core::cluster::object::ObjectKey;
-use oarlock_core::cluster::writes::{Stopped, Write};
+use oarlock_core::attempts::build::OWNER_UID;
+use oarlock_core::attempts::parent::Parent;
+use oarlock_core::attempts::status::{lines_of, record_name};
+use oarlock_core::attempts::unit::Unit;
+use oarlock_core::object::api_object::ObjectKey;
+use oarlock_core::object::fields::text;
+use oarlock_core::requests::writes::{Stopped, Write};
 use serde_json::{Value, json};
 
-use crate::flows::kinds;
 use crate::flows::port::Flows;
 use crate::flows::writes::key;
-use crate::lease::Fence;
-use crate::outcome::stopped;
+use crate::lease::fence::Fence;
+use crate::send::outcome::stopped;
+use crate::transport::flow_kinds;
 
-/// JobRecords of one object in flight.
+/// The number of JobRecords of one object that are in flight at once.
 const AT_ONCE: usize = 4;
 
+/// The units of one JobRecord.
+#[derive(Clone, Copy, Debug)]
+pub struct RecordUnits<'a> {
+    /// The number of the record.
+    pub number: usize,
+    /// The units of the record.
+    pub units: &'a [Unit],
+}
+
 impl Flows {
-    /// Writes JobRecords: their numbers and what each holds, at the `versions` that are known. Yields the version of each, or
-    /// the reason why it is not known to be written.
+    /// Writes JobRecords at the known `versions`. Returns the new version of each record, or the reason why it
+    /// is unknown whether the record was written.
     pub async fn write_records(
         &self,
         parent: &Parent,
-        shards: Vec<(usize, &[Unit])>,
+        operation_records: Vec<RecordUnits<'_>>,
         versions: &BTreeMap<usize, String>,
         fence: &Fence,
     ) -> Vec<(usize, Result<String, Stopped>)> {
-        let writes = shards.into_iter().map(|(number, units)| async move {
+        let writes = operation_records.into_iter().map(|RecordUnits { number, units }| async move {
             let record = Record::of(parent, number, units);
             (number, self.write_record(parent, record, versions.get(&number).cloned(), fence).await)
         });
@@ -53,7 +62,7 @@ impl Flows {
         };
         if let Some(version) = known {
             match link.write(&record.patch(&version), fence).await {
-                // Somebody deleted it.
+                // A user deleted the record.
                 Err(Stopped::Gone) => {}
                 written => return written.map(|reply| version_of(&reply)),
             }
@@ -62,7 +71,7 @@ impl Flows {
         if stored.get("units") == Some(&record.lines) {
             return Ok(version_of(&stored));
         }
-        // One whose create had no answer has come to be meanwhile, with what it was to hold then.
+        // A create without an answer has made the record meanwhile, with the units of that time.
         link.write(&record.patch(&version_of(&stored)), fence).await.map(|reply| version_of(&reply))
     }
 
@@ -79,10 +88,10 @@ impl Flows {
     }
 }
 
-/// A JobRecord as it is to be.
+/// The desired state of a JobRecord.
 struct Record {
     key: ObjectKey,
-    /// What it is found by, and whose it is. Where somebody took that off, the next write puts it back.
+    /// The label that finds the record. With `owners`, the next write restores it if a user removed it.
     labels: Value,
     owners: Value,
     number: usize,
@@ -92,7 +101,7 @@ struct Record {
 impl Record {
     fn of(parent: &Parent, number: usize, units: &[Unit]) -> Self {
         Self {
-            key: key(kinds::record(), &parent.namespace, &record_name(parent, number)),
+            key: key(flow_kinds::record(), &parent.namespace, &record_name(parent, number)),
             labels: json!({OWNER_UID: parent.uid}),
             owners: json!([parent.owner_reference()]),
             number,
@@ -100,7 +109,7 @@ impl Record {
         }
     }
 
-    /// The change of the stored one, as it was seen: one that comes late changes no newer one.
+    /// Returns the change of the stored record at the version that the host saw. A late write cannot change a newer version.
     fn patch(&self, version: &str) -> Write {
         let Self { key, labels, owners, number, lines } = self;
         let metadata = json!({"resourceVersion": version, "labels": labels, "ownerReferences": owners});

@@ -1,31 +1,31 @@
-//! OpsJobs in memory, with their children.
+//! The cache of OpsJobs and their children.
 //!
-//! Takes what lists, watches and replies show, the newest of each; yields views, and which jobs changed.
+//! The cache takes the newest version of each object from lists, watches and replies. It returns views, and the jobs that changed.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use oarlock_core::cluster::memory::{NamespaceShares, Room};
+use oarlock_core::object::memory::{MemoryBudget, NamespaceShares};
+use oarlock_core::object::quota_key::QuotaKey;
 use oarlock_core::ops_job::stored::StoredOps;
 use oarlock_core::ops_job::view::OpsChild;
 use oarlock_core::ops_job::write_meter::{MeteredJob, WriteMeter};
-use oarlock_core::shared::quota_key::QuotaKey;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::ops::key::OpsKey;
 
-/// OpsJobs in memory.
+/// The cache of OpsJobs and their children.
 #[derive(Default)]
 pub struct OpsCache {
-    held: Mutex<Held>,
+    state: Mutex<OpsCacheState>,
     changed: Notify,
     began: Began,
 }
 
-/// When a cache began.
+/// The time at which a cache began.
 struct Began(Instant);
 
 impl Default for Began {
@@ -35,36 +35,36 @@ impl Default for Began {
 }
 
 #[derive(Default)]
-struct Held {
-    /// Jobs by name.
+struct OpsCacheState {
+    /// The jobs by name.
     jobs: HashMap<String, Arc<StoredOps>>,
-    /// The name of each, by UID.
+    /// The name of each job, by UID.
     names: HashMap<String, String>,
-    /// Children by the UID of their job: each has one.
+    /// The children by the UID of their job. Each job has at most one child.
     children: HashMap<String, Arc<OpsChild>>,
     dirty: BTreeSet<OpsKey>,
     shares: NamespaceShares,
     meter: WriteMeter,
 }
 
-/// The way in which the cache learned of a job.
+/// The source from which the cache learned of a job.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Known {
-    /// By a list: it may have been written long ago.
+    /// A list. The job may have been written long ago.
     Listed,
-    /// By what happened just now.
+    /// A watch event or a reply. The job was written just now.
     Told,
 }
 
-/// Jobs are in no namespace.
+/// The namespace of OpsJobs, which are cluster-scoped.
 const NO_NAMESPACE: &str = "";
 
 fn number(job: &StoredOps) -> u64 {
     job.view.version.parse().unwrap_or(0)
 }
 
-impl Held {
-    /// Counts what was written, for the key that the job counts against.
+impl OpsCacheState {
+    /// Counts the written bytes for the key that the job counts against.
     fn meter(&mut self, job: &StoredOps, known: Known, now: Duration) {
         let Some(key) = &job.counts_for else { return };
         let of = MeteredJob { key, user_name: &job.summary.user_name, bytes: job.stored_bytes };
@@ -85,7 +85,7 @@ impl Held {
         let bytes = before.map_or(0, |before| before.bytes());
         self.meter(&job, known, now);
         let before = self.jobs.get(&job.view.name);
-        // What the host itself adds to a job that has been let in is no reason to end it.
+        // An admitted job must not end because the host itself adds to it.
         let was_in = before.is_some_and(|before| before.view.uid == job.view.uid && before.spec.is_ok());
         let is_in = was_in || job.is_admitted();
         let admitted = if is_in {
@@ -110,133 +110,134 @@ impl Held {
     }
 
     fn drop(&mut self, job: &StoredOps) {
-        let is_held = |held: &&Arc<StoredOps>| held.view.uid == job.view.uid;
-        let Some(held) = self.jobs.get(&job.view.name).filter(is_held).cloned() else { return };
-        self.jobs.remove(&held.view.name);
-        self.names.remove(&held.view.uid);
-        self.meter.gone(&held.view.uid);
-        self.shares.count(NO_NAMESPACE, held.bytes(), 0);
-        self.dirty.insert(OpsKey::of(&held));
+        let is_same = |known: &&Arc<StoredOps>| known.view.uid == job.view.uid;
+        let Some(known) = self.jobs.get(&job.view.name).filter(is_same).cloned() else { return };
+        self.jobs.remove(&known.view.name);
+        self.names.remove(&known.view.uid);
+        self.meter.gone(&known.view.uid);
+        self.shares.count(NO_NAMESPACE, known.bytes(), 0);
+        self.dirty.insert(OpsKey::of(&known));
     }
 
-    fn soil_owner(&mut self, owner: &str) {
+    fn mark_owner_dirty(&mut self, owner: &str) {
         let job = self.names.get(owner).and_then(|name| self.jobs.get(name));
         self.dirty.extend(job.map(|job| OpsKey::of(job)));
     }
 }
 
 impl OpsCache {
-    fn hold<T>(&self, change: impl FnOnce(&mut Held) -> T) -> T {
-        let result = change(&mut self.held.lock());
+    fn hold<T>(&self, change: impl FnOnce(&mut OpsCacheState) -> T) -> T {
+        let result = change(&mut self.state.lock());
         self.changed.notify_one();
         result
     }
 
-    /// Nothing yet, within this room.
-    pub(super) fn within(room: &Room) -> Self {
-        let held = Held { shares: NamespaceShares::within(room), ..Held::default() };
-        Self { held: Mutex::new(held), ..Self::default() }
+    /// Returns an empty cache whose objects count in this room.
+    pub(super) fn within(room: &MemoryBudget) -> Self {
+        let state = OpsCacheState { shares: NamespaceShares::within(room), ..OpsCacheState::default() };
+        Self { state: Mutex::new(state), ..Self::default() }
     }
 
     fn now(&self) -> Duration {
         self.began.0.elapsed()
     }
 
-    /// Asks or tells what counts the bytes that are written, at this time.
+    /// Calls `use_it` with the meter of written bytes and the current time.
     pub fn meter<T>(&self, use_it: impl FnOnce(&mut WriteMeter, Duration) -> T) -> T {
         let now = self.now();
-        use_it(&mut self.held.lock().meter, now)
+        use_it(&mut self.state.lock().meter, now)
     }
 
-    /// A job.
+    /// Returns the job of this name.
     pub fn job(&self, name: &str) -> Option<Arc<StoredOps>> {
-        self.held.lock().jobs.get(name).cloned()
+        self.state.lock().jobs.get(name).cloned()
     }
 
-    /// All jobs.
+    /// Returns all jobs.
     pub fn jobs(&self) -> Vec<Arc<StoredOps>> {
-        self.held.lock().jobs.values().cloned().collect()
+        self.state.lock().jobs.values().cloned().collect()
     }
 
-    /// The child of the job of this UID.
+    /// Returns the child of the job with this UID.
     pub fn child(&self, owner: &str) -> Option<Arc<OpsChild>> {
-        let held = self.held.lock();
-        let job = held.jobs.get(held.names.get(owner)?)?;
-        held.children.get(owner).filter(|child| child.is_of(&job.view)).cloned()
+        let state = self.state.lock();
+        let job = state.jobs.get(state.names.get(owner)?)?;
+        state.children.get(owner).filter(|child| child.is_of(&job.view)).cloned()
     }
 
-    /// Returns the owner whose slots the tasks of the child of this UID take: the requester of its job.
+    /// Returns the owner whose slots the tasks of the child with this UID take: the requester of its job.
     pub fn owner_of(&self, child: &str) -> Option<QuotaKey> {
-        let held = self.held.lock();
-        let (owner, known) = held.children.iter().find(|(_, known)| known.uid == child)?;
-        let job = held.jobs.get(held.names.get(owner)?)?;
+        let state = self.state.lock();
+        let (owner, known) = state.children.iter().find(|(_, known)| known.uid == child)?;
+        let job = state.jobs.get(state.names.get(owner)?)?;
         known.is_of(&job.view).then(|| job.view.owner())
     }
 
-    /// Has the job of this UID looked at again.
-    pub fn soil(&self, uid: &str) {
-        self.hold(|held| held.soil_owner(uid));
+    /// Marks the job with this UID dirty.
+    pub fn mark_dirty(&self, uid: &str) {
+        self.hold(|state| state.mark_owner_dirty(uid));
     }
 
-    /// The jobs that changed since the last call.
+    /// Takes the keys of the jobs that changed since the last call.
     pub fn take_dirty(&self) -> BTreeSet<OpsKey> {
-        std::mem::take(&mut self.held.lock().dirty)
+        std::mem::take(&mut self.state.lock().dirty)
     }
 
-    /// Resolves once something may have changed.
-    pub async fn dirtied(&self) {
+    /// Waits until a job may have changed.
+    pub async fn until_dirty(&self) {
         self.changed.notified().await;
     }
 
     pub(super) fn reset_jobs(&self, jobs: Vec<StoredOps>) {
         let now = self.now();
-        self.hold(|held| {
+        self.hold(|state| {
             let listed: BTreeSet<&String> = jobs.iter().map(|job| &job.view.uid).collect();
-            let gone: Vec<_> = held.jobs.values().filter(|job| !listed.contains(&job.view.uid)).cloned().collect();
-            gone.iter().for_each(|job| held.drop(job));
-            jobs.into_iter().for_each(|job| held.put(job, Known::Listed, now));
+            let gone: Vec<_> = state.jobs.values().filter(|job| !listed.contains(&job.view.uid)).cloned().collect();
+            gone.iter().for_each(|job| state.drop(job));
+            jobs.into_iter().for_each(|job| state.put(job, Known::Listed, now));
         });
     }
 
     pub(super) fn put_job(&self, job: StoredOps) {
         let now = self.now();
-        self.hold(|held| held.put(job, Known::Told, now));
+        self.hold(|state| state.put(job, Known::Told, now));
     }
 
     pub(super) fn drop_job(&self, job: &StoredOps) {
-        self.hold(|held| held.drop(job));
+        self.hold(|state| state.drop(job));
     }
 
-    pub(crate) fn reset_children(&self, children: Vec<(String, OpsChild)>) {
-        self.hold(|held| {
-            let owners: Vec<String> = held.children.keys().cloned().collect();
-            owners.iter().for_each(|owner| held.soil_owner(owner));
-            held.children = children.into_iter().map(|(owner, child)| (owner, Arc::new(child))).collect();
-            let owners: Vec<String> = held.children.keys().cloned().collect();
-            owners.iter().for_each(|owner| held.soil_owner(owner));
+    pub(crate) fn reset_children(&self, children: HashMap<String, OpsChild>) {
+        self.hold(|state| {
+            let owners: Vec<String> = state.children.keys().cloned().collect();
+            owners.iter().for_each(|owner| state.mark_owner_dirty(owner));
+            state.children = children.into_iter().map(|(owner, child)| (owner, Arc::new(child))).collect();
+            let owners: Vec<String> = state.children.keys().cloned().collect();
+            owners.iter().for_each(|owner| state.mark_owner_dirty(owner));
         });
     }
 
     pub(crate) fn put_child(&self, owner: String, child: OpsChild) {
-        self.hold(|held| {
-            if held.children.get(&owner).is_some_and(|known| known.uid == child.uid && known.version >= child.version) {
+        self.hold(|state| {
+            if state.children.get(&owner).is_some_and(|known| known.uid == child.uid && known.version >= child.version)
+            {
                 return;
             }
-            // An OperationJob of another name or place is none of its own, whoever it says is its owner.
-            let job = held.names.get(&owner).and_then(|name| held.jobs.get(name));
+            // An OperationJob with another name or namespace is not the job's child, whatever owner it names.
+            let job = state.names.get(&owner).and_then(|name| state.jobs.get(name));
             if job.is_some_and(|job| !child.is_of(&job.view)) {
                 return;
             }
-            held.soil_owner(&owner);
-            held.children.insert(owner, Arc::new(child));
+            state.mark_owner_dirty(&owner);
+            state.children.insert(owner, Arc::new(child));
         });
     }
 
     pub(crate) fn drop_child(&self, owner: &str, child: &OpsChild) {
-        self.hold(|held| {
-            if held.children.get(owner).is_some_and(|known| known.uid == child.uid) {
-                held.children.remove(owner);
-                held.soil_owner(owner);
+        self.hold(|state| {
+            if state.children.get(owner).is_some_and(|known| known.uid == child.uid) {
+                state.children.remove(owner);
+                state.mark_owner_dirty(owner);
             }
         });
     }
@@ -260,7 +261,7 @@ mod tests {
         let places = || ["a", "b"].map(|name| cache.job(name).unwrap().view.place_in_second());
         put("a", "3", "1");
         put("b", "4", "2");
-        // The host puts its finalizers on the later one first.
+        // The host adds its finalizers to the later job first.
         put("b", "5", "2");
         put("a", "9", "1");
         assert_eq!(places(), [3, 4]);

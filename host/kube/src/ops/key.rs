@@ -1,15 +1,15 @@
-//! The key of an OpsJob among those that have rounds.
+//! The key of an OpsJob for its rounds.
 
 use std::fmt;
 
 use oarlock_core::ops_job::stored::StoredOps;
 
-/// An OpsJob and whose share its rounds count against: these jobs are in no namespace.
+/// An OpsJob, and the quota against which its rounds count. OpsJobs are cluster-scoped, so no namespace has this quota.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct OpsKey {
-    /// The key of quotas of its requester, as text.
+    /// The key of the quotas of the job's requester, as text.
     pub share: String,
-    /// Its name.
+    /// The name of the job.
     pub name: String,
 }
 
@@ -21,7 +21,7 @@ impl OpsKey {
 }
 
 impl fmt::Display for OpsKey {
-    /// Writes the key as logs name it.
+    /// Writes the key in the form that logs use.
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "OpsJob {}", self.name)
     }

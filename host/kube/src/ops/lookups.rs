@@ -1,4 +1,4 @@
-//! What is looked up past the cache while the targets of a job are found: policies, workloads, pods and nodes.
+//! Live lookups that find the targets of an OpsJob: policies, workloads, pods and nodes.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::LazyLock;
@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use futures::future::try_join_all;
 use k8s_openapi::jiff::Timestamp;
-use oarlock_core::child::fields::text;
-use oarlock_core::child::node;
-use oarlock_core::cluster::object::{Kind, ObjectKey};
-use oarlock_core::job::spec::is_object_name;
+use oarlock_core::attempts::node;
+use oarlock_core::object::api_object::{Kind, ObjectKey};
+use oarlock_core::object::fields::text;
+use oarlock_core::object::key::is_object_name;
 use oarlock_core::ops_job::addon::{AddonStep, StepSource, StepsRefused, TemplateKind, addon_templates, steps};
 use oarlock_core::ops_job::export::PodImages;
 use oarlock_core::ops_job::plan::Found;
@@ -21,20 +21,20 @@ use oarlock_core::ops_job::workload::{WorkloadName, busies, controller};
 use serde_json::Value;
 
 use crate::ops::port::Ops;
-use crate::past_cache::{Picked, ReadFailed, Selected};
-use crate::watch::projection::Projection;
+use crate::read::past_cache::{ListPick, ListSelection, ReadFailed};
+use crate::transport::projection::Projection;
 
-/// Most bytes of the names of images of all pods of a workload.
+/// The most bytes of the image names of all pods of a workload.
 const MOST_IMAGES: usize = 8 * 1024 * 1024;
 
-/// The fields of nodes that decide here.
+/// The fields of nodes that decide whether a node is a target.
 static NODE: LazyLock<Projection> = LazyLock::new(|| Projection::of_object(&node::FIELDS.map(str::to_owned)));
 
-/// The policies that are shipped, and their bindings.
+/// The shipped admission policies and their bindings.
 static SHIPPED: LazyLock<Vec<Value>> =
     LazyLock::new(|| serde_saphyr::from_multiple(oarlock_api::OPS_ADMISSION).unwrap_or_default());
 
-/// The fields of pods that decide for jobs of this type.
+/// Returns the fields of pods that jobs of this type need.
 fn fields(kind: OpsType) -> Projection {
     let images = if kind == OpsType::Exportimage { &PodImages::FIELDS[..] } else { &[] };
     let all = PodFacts::FIELDS.iter().chain(images).map(|field| (*field).to_owned());
@@ -42,19 +42,19 @@ fn fields(kind: OpsType) -> Projection {
 }
 
 impl Ops {
-    /// The nodes on which a pod of a workload is, but for those of these namespaces.
+    /// Returns the nodes that run a pod of a workload. Pods of these system namespaces do not count.
     ///
     /// # Errors
-    /// The API server's sentence.
+    /// If the list fails, with the message of the API server.
     async fn busy_nodes(&self, system: &[&str]) -> Result<BTreeSet<String>, ReadFailed> {
         let busy = |pod: Value| busies(&pod, system).map(str::to_owned);
-        Ok(self.list(Kind::pod(), Selected::default(), &fields(OpsType::Addon), busy).await?.into_iter().collect())
+        Ok(self.list(Kind::pod(), ListSelection::default(), &fields(OpsType::Addon), busy).await?.into_iter().collect())
     }
 
-    /// What the targets of a job are found by, of these workloads.
+    /// Returns the objects that determine the targets of a job with these workloads.
     ///
     /// # Errors
-    /// The API server's sentence.
+    /// If a read fails, with the message of the API server.
     pub async fn find(&self, asked: &OpsSpec, workloads: &[String], system: &[&str]) -> Result<Found, ReadFailed> {
         let (mut of_workloads, mut of_pods, mut missing) = (BTreeSet::new(), None, None);
         for words in workloads {
@@ -78,11 +78,11 @@ impl Ops {
         Ok(Found { nodes, of_workloads, pods: of_pods, missing, steps, gap: None })
     }
 
-    /// The workloads of this name, in a namespace or in all, each kind up to so many. Their makers chose how large the labels are, so
-    /// nothing but the namespace is read.
+    /// Returns the workloads of this name in one or all namespaces, at most `most` of each kind. Their creators choose the size of the
+    /// labels, so this function reads only the namespace.
     ///
     /// # Errors
-    /// The API server's sentence.
+    /// If a list fails, with the message of the API server.
     pub async fn named(
         &self,
         namespace: Option<&str>,
@@ -91,13 +91,13 @@ impl Ops {
     ) -> Result<Vec<WorkloadName>, ReadFailed> {
         let link = &self.cluster.link;
         let fields = format!("metadata.name={name}");
-        let selected = Selected { namespace, fields: Some(&fields), labels: None };
+        let selected = ListSelection { namespace, fields: Some(&fields), labels: None };
         let projection = Projection::of_namespace();
         let of_kind = WorkloadName::kinds().map(|kind| {
             let projection = &projection;
             async move {
                 let pick = |item: Value| text(&item, "/metadata/namespace").map(str::to_owned);
-                let kept = Picked { projection, pick, most };
+                let kept = ListPick { projection, pick, most };
                 let mut found = link.all_stored(&link.transport, &kind, selected, kept).await?;
                 found.truncate(most);
                 let of = |namespace| WorkloadName { kind: kind.clone(), namespace, name: name.to_owned() };
@@ -107,10 +107,10 @@ impl Ops {
         Ok(try_join_all(of_kind).await?.into_iter().flatten().collect())
     }
 
-    /// What an addon runs, as it is now.
+    /// Reads the steps that an addon runs now.
     ///
     /// # Errors
-    /// The API server's sentence.
+    /// If a read fails, with the message of the API server.
     pub async fn steps(&self, asked: &OpsSpec) -> Result<Result<Vec<AddonStep>, StepsRefused>, ReadFailed> {
         let (mut templates, node) = (HashMap::new(), TemplateKind::Node);
         for source in &asked.steps {
@@ -133,10 +133,11 @@ impl Ops {
         if is_object_name(name) { self.cluster.link.stored(&key).await } else { Ok(None) }
     }
 
-    /// Why whoever makes a job, or made it at this time, may not be asked for his rights; `None` where he is.
+    /// Returns the reason why the permissions of the requester may not be checked for a job that is made now or was made at this time.
+    /// Returns `None` if they are checked.
     ///
     /// # Errors
-    /// The API server's sentence.
+    /// If a read fails, with the message of the API server.
     pub async fn policy_gap(&self, made: Option<Timestamp>) -> Result<Option<String>, ReadFailed> {
         let keys = POLICY_KINDS.iter().flat_map(|kind| POLICIES.map(|name| (*kind, name)));
         let read = keys.map(|(kind, name)| async move {
@@ -151,17 +152,17 @@ impl Ops {
         Ok(gap(of, &SHIPPED, made))
     }
 
-    /// The nodes that decide for a job that names these, or all where it names none. A watch may be late, and what it does not show yet
-    /// would be rebooted all the same.
+    /// Reads the nodes that decide for a job with these node names, or all nodes if the job names none. The read is live, because the watch
+    /// may be late and the job would reboot a node that the cache does not show yet.
     ///
     /// # Errors
-    /// The API server's sentence.
+    /// If a read fails, with the message of the API server.
     async fn nodes(&self, named: &[String]) -> Result<Vec<NodeFacts>, ReadFailed> {
         if named.is_empty() {
-            return self.list(Kind::node(), Selected::default(), &NODE, |node| NodeFacts::read(&node)).await;
+            return self.list(Kind::node(), ListSelection::default(), &NODE, |node| NodeFacts::read(&node)).await;
         }
         let mut nodes = Vec::new();
-        // No node has another one.
+        // A name that is not an object name cannot be the name of a node.
         for name in named.iter().filter(|name| is_object_name(name)).collect::<BTreeSet<_>>() {
             let key = ObjectKey { kind: Kind::node(), namespace: None, name: name.clone() };
             nodes.extend(self.cluster.link.stored(&key).await?.as_ref().and_then(NodeFacts::read));
@@ -172,13 +173,13 @@ impl Ops {
     async fn pods_of(&self, words: &str, of: OpsType) -> Result<Option<WorkloadPods>, ReadFailed> {
         let Some(WorkloadName { kind, namespace, name }) = WorkloadName::read(words) else { return Ok(None) };
         let key = ObjectKey { kind: kind.clone(), namespace: Some(namespace.clone()), name };
-        // A workload may be as large as its writer likes.
+        // The writer of a workload chooses how large it is, so the host reads only these fields.
         let Some(workload) = self.cluster.link.stored_fields(&key, &fields(of)).await? else { return Ok(None) };
         if kind == Kind::pod() {
             return Ok(Some(WorkloadPods { pods: PodFacts::read(&workload).into_iter().collect(), namespace }));
         }
         let uid = workload.pointer("/metadata/uid").and_then(Value::as_str).unwrap_or_default().to_owned();
-        let there = Selected { namespace: Some(&namespace), ..Selected::default() };
+        let there = ListSelection { namespace: Some(&namespace), ..ListSelection::default() };
         let mut owners = HashSet::from([uid]);
         if kind.kind == "Deployment" {
             let own = |set: Value| {
@@ -201,8 +202,9 @@ impl Ops {
         let pods = self.list(Kind::pod(), there, &fields(of), of_pod).await?;
         if of_images.load(Ordering::Relaxed) > MOST_IMAGES {
             let most = MOST_IMAGES / (1024 * 1024);
-            let message =
-                format!("the pods of {words} name images by more than {most} MiB: name a pod, {namespace}/pod/NAME");
+            let message = format!(
+                "the image names of the pods of {words} take more than {most} MiB: name one pod, {namespace}/pod/NAME"
+            );
             return Err(ReadFailed { message, is_refused: false, retry_after: None });
         }
         Ok(Some(WorkloadPods { pods, namespace }))

@@ -1,97 +1,97 @@
-//! The requests of OpsJobs: each is sent once, and what it shows goes into the cache.
+//! The requests of OpsJobs. Each request is sent once, and the cache takes its reply.
 
 use std::sync::Arc;
 
-use oarlock_core::child::fields::{number, text};
-use oarlock_core::cluster::object::{Kind, ObjectKey};
-use oarlock_core::cluster::scripts;
-use oarlock_core::cluster::task_pod::JOB_UID;
-use oarlock_core::cluster::writes::{Stopped, Write};
-use oarlock_core::job::key::JobKey;
-use oarlock_core::ops_job::child::{OPS_KIND, ops_key, ops_kind};
+use oarlock_core::object::api_object::{Kind, ObjectKey};
+use oarlock_core::object::fields::{number, text};
+use oarlock_core::object::key::JobKey;
+use oarlock_core::object::task_pod::JOB_UID;
+use oarlock_core::ops_job::names::{OPS_KIND, ops_key, ops_kind};
 use oarlock_core::ops_job::outcomes::Outcomes;
 use oarlock_core::ops_job::plan::Effect;
 use oarlock_core::ops_job::spec::Defaults;
 use oarlock_core::ops_job::stored::StoredOps;
 use oarlock_core::ops_job::targets::Resolved;
 use oarlock_core::ops_job::view::{OpsChild, OpsJobView};
+use oarlock_core::requests::scripts;
+use oarlock_core::requests::writes::{Stopped, Write};
 use serde_json::{Value, json};
 
 use crate::cluster::Cluster;
-use crate::lease::Fence;
-use crate::ops::OpsTap;
+use crate::lease::fence::Fence;
+use crate::ops::OpsJobObserver;
 use crate::ops::cache::OpsCache;
-use crate::ops::sinks::{JobSink, read_child};
-use crate::past_cache::{Picked, ReadFailed, Selected};
+use crate::ops::handlers::{OpsJobHandler, read_child};
+use crate::read::past_cache::{ListPick, ListSelection, ReadFailed};
+use crate::transport::projection::Projection;
 use crate::transport::shares::WriteOwner;
+use crate::watch::handler::EventHandler as _;
 use crate::watch::health::KindHealth;
 use crate::watch::on_demand::OnDemand;
-use crate::watch::projection::Projection;
-use crate::watch::reflector::ItemSink as _;
 
-/// The OpsJobs of a cluster: their cache, watches and requests. Cheap to clone.
+/// The OpsJobs of a cluster: their cache, watches and requests. It is cheap to clone.
 #[derive(Clone)]
 pub struct Ops {
     pub(super) cluster: Cluster,
-    sink: JobSink,
+    handler: OpsJobHandler,
     watches: Arc<OnDemand>,
 }
 
-/// The child of a job.
+/// Returns the key of the child of a job.
 fn child_key(job: &OpsJobView) -> ObjectKey {
     JobKey { namespace: job.child_namespace().to_owned(), name: job.name.clone() }.object()
 }
 
 impl Ops {
-    /// Watches OpsJobs from now on, as long as it lives, and tells of them. To be made before the cluster is told what to watch.
-    pub fn watch(cluster: Cluster, defaults: Defaults, tap: Arc<dyn OpsTap>) -> Self {
+    /// Watches OpsJobs as long as the returned value lives, and reports them to `observer`. Call it before [`Cluster::declare`].
+    pub fn watch(cluster: Cluster, defaults: Defaults, observer: Arc<dyn OpsJobObserver>) -> Self {
         let (cache, watches) = (Arc::new(OpsCache::within(&cluster.link.room)), Arc::new(OnDemand::begin()));
-        // Another one of this cluster would see no children.
+        // A second `Ops` of this cluster would not see children.
         let _only = cluster.link.parents.ops.set(cache.clone());
-        let sink = JobSink { cache, defaults, tap };
-        watches.watch(&cluster.link, ops_kind(), sink.clone());
-        Self { cluster, sink, watches }
+        let handler = OpsJobHandler { cache, defaults, observer };
+        watches.watch(&cluster.link, ops_kind(), handler.clone());
+        Self { cluster, handler, watches }
     }
 
-    /// What is known.
+    /// Returns the cache.
     pub fn cache(&self) -> &Arc<OpsCache> {
-        &self.sink.cache
+        &self.handler.cache
     }
 
-    /// Takes a job as the API server has just told it.
+    /// Puts a job from a reply of the API server into the cache.
     pub fn take(&self, job: &Value) {
         self.read(job).into_iter().for_each(|job| self.cache().put_job(job));
     }
 
-    /// What a host has for jobs that do not say it.
+    /// Returns the defaults of the host for jobs that do not set a value.
     pub fn defaults(&self) -> Defaults {
-        self.sink.defaults
+        self.handler.defaults
     }
 
     fn read(&self, job: &Value) -> Option<StoredOps> {
         StoredOps::read(job, self.defaults())
     }
 
-    /// The cluster.
+    /// Returns the cluster.
     pub fn cluster(&self) -> &Cluster {
         &self.cluster
     }
 
-    /// Resolves once OpsJobs are served and everything that they need was listed.
+    /// Waits until the API server serves OpsJobs and all the kinds that they need are listed.
     pub async fn synced(&self) {
         self.watches.synced(1, || {}).await;
         self.cluster.synced(&[]).await;
     }
 
-    /// The state of each watch.
+    /// Returns the state of each watch.
     pub fn health(&self) -> Vec<KindHealth> {
         self.watches.health()
     }
 
-    /// Checks that all jobs were listed, so that the cache has them.
+    /// Checks that all jobs are listed, so that the cache has them.
     ///
     /// # Errors
-    /// Says what the list waits for.
+    /// If the jobs are not listed yet, with the reason.
     pub fn is_listed(&self) -> Result<(), String> {
         match self.health().into_iter().find(|health| !health.synced || !health.served) {
             None => Ok(()),
@@ -106,33 +106,34 @@ impl Ops {
         }
     }
 
-    /// Reads all jobs past the cache: a watch may be late, and who has which target must be known before another gets one.
+    /// Reads all jobs live. The watch may be late, and the host must know which job has which target before another job gets a target.
     ///
     /// # Errors
-    /// The API server's sentence.
+    /// If the list fails, with the message of the API server.
     pub async fn read_all(&self) -> Result<(), ReadFailed> {
-        let sink = &self.sink;
-        let jobs = self.list(ops_kind(), Selected::default(), &sink.projection(), |item| sink.pick(item)).await?;
+        let handler = &self.handler;
+        let jobs =
+            self.list(ops_kind(), ListSelection::default(), &handler.projection(), |item| handler.pick(item)).await?;
         jobs.into_iter().for_each(|job| self.cache().put_job(job));
         Ok(())
     }
 
-    /// The UIDs of all jobs that are stored, past the cache.
+    /// Returns the UIDs of all stored jobs from a live read.
     ///
     /// # Errors
-    /// The API server's sentence, also where it does not serve their kind.
+    /// If the list fails or the API server does not serve OpsJobs, with its message.
     pub async fn stored_uids(&self) -> Result<Vec<String>, ReadFailed> {
         let uid = |document: Value| text(&document, "/metadata/uid").map(str::to_owned);
-        self.list(ops_kind(), Selected::default(), &Projection::of_parts(&[]), uid).await
+        self.list(ops_kind(), ListSelection::default(), &Projection::of_parts(&[]), uid).await
     }
 
-    /// Reads a job past the cache and tells of it.
+    /// Reads a job live, puts it into the cache and reports it to the observer.
     ///
     /// # Errors
-    /// The API server's sentence.
+    /// If the read fails, with the message of the API server.
     pub async fn read_again(&self, name: &str) -> Result<(), ReadFailed> {
         let document = self.cluster.link.stored(&ops_key(name)).await?;
-        let job = document.and_then(|document| self.sink.pick(document));
+        let job = document.and_then(|document| self.handler.pick(document));
         job.into_iter().for_each(|job| self.cache().put_job(job));
         Ok(())
     }
@@ -140,18 +141,18 @@ impl Ops {
     pub(super) async fn list<T>(
         &self,
         kind: Kind,
-        selected: Selected<'_>,
+        selected: ListSelection<'_>,
         projection: &Projection,
         pick: impl Fn(Value) -> Option<T>,
     ) -> Result<Vec<T>, ReadFailed> {
         let link = &self.cluster.link;
-        link.all_stored(&link.transport, &kind, selected, Picked { projection, pick, most: usize::MAX }).await
+        link.all_stored(&link.transport, &kind, selected, ListPick { projection, pick, most: usize::MAX }).await
     }
 
-    /// Reads a job past the cache. False where there is none of this UID.
+    /// Reads a job live. Returns false if no job has this name and UID.
     ///
     /// # Errors
-    /// The API server's sentence.
+    /// If the read fails, with the message of the API server.
     pub async fn read_job(&self, name: &str, uid: &str) -> Result<bool, ReadFailed> {
         let document = self.cluster.link.stored(&ops_key(name)).await?;
         let job = document.and_then(|document| self.read(&document));
@@ -160,10 +161,10 @@ impl Ops {
         Ok(true)
     }
 
-    /// Reads the child of a job past the cache, where it is there.
+    /// Reads the child of a job live, if the child exists.
     ///
     /// # Errors
-    /// The API server's sentence.
+    /// If the read fails, with the message of the API server.
     pub async fn read_child(&self, job: &StoredOps) -> Result<(), ReadFailed> {
         let stored = self.cluster.link.stored(&child_key(&job.view)).await?;
         let child = stored.as_ref().and_then(read_child).filter(|(owner, _)| *owner == job.view.uid);
@@ -171,10 +172,11 @@ impl Ops {
         Ok(())
     }
 
-    /// What became of the targets of a child, as it is stored, with its OperationRecords; `None` where it is gone.
+    /// Reads the outcomes of the targets of a child from the stored child and its OperationRecords. Returns `None` if the child no longer
+    /// exists.
     ///
     /// # Errors
-    /// The API server's sentence.
+    /// If a read fails, with the message of the API server.
     pub async fn read_outcomes(&self, job: &StoredOps, child: &OpsChild) -> Result<Option<Outcomes>, ReadFailed> {
         let document = self.cluster.link.stored(&child_key(&job.view)).await?;
         let is_it = |document: &Value| text(document, "/metadata/uid") == Some(&child.uid);
@@ -182,31 +184,32 @@ impl Ops {
             self.cache().drop_child(&job.view.uid, child);
             return Ok(None);
         };
-        // It is newer than what a watch has shown.
+        // The stored child is newer than the child that the watch has shown.
         read_child(&document).into_iter().for_each(|(owner, child)| self.cache().put_child(owner, child));
         if number(&document, "/status/records/count").unwrap_or(0) <= 0 {
             return Ok(Some(Outcomes::read(&document, &[])));
         }
         let labels = format!("{JOB_UID}={}", child.uid);
-        let of_child = Selected { namespace: Some(job.view.child_namespace()), labels: Some(&labels), fields: None };
+        let of_child =
+            ListSelection { namespace: Some(job.view.child_namespace()), labels: Some(&labels), fields: None };
         let records = self.list(Kind::record(), of_child, &Projection::everything(), Some).await?;
         Ok(Some(Outcomes::read(&document, &records)))
     }
 
-    /// Replaces the status of a job, at the version that was seen.
+    /// Replaces the status of a job at the version that the host saw.
     ///
     /// # Errors
-    /// The reason why it is not known to be written.
+    /// If it is unknown whether the status was written, with the reason.
     pub async fn write_status(&self, job: &StoredOps, status: &Value, fence: &Fence) -> Result<(), Stopped> {
         let write = Write::status(ops_key(&job.view.name), &job.view.version, status);
         self.replied(&self.cluster.link.write_for(&write, owner(job), fence).await?);
         Ok(())
     }
 
-    /// Makes an effect. What is gone already counts as made.
+    /// Makes an effect. An effect on an object that no longer exists counts as made.
     ///
     /// # Errors
-    /// The reason why it is not known to be made.
+    /// If it is unknown whether the effect was made, with the reason.
     pub async fn make(
         &self,
         effect: &Effect,
@@ -227,13 +230,13 @@ impl Ops {
         let owner = if is_own { owner(job) } else { WriteOwner::of_object(write.object()) };
         match self.cluster.link.write_for(&write, owner, fence).await {
             Ok(reply) if is_own => self.replied(&reply),
-            // In reply to a deletion, a child that holds nothing is a Status, and gone.
+            // The reply to the deletion of a child without finalizers is a `Status`, and the child no longer exists.
             Ok(reply) if *effect == Effect::DeleteChild && reply.get("kind") == Some(&json!("Status")) => gone(),
             Ok(reply) => read_child(&reply).into_iter().for_each(|(owner, child)| self.cache().put_child(owner, child)),
             Err(Stopped::Gone) if !is_own => gone(),
             Err(Stopped::Gone) => {}
             Err(stopped) => {
-                // Without a newer view it would meet the same conflict again.
+                // Without a newer view, the next write would meet the same conflict.
                 if stopped == Stopped::Conflict && !is_own {
                     let _ = self.read_child(job).await;
                 }
@@ -243,7 +246,7 @@ impl Ops {
         Ok(())
     }
 
-    /// Somebody may have stopped a job a moment ago.
+    /// Checks that no user has stopped or deleted a job since the host saw it.
     async fn is_as_seen(&self, job: &StoredOps) -> Result<(), Stopped> {
         let unknown = |failed: ReadFailed| Stopped::Unknown { message: failed.message };
         let document = self.cluster.link.stored(&ops_key(&job.view.name)).await.map_err(unknown)?;
@@ -255,19 +258,19 @@ impl Ops {
     }
 
     fn replied(&self, reply: &Value) {
-        // The reply to a deletion may be a Status.
+        // The reply to a deletion may be a `Status`.
         let is_job = reply.get("kind").and_then(Value::as_str) == Some(OPS_KIND);
         let job = self.read(reply).filter(|_| is_job);
         job.into_iter().for_each(|job| self.cache().put_job(job));
     }
 }
 
-/// Returns the payer for the writes of a job: its requester.
+/// Returns the owner of the write quota for writes of a job: its requester.
 fn owner(job: &StoredOps) -> WriteOwner {
     WriteOwner::Requester(job.share())
 }
 
-/// The request of an effect; none where there is nothing to do any more.
+/// Returns the request of an effect, or `None` if the effect needs no request any more.
 fn write_of(effect: &Effect, job: &StoredOps, child: Option<&OpsChild>) -> Option<Write> {
     let of_child = child_key(&job.view);
     let paused = |paused: bool| {
@@ -309,7 +312,7 @@ fn write_of(effect: &Effect, job: &StoredOps, child: Option<&OpsChild>) -> Optio
     }
 }
 
-/// A patch of a job as it was seen.
+/// Returns a patch of a job at the version that the host saw.
 fn own_patch(job: &StoredOps, changes: &Value) -> Write {
     let test = json!({"op": "test", "path": "/metadata/resourceVersion", "value": job.view.version});
     let changes = changes.as_array().into_iter().flatten().cloned();

@@ -1,8 +1,9 @@
-//! One request to the API server: sent once, timed, counted.
+//! One request to the API server, which is sent once, timed and counted.
 //!
-//! A [`RequestError`] keeps apart the server's refusals and the requests whose outcome is unknown. Nothing is repeated here:
-//! the caller decides on a fresh view.
+//! A [`RequestError`] distinguishes refusals of the API server from requests whose outcome is unknown. This module repeats no request,
+//! because the caller must decide on a fresh view.
 
+use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,27 +12,34 @@ use futures::TryStreamExt;
 use futures::stream::BoxStream;
 use http::header::{ACCEPT_ENCODING, DATE, HeaderMap, HeaderValue, RETRY_AFTER, USER_AGENT};
 use http_body_util::BodyExt;
+use hyper_util::client::legacy;
 use kube::Client;
 use kube::client::Body;
 use kube::core::Status;
 use serde::de::DeserializeOwned;
 use tokio::time::{Instant, timeout};
 
+use crate::error_chain::error_chain;
 use crate::transport::clock::ServerClock;
 use crate::transport::requests::{RequestLabels, Requests};
 
-/// A reply that is read whole, or a piece of one: never a list.
+/// The longest wait for the answer to a request. After this wait, the outcome of the request is unknown (docs/operationjob.md 10).
+pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+/// The longest time that a reply can make the host wait, in seconds. API servers ask for 1 to 10 seconds.
+pub(crate) const LONGEST_RETRY_AFTER: u32 = 300;
+
+/// The bytes of a whole reply or of a piece of a stream. A whole list is never read into them.
 pub(crate) type Bytes = Vec<u8>;
 
 const AGENT: HeaderValue = HeaderValue::from_static(concat!("oarlock/", env!("CARGO_PKG_VERSION")));
 
-/// Sends requests; cheap to clone.
+/// The sender of requests. It is cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Transport {
     pub(crate) client: Client,
     pub(crate) clock: ServerClock,
     pub(crate) requests: Arc<Requests>,
-    /// After this the outcome is unknown.
+    /// The longest wait for a reply. After this wait, the outcome of the request is unknown.
     pub(crate) timeout: Duration,
 }
 
@@ -42,16 +50,16 @@ pub(crate) struct ApiCall<'a> {
     pub(crate) request: Result<http::Request<Vec<u8>>, kube::core::request::Error>,
 }
 
-/// The server's answer to a request that it refused.
+/// The API server's answer to a refused request.
 #[derive(Clone, Debug)]
 pub(crate) struct Refusal {
     /// The HTTP status.
     pub(crate) code: u16,
-    /// The Status object of the reply, or its text as the message.
+    /// The Status object of the reply, or a Status with the text of the reply as its message.
     pub(crate) status: Status,
-    /// The reply is a Status object.
+    /// True if the reply is a Status object.
     pub(crate) is_status: bool,
-    /// `Retry-After`, in seconds.
+    /// The value of `Retry-After`, in seconds.
     pub(crate) retry_after: Option<u32>,
 }
 
@@ -78,6 +86,8 @@ pub(crate) enum RequestError {
     Refused(Box<Refusal>),
     #[error("no reply came within {0:?}")]
     TimedOut(Duration),
+    #[error("no connection to the API server could be opened")]
+    NotConnected(#[source] Box<kube::Error>),
     #[error("the connection to the API server broke")]
     Broken(#[source] Box<kube::Error>),
     #[error("the reply is not what the API promises")]
@@ -85,9 +95,26 @@ pub(crate) enum RequestError {
 }
 
 impl RequestError {
-    /// True where the server answered with this HTTP status.
+    /// Returns true if the API server answered with this HTTP status.
     pub(crate) fn is(&self, code: u16) -> bool {
         matches!(self, Self::Refused(refusal) if refusal.code == code)
+    }
+}
+
+impl From<kube::Error> for RequestError {
+    /// Distinguishes a request that was never sent from a request whose connection broke.
+    fn from(error: kube::Error) -> Self {
+        let mut cause = Some(&error as &(dyn Error + 'static));
+        let mut not_connected = false;
+        while let Some(error) = cause {
+            not_connected |= error.downcast_ref().is_some_and(legacy::Error::is_connect);
+            cause = error.source();
+        }
+        if not_connected {
+            tracing::debug!(error = error_chain(&error), "no connection to the API server could be opened");
+            return Self::NotConnected(Box::new(error));
+        }
+        Self::Broken(Box::new(error))
     }
 }
 
@@ -100,7 +127,7 @@ impl Transport {
         let reply = timeout(self.timeout, self.exchange(request)).await;
         let outcome = match reply {
             Err(_) => Err(RequestError::TimedOut(self.timeout)),
-            Ok(Err(error)) => Err(RequestError::Broken(Box::new(error))),
+            Ok(Err(error)) => Err(error.into()),
             Ok(Ok((code, headers, body))) => {
                 self.learn(&headers, sent);
                 judge(code, &headers, body).map(|body| (code, body))
@@ -111,13 +138,14 @@ impl Transport {
         outcome.map(|(_, body)| body)
     }
 
-    /// As [`Transport::send`], reading the reply as JSON.
+    /// Sends the request as [`Transport::send`] does and reads the reply as JSON.
     pub(crate) async fn fetch<T: DeserializeOwned>(&self, call: ApiCall<'_>) -> Result<T, RequestError> {
         let reply = self.send(call).await?;
         serde_json::from_slice(&reply).map_err(RequestError::Unreadable)
     }
 
-    /// Opens a list or a watch, whose text is read while it arrives. Only its beginning is bounded by the request timeout.
+    /// Opens a list or a watch, whose text the caller reads while it arrives. The request timeout limits only the time until the reply
+    /// begins.
     pub(crate) async fn open(
         &self,
         call: ApiCall<'_>,
@@ -129,7 +157,7 @@ impl Transport {
         let opened = timeout(self.timeout, self.start(request)).await;
         let outcome = match opened {
             Err(_) => Err(RequestError::TimedOut(self.timeout)),
-            Ok(Err(error)) => Err(RequestError::Broken(Box::new(error))),
+            Ok(Err(error)) => Err(error.into()),
             Ok(Ok(opened)) => Ok(opened),
         };
         let outcome = match outcome {
@@ -174,6 +202,7 @@ fn labels(verb: &'static str, resource: &str, code: Result<u16, &RequestError>) 
         Ok(code) => code.to_string(),
         Err(RequestError::Refused(refusal)) => refusal.code.to_string(),
         Err(RequestError::TimedOut(_)) => "timeout".to_owned(),
+        Err(RequestError::NotConnected(_)) => "unconnected".to_owned(),
         Err(RequestError::Broken(_) | RequestError::Build(_) | RequestError::Unreadable(_)) => "broken".to_owned(),
     };
     RequestLabels { resource: resource.to_owned(), verb, code }
@@ -193,8 +222,37 @@ fn judge(code: u16, headers: &HeaderMap, body: Bytes) -> Result<Bytes, RequestEr
     Err(RequestError::Refused(Box::new(Refusal { code, status, is_status, retry_after })))
 }
 
+/// Returns true if the API server refused a read and would refuse it again.
+pub(crate) fn refused(error: &RequestError) -> bool {
+    matches!(error, RequestError::Refused(refusal) if (400..500).contains(&refusal.code) && ![408, 410, 429].contains(&refusal.code))
+}
+
+/// Returns true if the API server said that no object has this name, and not that it does not know the kind.
+pub(crate) fn absent(error: &RequestError, name: &str) -> bool {
+    match error {
+        RequestError::Refused(refusal) if refusal.code == 404 => {
+            refusal.status.details.as_ref().is_some_and(|details| details.name == name)
+        }
+        _ => false,
+    }
+}
+
+/// Returns the seconds to wait before the next try of a failed request, if the API server names them.
+pub(crate) fn asked_to_wait(error: &RequestError) -> Option<u32> {
+    if let RequestError::Refused(refusal) = error { retry_after(refusal) } else { None }
+}
+
+/// Returns the seconds to wait after a refusal, if the API server names them.
+pub(crate) fn retry_after(refusal: &Refusal) -> Option<u32> {
+    let named = refusal.status.details.as_ref().map(|details| details.retry_after_seconds);
+    named.filter(|seconds| *seconds > 0).or(refusal.retry_after).map(|seconds| seconds.min(LONGEST_RETRY_AFTER))
+}
+
 #[cfg(test)]
 mod tests {
+    use tokio::io::AsyncReadExt;
+    use tokio::net::TcpListener;
+
     use super::*;
 
     #[test]
@@ -206,5 +264,23 @@ mod tests {
         assert_eq!(refusal(404, "NotFound", "no p"), "the API server answered 404 NotFound: no p");
         let unauthorized = refusal(401, "Unauthorized", "Unauthorized");
         assert!(unauthorized.starts_with("the API server answered 401 Unauthorized; the user of the kubeconfig"));
+    }
+
+    #[tokio::test]
+    async fn a_request_that_finds_no_server_was_not_sent_and_one_whose_reply_breaks_off_may_have_been() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let config = kube::Config::new(format!("http://{address}").parse().unwrap());
+        let client = Client::try_from(config).unwrap();
+        let get = || http::Request::get("/version").body(Body::empty()).unwrap();
+        let hang_up = async {
+            let (mut connection, _) = listener.accept().await.unwrap();
+            connection.read_u8().await.unwrap();
+        };
+        let (reply, ()) = tokio::join!(client.send(get()), hang_up);
+        assert!(matches!(reply.map_err(RequestError::from), Err(RequestError::Broken(_))));
+        drop(listener);
+        let reply = client.send(get()).await;
+        assert!(matches!(reply.map_err(RequestError::from), Err(RequestError::NotConnected(_))));
     }
 }

@@ -1,6 +1,6 @@
-//! The client, which sends each request once.
+//! The Kubernetes client, which sends each request once.
 //!
-//! Only [`connect`] may build it: the default of the Kubernetes client repeats every verb up to 15 times, POST included.
+//! Build it only with [`connect`]. By default, the Kubernetes client repeats every verb up to 15 times, including POST.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -8,27 +8,27 @@ use std::time::Duration;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 
-/// A connection that takes longer than this to open would use up a request's time.
+/// The longest time to open a connection. A slower connection would use up the time of a request.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The place of the API server's address and of the credentials for it.
+/// The source of the API server's address and of the credentials for it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Source {
-    /// `KUBECONFIG`, `~/.kube/config` or the pod's service account, the first that is there.
+    /// The first that exists of `KUBECONFIG`, `~/.kube/config` and the pod's service account.
     #[default]
     Infer,
     /// The pod's service account.
     InCluster,
     /// A kubeconfig file.
     Kubeconfig {
-        /// Its path.
+        /// The path of the file.
         path: PathBuf,
-        /// The context; the file's current one where absent.
+        /// The context. If absent, the current context of the file.
         context: Option<String>,
     },
 }
 
-/// The reason why no client could be constructed.
+/// The reason why the client could not be built.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
     /// No credentials were found.
@@ -37,7 +37,7 @@ pub enum ConnectError {
     /// The pod has no usable service account.
     #[error("failed to read the pod's service account: is automountServiceAccountToken set?")]
     InCluster(#[source] Box<kube::config::InClusterError>),
-    /// The kubeconfig cannot be used.
+    /// The kubeconfig is not usable.
     #[error("failed to use the kubeconfig {path}: check that it exists and that the context is in it")]
     Kubeconfig {
         /// The file.
@@ -46,17 +46,17 @@ pub enum ConnectError {
         #[source]
         source: Box<kube::config::KubeconfigError>,
     },
-    /// The credentials cannot be used.
+    /// The credentials are not usable.
     #[error("failed to build a client from the configuration: check its certificates and credentials")]
     Build(#[source] Box<kube::Error>),
 }
 
-/// A client for the cluster at `source`, and the address of its API server.
+/// Builds a client for the cluster at `source`. Returns the client and the address of its API server.
 pub async fn connect(source: &Source) -> Result<(Client, String), ConnectError> {
     let mut config = configuration(source).await?;
     config.default_retry = false;
     config.connect_timeout = Some(CONNECT_TIMEOUT);
-    // A reply is timed for each request; a read timeout here would cut off watches.
+    // Each request has its own timeout, and a read timeout here would cut off watches.
     config.read_timeout = None;
     let server = config.cluster_url.to_string();
     let client = Client::try_from(config).map_err(|e| ConnectError::Build(Box::new(e)))?;

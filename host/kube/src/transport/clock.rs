@@ -1,6 +1,6 @@
-//! The time of a round: the host's clock, corrected by the `Date` headers of the API server's replies.
+//! The time of a round: the host's clock, corrected by the `Date` headers in replies of the API server.
 //!
-//! Stored timestamps are compared with it. The clock is handed in; nothing here reads the wall clock.
+//! The host compares stored timestamps with this time. The caller passes the clock, so nothing here reads the wall clock.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -8,29 +8,30 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use k8s_openapi::jiff::{SignedDuration, Timestamp, fmt::rfc2822};
 use parking_lot::Mutex;
 
-/// The host's own clock. Tests hand in one that follows tokio's paused time.
+/// The clock of the host. Tests pass a clock that follows tokio's paused time.
 pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 
-/// A `Date` header has whole seconds and a reply takes time to arrive: a smaller difference may be no difference.
+/// The smallest difference that the clock corrects. A `Date` header has whole seconds and a reply takes time to arrive, so a smaller
+/// difference may be none.
 const WORTH_CORRECTING: SignedDuration = SignedDuration::from_secs(2);
 
-/// Replies in a row that must agree on another difference before it counts: one of several API servers, or of the
-/// proxies before them, may have a clock of its own.
+/// The number of consecutive replies that must agree on another difference before it counts. One of several API servers or proxies may have
+/// a wrong clock.
 const AGREEING: u32 = 3;
 
-/// The host's clock with the API server's correction.
+/// The clock of the host with the correction by the API server.
 #[derive(Clone)]
 pub struct ServerClock {
     local: Clock,
     offset_ms: Arc<AtomicI64>,
-    doubt: Arc<Mutex<Option<Doubt>>>,
+    candidate: Arc<Mutex<Option<OffsetCandidate>>>,
 }
 
-/// Another difference than the known one.
+/// A difference that contradicts the known one.
 #[derive(Clone, Copy)]
-struct Doubt {
+struct OffsetCandidate {
     offset_ms: i64,
-    /// The replies in a row that said so.
+    /// The number of consecutive replies with this difference.
     replies: u32,
 }
 
@@ -41,19 +42,19 @@ impl std::fmt::Debug for ServerClock {
 }
 
 impl ServerClock {
-    /// A clock that is not corrected yet.
+    /// Returns a clock without a correction.
     pub fn new(local: Clock) -> Self {
-        Self { local, offset_ms: Arc::default(), doubt: Arc::default() }
+        Self { local, offset_ms: Arc::default(), candidate: Arc::default() }
     }
 
-    /// The time as the API server would tell it.
+    /// Returns the time by the clock of the API server.
     pub fn now(&self) -> Timestamp {
         let local = self.local();
         let offset = SignedDuration::from_millis(self.offset_ms.load(Ordering::Relaxed));
         local.checked_add(offset).unwrap_or(local)
     }
 
-    /// The time by which the API server's clock is ahead of the host's.
+    /// Returns how far the API server's clock is ahead of the host's clock.
     pub fn offset(&self) -> SignedDuration {
         SignedDuration::from_millis(self.offset_ms.load(Ordering::Relaxed))
     }
@@ -62,16 +63,16 @@ impl ServerClock {
         (self.local)()
     }
 
-    /// Learns from the `Date` of a reply to a request that was sent at `sent`, by the host's clock.
+    /// Learns from the `Date` of a reply to a request that was sent at `sent` by the host's clock.
     pub(crate) fn learn(&self, date: &str, sent: Timestamp) {
         let Ok(date) = rfc2822::parse(date) else { return };
         let received = self.local();
         let under_way = received.duration_since(sent);
-        // A reply that took long, or a clock that was set meanwhile, says too little.
+        // A slow reply says too little, and so does a clock that was set meanwhile.
         if under_way.is_negative() || under_way >= WORTH_CORRECTING {
             return;
         }
-        // The header was cut to whole seconds, and written at some time between sending and receiving.
+        // The header has whole seconds. It was written at some time between the request and the reply.
         let server = date.timestamp().as_millisecond().saturating_add(500);
         let local = sent.as_millisecond().saturating_add(i64::try_from(under_way.as_millis() / 2).unwrap_or(0));
         let offset = server.saturating_sub(local);
@@ -84,19 +85,20 @@ impl ServerClock {
         }
     }
 
-    /// True where the latest replies agree on an offset that is not the known one.
+    /// Returns true if the latest replies agree on an offset other than the known one.
     fn is_agreed(&self, offset_ms: i64) -> bool {
         let differs =
             |other: i64| SignedDuration::from_millis(offset_ms.saturating_sub(other)).abs() >= WORTH_CORRECTING;
-        let mut doubt = self.doubt.lock();
+        let mut candidate = self.candidate.lock();
         if !differs(self.offset_ms.load(Ordering::Relaxed)) {
-            *doubt = None;
+            *candidate = None;
             return false;
         }
-        let before = doubt.filter(|doubt| !differs(doubt.offset_ms)).map_or(0, |doubt| doubt.replies);
+        let before =
+            candidate.filter(|candidate| !differs(candidate.offset_ms)).map_or(0, |candidate| candidate.replies);
         let replies = before.saturating_add(1);
         let agreed = replies >= AGREEING;
-        *doubt = (!agreed).then_some(Doubt { offset_ms, replies });
+        *candidate = (!agreed).then_some(OffsetCandidate { offset_ms, replies });
         agreed
     }
 }

@@ -1,23 +1,24 @@
 //! The kinds that the API server serves, and their resource names.
 //!
-//! Plural names are never guessed: those of the built-in kinds and of Oarlock's own are known, all others are asked for.
+//! The host never guesses plural names. It knows the names of built-in kinds and of its own kinds, and asks the API server for all other
+//! names.
 
 use std::collections::HashMap;
 use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::APIResourceList;
-use oarlock_core::cluster::object::Kind;
+use oarlock_core::object::api_object::Kind;
 use parking_lot::RwLock;
 use tokio::time::Instant;
 
-use crate::live_reads::refused;
-use crate::transport::call::{ApiCall, RequestError, Transport};
+use crate::transport::call::{ApiCall, RequestError, Transport, refused};
 use crate::transport::path::Resource;
 
-/// Time for which an answer of discovery counts, and so until a new kind is noticed. Source: docs/operationjob.md 3.1.8.
+/// The time for which an answer of discovery is valid. The host notices a new kind after at most this time. Source: docs/operationjob.md
+/// 3.1.8.
 const FRESH: Duration = Duration::from_secs(60);
 
-/// Kinds that every API server serves, or that nothing works without.
+/// The kinds that every API server serves, or that the host cannot work without.
 const KNOWN: [(&str, &str, &str, bool); 10] = [
     ("v1", "Pod", "pods", true),
     ("v1", "Node", "nodes", false),
@@ -34,10 +35,10 @@ const KNOWN: [(&str, &str, &str, bool); 10] = [
 /// The answers of discovery so far.
 #[derive(Default)]
 pub(crate) struct Discovery {
-    groups: RwLock<HashMap<String, Answer>>,
+    groups: RwLock<HashMap<String, GroupDiscovery>>,
 }
 
-struct Answer {
+struct GroupDiscovery {
     asked: Instant,
     kinds: HashMap<String, Resource>,
 }
@@ -56,7 +57,7 @@ pub(crate) enum DiscoverError {
 }
 
 impl DiscoverError {
-    /// True where the kind stays unavailable until something is installed or allowed.
+    /// Returns true if the kind stays unavailable until an admin installs or allows something.
     pub(crate) fn is_refused(&self) -> bool {
         match self {
             Self::NotServed { .. } => true,
@@ -66,7 +67,7 @@ impl DiscoverError {
 }
 
 impl Discovery {
-    /// The resource of `kind`.
+    /// Returns the resource of `kind`.
     pub(crate) async fn resource(&self, transport: &Transport, kind: &Kind) -> Result<Resource, DiscoverError> {
         if let Some(known) = known(kind) {
             return Ok(known);
@@ -79,12 +80,12 @@ impl Discovery {
         found.ok_or_else(not_served)
     }
 
-    /// True where `kind` was served when it was asked for lately.
+    /// Returns true if the API server served `kind` at the last recent check.
     pub(crate) fn serves(&self, kind: &Kind) -> bool {
         known(kind).is_some() || self.recall(kind).flatten().is_some()
     }
 
-    /// The answer for `kind`, if it is fresh.
+    /// Returns the answer for `kind` if it is fresh.
     fn recall(&self, kind: &Kind) -> Option<Option<Resource>> {
         let groups = self.groups.read();
         let answer = groups.get(&kind.api_version).filter(|answer| answer.asked.elapsed() < FRESH)?;
@@ -110,7 +111,7 @@ impl Discovery {
             })
             .collect();
         let found = kinds.get(&kind.kind).cloned();
-        self.groups.write().insert(api_version.clone(), Answer { asked: Instant::now(), kinds });
+        self.groups.write().insert(api_version.clone(), GroupDiscovery { asked: Instant::now(), kinds });
         Ok(found)
     }
 }

@@ -1,47 +1,46 @@
-//! Items of a list, cut out of its text while that arrives.
+//! Cuts the items out of the text of a list while the text arrives.
 //!
-//! Takes the bytes of a list in pieces; yields the text of each item once it is whole, and in the end the list without its
-//! items. Holds one item at a time. Whether an item is good JSON is the matter of whoever reads it.
+//! The cutter takes the bytes of a list in pieces. It passes on the text of each complete item, and keeps the list without its items. It
+//! holds one item at a time. The caller checks whether an item is valid JSON.
 
-/// Longest text of an item. An API server with its usual limits stores objects of 1.5 MiB, and writes some characters of theirs as
-/// six.
+/// The longest text of an item. An API server with default limits stores objects of 1.5 MiB, and may write one character as six.
 const MOST_ITEM: usize = 16 * 1024 * 1024;
-/// Longest text of a list without its items.
-const MOST_REST: usize = 1024 * 1024;
+/// The longest text of a list without its items.
+const MOST_ENVELOPE: usize = 1024 * 1024;
 
-/// The reason why a text is no list.
+/// The reason why the cutter refuses the text of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum NoList {
-    /// An object is larger than any that is read.
+    /// An item is too large to read.
     #[error("an item is larger than 16 MiB")]
     Item,
-    /// The list is more than its items.
+    /// The list without its items is too large.
     #[error("the list without its items is larger than 1 MiB")]
-    Rest,
+    Envelope,
 }
 
-/// Cuts items out of a list.
+/// Cuts the items out of a list.
 #[derive(Debug, Default)]
 pub(crate) struct ItemCutter {
     depth: usize,
     in_string: bool,
     is_escaped: bool,
-    /// The newest string at the level of the list's own fields.
+    /// The newest string among the fields of the list itself.
     field: Vec<u8>,
     in_items: bool,
     item: Vec<u8>,
-    rest: Vec<u8>,
+    envelope: Vec<u8>,
 }
 
-/// Depth inside the list's own object, of its array of items, and inside of one of them.
+/// The depth inside the object of the list, and the depth inside its array of items. An item is deeper than `ITEMS`.
 const OWN: usize = 1;
 const ITEMS: usize = 2;
 
 impl ItemCutter {
-    /// Takes the next piece.
+    /// Takes the next piece, and calls `each` with each complete item.
     ///
     /// # Errors
-    /// If an item or the rest is too large.
+    /// If an item or the envelope is too large.
     pub(crate) fn push<E: From<NoList>>(
         &mut self,
         piece: &[u8],
@@ -70,23 +69,23 @@ impl ItemCutter {
                         self.item.clear();
                     }
                 }
-                // Between the items.
+                // Commas between the items belong neither to an item nor to the envelope.
                 b',' if self.in_items && self.depth == ITEMS => {}
                 _ => self.keep(*byte),
             }
             if self.item.len() > MOST_ITEM {
                 return Err(NoList::Item.into());
             }
-            if self.rest.len() > MOST_REST {
-                return Err(NoList::Rest.into());
+            if self.envelope.len() > MOST_ENVELOPE {
+                return Err(NoList::Envelope.into());
             }
         }
         Ok(())
     }
 
-    /// The list without its items.
-    pub(crate) fn rest(&self) -> &[u8] {
-        &self.rest
+    /// Returns the list without its items.
+    pub(crate) fn envelope(&self) -> &[u8] {
+        &self.envelope
     }
 
     fn string(&mut self, byte: u8) {
@@ -104,7 +103,7 @@ impl ItemCutter {
     }
 
     fn keep(&mut self, byte: u8) {
-        if self.in_items && self.depth > ITEMS { self.item.push(byte) } else { self.rest.push(byte) }
+        if self.in_items && self.depth > ITEMS { self.item.push(byte) } else { self.envelope.push(byte) }
     }
 }
 
@@ -123,18 +122,18 @@ mod tests {
                 Ok::<(), NoList>(())
             })?;
         }
-        Ok((items, String::from_utf8(cutter.rest().to_vec()).unwrap()))
+        Ok((items, String::from_utf8(cutter.envelope().to_vec()).unwrap()))
     }
 
     #[test]
     fn items_come_out_whole_wherever_the_text_is_broken() {
         let text = br#"{"kind":"L","items": [ {"a":"}],\"{"} , {"items":[{"b":[1,{}]}],"c":"\\"} ],"metadata":{"continue":"items","x":["items",[1]]}}"#;
         for piece in 1..=text.len() {
-            let (items, rest) = cut(text, piece).unwrap();
+            let (items, envelope) = cut(text, piece).unwrap();
             assert_eq!(items, [r#"{"a":"}],\"{"}"#, r#"{"items":[{"b":[1,{}]}],"c":"\\"}"#], "{piece}");
-            let rest: Value = serde_json::from_str(&rest).unwrap();
+            let envelope: Value = serde_json::from_str(&envelope).unwrap();
             let meta = json!({"continue": "items", "x": ["items", [1]]});
-            assert_eq!(rest, json!({"kind": "L", "items": [], "metadata": meta}), "{piece}");
+            assert_eq!(envelope, json!({"kind": "L", "items": [], "metadata": meta}), "{piece}");
         }
     }
 
@@ -151,8 +150,8 @@ mod tests {
         text.resize(MOST_ITEM + 100, b'x');
         assert_eq!(cut(&text, 1 << 16), Err(NoList::Item));
         let mut text = br#"{"a":""#.to_vec();
-        text.resize(MOST_REST + 100, b'x');
-        assert_eq!(cut(&text, 1 << 16), Err(NoList::Rest));
+        text.resize(MOST_ENVELOPE + 100, b'x');
+        assert_eq!(cut(&text, 1 << 16), Err(NoList::Envelope));
     }
 
     proptest! {
@@ -163,11 +162,11 @@ mod tests {
             let items: Vec<Value> = values.iter().map(|text| json!({text.as_str(): [text, {"items": [{}]}, null, 1.5]})).collect();
             let list = json!({"kind": name, "items": items, "metadata": {"continue": name}});
             for text in [serde_json::to_vec(&list).unwrap(), serde_json::to_vec_pretty(&list).unwrap()] {
-                let (cut, rest) = cut(&text, piece).unwrap();
+                let (cut, envelope) = cut(&text, piece).unwrap();
                 let cut: Vec<Value> = cut.iter().map(|item| serde_json::from_str(item).unwrap()).collect();
                 prop_assert_eq!(&cut, &items);
-                let rest: Value = serde_json::from_str(&rest).unwrap();
-                prop_assert_eq!(rest, json!({"kind": name, "items": [], "metadata": {"continue": name}}));
+                let envelope: Value = serde_json::from_str(&envelope).unwrap();
+                prop_assert_eq!(envelope, json!({"kind": name, "items": [], "metadata": {"continue": name}}));
             }
         }
 

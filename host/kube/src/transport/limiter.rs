@@ -1,8 +1,8 @@
-//! Admission of writes to the wire: 32 at once, and fewer while the API server refuses for load.
+//! Admits writes: 32 in flight at once, and fewer while the API server refuses for load.
 //!
-//! Beyond about 32 only latency grows. Reads are not limited. Owners that wait have their turns one after the other, as far as
-//! their shares go: slow replies are the matter of their owner (`crate::transport::shares`). A write that takes long gives its
-//! place to another: what it waits for, such as a webhook, costs the API server nothing.
+//! More than about 32 writes only add latency. Reads are not limited. Waiting owners take turns within their shares, so an owner bears the
+//! cost of its own slow replies (`crate::transport::shares`). A long write gives its slot to another write, because a write that waits for
+//! a webhook costs the API server nothing.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
@@ -14,46 +14,46 @@ use tokio::time::{Instant, timeout};
 
 use crate::transport::shares::{Shares, WriteOwner};
 
-/// Source: docs/operationjob.md 10.
+/// The most writes in flight that keep their slots. Source: docs/operationjob.md 10.
 const MOST: usize = 32;
-/// The same, those that take long included.
+/// The most writes in flight, including long writes.
 const IN_ALL: usize = 2 * MOST;
-/// After this time a write keeps no place any more.
+/// The time after which a write no longer keeps its slot.
 const LONG: Duration = Duration::from_secs(1);
-/// How often who waits looks whether a write gave up its place.
+/// The interval at which a waiting write checks whether another write gave up its slot.
 const LOOK_AGAIN: Duration = Duration::from_millis(250);
-/// A limit falls at most once in this time: replies to writes that were already in flight say nothing new.
+/// The shortest time between two reductions of a limit. Replies to writes that were already in flight say nothing new.
 pub(crate) const SETTLING: Duration = Duration::from_secs(1);
 
-/// Who was too busy for a write.
+/// The side that was too busy for a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Busy {
-    /// Nobody.
+    /// No side was too busy.
     Nobody,
-    /// A webhook, which sees the writes of its owner.
+    /// A webhook that handles the writes of the owner.
     Owner,
-    /// The API server itself.
+    /// The API server.
     Server,
 }
 
-/// Lets writes through.
+/// The limiter that admits writes.
 #[derive(Default)]
 pub(crate) struct WriteLimiter {
     state: Mutex<State>,
 }
 
-type Place = oneshot::Sender<WritePermit>;
+type PermitSender = oneshot::Sender<WritePermit>;
 
 struct State {
     limit: f64,
     lowered: Option<Instant>,
-    /// The writes on the wire, by number, and since when each is.
-    on_the_wire: BTreeMap<u64, Instant>,
+    /// The start times of the writes in flight, by number.
+    in_flight: BTreeMap<u64, Instant>,
     number: u64,
     shares: Shares,
-    /// The writes that wait, in the order in which they came.
-    lines: HashMap<WriteOwner, VecDeque<Place>>,
-    /// The owners of those, in turn.
+    /// The waiting writes of each owner, in the order of their arrival.
+    lines: HashMap<WriteOwner, VecDeque<PermitSender>>,
+    /// The owners of the waiting writes, in the order of their turns.
     turns: VecDeque<WriteOwner>,
 }
 
@@ -62,7 +62,7 @@ impl Default for State {
         Self {
             limit: MOST as f64,
             lowered: None,
-            on_the_wire: BTreeMap::new(),
+            in_flight: BTreeMap::new(),
             number: 0,
             shares: Shares::default(),
             lines: HashMap::new(),
@@ -71,7 +71,7 @@ impl Default for State {
     }
 }
 
-/// One write on the wire, until it is dropped.
+/// The permit of one write in flight. Dropping the permit ends the write.
 pub(crate) struct WritePermit {
     limiter: Arc<WriteLimiter>,
     owner: WriteOwner,
@@ -79,40 +79,40 @@ pub(crate) struct WritePermit {
 }
 
 impl WriteLimiter {
-    /// Waits until one more write of this owner may go.
+    /// Waits until one more write of this owner may be sent.
     pub(crate) async fn enter(self: &Arc<Self>, owner: WriteOwner) -> WritePermit {
         let (place, mut granted) = oneshot::channel();
         self.state.lock().wait(owner, place);
         loop {
-            self.let_in();
+            self.admit_waiting();
             match timeout(LOOK_AGAIN, &mut granted).await {
                 Ok(Ok(permit)) => return permit,
-                // Nobody is struck from a line but those who do not wait any more.
+                // The limiter drops only waiters that no longer wait, so this case does not occur.
                 Ok(Err(_)) => std::future::pending().await,
                 Err(_) => {}
             }
         }
     }
 
-    /// The number that may be on the wire now.
+    /// Returns the number of writes that may be in flight now.
     pub(crate) fn limit(&self) -> usize {
         whole(self.state.lock().limit)
     }
 
-    fn let_in(self: &Arc<Self>) {
+    fn admit_waiting(self: &Arc<Self>) {
         while let Some((owner, number, place)) = self.next() {
-            // Whoever stopped waiting just now gives the place back.
+            // If the waiter stopped waiting just now, dropping the permit frees the slot.
             let _gone = place.send(WritePermit { limiter: self.clone(), owner, number }).is_err();
         }
     }
 
-    fn next(&self) -> Option<(WriteOwner, u64, Place)> {
+    fn next(&self) -> Option<(WriteOwner, u64, PermitSender)> {
         self.state.lock().take_next()
     }
 }
 
 impl State {
-    fn wait(&mut self, owner: WriteOwner, place: Place) {
+    fn wait(&mut self, owner: WriteOwner, place: PermitSender) {
         let line = self.lines.entry(owner.clone()).or_default();
         if line.is_empty() {
             self.turns.push_back(owner);
@@ -120,15 +120,15 @@ impl State {
         line.push_back(place);
     }
 
-    /// Takes the first of the line of the next owner that has room; it is on the wire from now on.
-    fn take_next(&mut self) -> Option<(WriteOwner, u64, Place)> {
+    /// Takes the first waiting write of the next owner that has room. The write is in flight from now on.
+    fn take_next(&mut self) -> Option<(WriteOwner, u64, PermitSender)> {
         let now = Instant::now();
         let keeps_place = |since: &&Instant| now.duration_since(**since) < LONG;
-        // They stand in the order of their times.
-        let short = self.on_the_wire.values().rev().take_while(keeps_place).count();
-        let free = whole(self.limit).saturating_sub(short).min(IN_ALL.saturating_sub(self.on_the_wire.len()));
+        // The writes are in the order of their start times.
+        let short = self.in_flight.values().rev().take_while(keeps_place).count();
+        let free = whole(self.limit).saturating_sub(short).min(IN_ALL.saturating_sub(self.in_flight.len()));
         loop {
-            // Those without room keep their turn.
+            // Owners without room keep their turn.
             let at = self.turns.iter().position(|owner| self.shares.has_room(owner, free))?;
             let owner = self.turns.remove(at)?;
             let line = self.lines.get_mut(&owner)?;
@@ -140,7 +140,7 @@ impl State {
             }
             if let Some(place) = next {
                 self.number = self.number.wrapping_add(1);
-                self.on_the_wire.insert(self.number, now);
+                self.in_flight.insert(self.number, now);
                 self.shares.enter(&owner);
                 return Some((owner, self.number, place));
             }
@@ -157,13 +157,13 @@ impl State {
     }
 }
 
-/// The places of a limit: at least one.
+/// Returns the whole number of slots of a limit, at least one.
 pub(crate) fn whole(limit: f64) -> usize {
     limit.floor().max(1.0) as usize
 }
 
 impl WritePermit {
-    /// The request ended after `took`.
+    /// Records that the request ended after `took`.
     pub(crate) fn leave(self, took: Duration, busy: Busy) {
         let mut state = self.limiter.state.lock();
         state.learn(busy);
@@ -174,10 +174,10 @@ impl WritePermit {
 impl Drop for WritePermit {
     fn drop(&mut self) {
         let mut state = self.limiter.state.lock();
-        state.on_the_wire.remove(&self.number);
+        state.in_flight.remove(&self.number);
         state.shares.leave(&self.owner);
         drop(state);
-        self.limiter.let_in();
+        self.limiter.admit_waiting();
     }
 }
 
@@ -191,12 +191,12 @@ mod tests {
         WriteOwner::Namespace(number.to_string())
     }
 
-    /// A place for this owner, if there is one now.
+    /// Returns a slot for this owner, if one is free now.
     async fn place(limiter: &Arc<WriteLimiter>, owner: WriteOwner) -> Option<WritePermit> {
         tokio::time::timeout(Duration::from_millis(1), limiter.enter(owner)).await.ok()
     }
 
-    /// All places that owners get who had none.
+    /// Takes all slots that new owners get.
     async fn fill(limiter: &Arc<WriteLimiter>) -> Vec<WritePermit> {
         let mut inside = Vec::new();
         while let Some(permit) = place(limiter, owner(inside.len())).await {
@@ -273,7 +273,7 @@ mod tests {
                 tokio::spawn(async move {
                     let permit = limiter.enter(owner(number)).await;
                     told.send(number).unwrap();
-                    // It stays until the test ends.
+                    // The permit stays until the test ends.
                     std::mem::forget(permit);
                 });
                 tokio::task::yield_now().await;

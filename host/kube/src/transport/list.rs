@@ -1,7 +1,7 @@
-//! Lists, read page by page.
+//! Reads lists page by page.
 //!
-//! Items are read one at a time while their page arrives, so that no page is ever held, neither as a text nor as a tree. No
-//! resourceVersion is named, which makes each list consistent and keeps the API server's caches out of it.
+//! The items of a page are parsed one at a time while the page arrives, so the host never holds a whole page as text or as a tree. The
+//! requests name no resourceVersion, so that each list is consistent and does not come from the caches of the API server.
 
 use futures::StreamExt;
 use kube::core::params::ListParams;
@@ -10,22 +10,22 @@ use serde::de::Error as _;
 use serde_json::Value;
 use tokio::time::timeout;
 
-use crate::live_reads::refused;
-use crate::transport::call::{ApiCall, RequestError, Transport};
+use crate::transport::call::{ApiCall, RequestError, Transport, refused};
 use crate::transport::items::{ItemCutter, NoList};
 use crate::transport::path::{PathError, Resource};
-use crate::watch::projection::Projection;
+use crate::transport::projection::Projection;
 
-/// Items in a page: a page of pods is about 3 MB.
+/// The number of items in a page. A page of pods is about 3 MB.
 const PAGE: u32 = 500;
-/// After a page of more bytes the next ones have half as many items, so that each arrives in time.
+/// The size in bytes above which a page is large. After a large page, the next pages have half as many items, so that each page arrives in
+/// time.
 const LARGE_PAGE: usize = 16 * 1024 * 1024;
 
 /// The objects to list.
 #[derive(Clone, Copy)]
 pub(crate) struct Collection<'a> {
     pub(crate) resource: &'a Resource,
-    /// All namespaces where `None`.
+    /// The namespace, or `None` for all namespaces.
     pub(crate) namespace: Option<&'a str>,
     /// A label selector.
     pub(crate) labels: Option<&'a str>,
@@ -33,7 +33,7 @@ pub(crate) struct Collection<'a> {
     pub(crate) fields: Option<&'a str>,
 }
 
-/// A whole list as of one version.
+/// A whole list at one version.
 #[derive(Debug)]
 pub(crate) struct Listed<T> {
     pub(crate) items: Vec<T>,
@@ -41,7 +41,7 @@ pub(crate) struct Listed<T> {
 }
 
 impl<T> Listed<T> {
-    /// The version as a number.
+    /// Returns the version as a number.
     pub(crate) fn number(&self) -> u64 {
         self.version.parse().unwrap_or(0)
     }
@@ -67,7 +67,7 @@ pub(crate) enum ListError {
 }
 
 impl ListError {
-    /// True where the API server refused the list, and will again.
+    /// Returns true if the API server refused the list and would refuse it again.
     pub(crate) fn is_refused(&self) -> bool {
         match self {
             Self::Path { .. } | Self::Unknown { .. } => true,
@@ -77,8 +77,8 @@ impl ListError {
 }
 
 impl Transport {
-    /// Reads a whole list, keeping the result of `pick` for each item. A list whose continuation expired is read once more
-    /// from its beginning.
+    /// Reads a whole list and keeps the result of `pick` for each item. If the continuation of the list has expired, the function reads the
+    /// list once more from its beginning.
     pub(crate) async fn list<T>(
         &self,
         from: Collection<'_>,
@@ -88,7 +88,7 @@ impl Transport {
         self.list_until(from, projection, pick, usize::MAX).await
     }
 
-    /// The same, but no further page is read once more than `most` items were kept.
+    /// Reads a list as [`Transport::list`] does, but reads no further page once it has kept more than `most` items.
     pub(crate) async fn list_until<T>(
         &self,
         from: Collection<'_>,
@@ -132,7 +132,7 @@ impl Transport {
             if page.bytes > LARGE_PAGE {
                 limit = (limit / 2).max(1);
             }
-            // The first page names the version; later ones continue it.
+            // The first page names the version, and later pages have the same version.
             if listed.version.is_empty() {
                 listed.version = page.meta.resource_version;
             }
@@ -143,7 +143,7 @@ impl Transport {
         }
     }
 
-    /// Reads one page as it arrives: each item is read once it is whole, and each piece is waited for as long as for a reply.
+    /// Reads one page as it arrives and parses each item once it is complete. The wait for each piece is as long as the wait for a reply.
     async fn page(
         &self,
         call: ApiCall<'_>,
@@ -165,9 +165,9 @@ impl Transport {
             }
         }
         let PageRest { metadata: meta, items: _none } =
-            serde_json::from_slice(cutter.rest()).map_err(RequestError::Unreadable)?;
+            serde_json::from_slice(cutter.envelope()).map_err(RequestError::Unreadable)?;
         if meta.resource_version.is_empty() {
-            // Else any object would be a list of nothing, and what is held for its items would be let go.
+            // Without this check, any object would count as an empty list, and the cache would drop all its items.
             return Err(RequestError::Unreadable(serde_json::Error::custom("the list has no resourceVersion")));
         }
         Ok(Page { meta, bytes })
@@ -190,7 +190,7 @@ struct Page {
 #[serde(default)]
 struct PageRest {
     metadata: PageMeta,
-    /// Those that are no objects are left in it.
+    /// Items that are not objects remain in the array.
     items: Option<[(); 0]>,
 }
 
@@ -218,7 +218,7 @@ mod tests {
     use super::*;
     use crate::transport::clock::ServerClock;
 
-    /// A server that has these pages, and the limits that it was asked for.
+    /// Returns a server with these pages, and the limits of the requests that it got.
     fn transport(pages: Vec<Value>) -> (Transport, Arc<Mutex<Vec<String>>>) {
         let (asked, pages) = (Arc::<Mutex<Vec<String>>>::default(), Arc::new(Mutex::new(pages.into_iter())));
         let limits = asked.clone();

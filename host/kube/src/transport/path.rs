@@ -1,16 +1,16 @@
-//! URL paths of objects.
+//! The URL paths of objects.
 //!
-//! Names reach URLs unescaped, so a name that is no DNS-1123 name is refused here and never sent: `p4/status` would be the
-//! status of pod `p4`.
+//! Names are not escaped in URLs, so the host refuses any name that is not a DNS-1123 name. The name `p4/status` would be the status of pod
+//! `p4`.
 
 /// A kind as the API server serves it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Resource {
-    /// `v1` or `apps/v1`.
+    /// The API version, such as `v1` or `apps/v1`.
     pub(crate) api_version: String,
-    /// `pods`.
+    /// The plural name, such as `pods`.
     pub(crate) plural: String,
-    /// True where its objects live in namespaces.
+    /// True if the objects of the kind are in namespaces.
     pub(crate) namespaced: bool,
 }
 
@@ -26,7 +26,7 @@ pub(crate) enum PathError {
 }
 
 impl Resource {
-    /// The path under which the objects of `namespace` are listed and created; of all namespaces where it is `None`.
+    /// Returns the path that lists and creates the objects of `namespace`, or of all namespaces if it is `None`.
     pub(crate) fn collection(&self, namespace: Option<&str>) -> Result<String, PathError> {
         let root = if self.api_version.contains('/') { "apis" } else { "api" };
         let Self { api_version, plural, namespaced } = self;
@@ -39,7 +39,7 @@ impl Resource {
         }
     }
 
-    /// The collection of one object. The name is checked, and not part of the path.
+    /// Returns the path of the collection of one object. The function checks the name, but the path does not contain it.
     pub(crate) fn home(&self, namespace: Option<&str>, name: &str) -> Result<String, PathError> {
         if self.namespaced && namespace.is_none() {
             return Err(PathError::NamespaceMissing(self.plural.clone()));

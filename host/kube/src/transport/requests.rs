@@ -1,7 +1,7 @@
 //! Counts and latencies of the requests to the API server, by resource, verb and code.
 //!
-//! Nothing is labelled by job, target or name: the number of series is bounded by kinds, verbs and codes. Plugins choose
-//! kinds, so those are bounded too.
+//! No label contains a job, target or name, so kinds, verbs and codes limit the number of series. Plugins choose kinds, so the number of
+//! kinds has its own limit.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -9,35 +9,35 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-/// Upper bounds of the latency buckets, in seconds: from a local reply to the request timeout.
+/// The upper bounds of the latency buckets, in seconds. They range from a local reply to the request timeout.
 pub const LATENCY_BOUNDS: [f64; 9] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.3, 1.0, 3.0, 10.0];
 
-/// Distinct resources that are counted by name; the others count as `Other`.
+/// The number of resources that are counted by name. All further resources count as `Other`.
 const RESOURCES: usize = 64;
 
 /// The labels of a count.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RequestLabels {
-    /// The resource, with its subresource: `pods/eviction`.
+    /// The resource with its subresource, such as `pods/eviction`.
     pub resource: String,
-    /// `get`, `list`, `watch`, `create`, `update`, `patch` or `delete`.
+    /// The verb: `get`, `list`, `watch`, `create`, `update`, `patch` or `delete`.
     pub verb: &'static str,
-    /// The HTTP status, `timeout` or `broken`.
+    /// The HTTP status, `timeout`, `broken`, or `unconnected` if no connection could be opened.
     pub code: String,
 }
 
-/// The requests of one set of labels.
+/// The counts of the requests with one set of labels.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Tally {
+pub struct RequestCounts {
     /// The number of requests.
     pub count: u64,
-    /// Their total time, in seconds.
+    /// The total time of the requests, in seconds.
     pub seconds: f64,
-    /// The number of requests in each bucket of [`LATENCY_BOUNDS`]; not cumulative.
+    /// The number of requests in each bucket of [`LATENCY_BOUNDS`]. The counts are not cumulative.
     pub buckets: [u64; LATENCY_BOUNDS.len()],
 }
 
-impl Tally {
+impl RequestCounts {
     fn add(&mut self, other: &Self) {
         self.count += other.count;
         self.seconds += other.seconds;
@@ -45,25 +45,25 @@ impl Tally {
     }
 }
 
-/// Counts requests; shared by everything that sends any.
+/// The counts of requests, shared by all senders.
 #[derive(Default)]
 pub struct Requests {
-    tallies: Mutex<BTreeMap<RequestLabels, Tally>>,
+    tallies: Mutex<BTreeMap<RequestLabels, RequestCounts>>,
     resources: Mutex<BTreeSet<String>>,
-    /// What is also counted by itself, such as the requests for one kind of objects.
+    /// Requests that are also counted separately, such as the requests for one kind of objects.
     parts: Mutex<Vec<Arc<Requests>>>,
 }
 
 impl Requests {
-    /// A part of these requests: what it counts is in the whole, too.
+    /// Returns a separate part of these counts. The whole includes its requests.
     pub(crate) fn part(&self) -> Arc<Self> {
         let part = Arc::<Self>::default();
         self.parts.lock().push(part.clone());
         part
     }
 
-    /// All counts so far, those of the parts included.
-    pub fn snapshot(&self) -> Vec<(RequestLabels, Tally)> {
+    /// Returns all counts so far, including the counts of the parts.
+    pub fn snapshot(&self) -> Vec<(RequestLabels, RequestCounts)> {
         let mut all = self.tallies.lock().clone();
         for (labels, tally) in self.parts.lock().iter().flat_map(|part| part.own()) {
             all.entry(labels).or_default().add(&tally);
@@ -71,12 +71,12 @@ impl Requests {
         all.into_iter().collect()
     }
 
-    /// The counts so far that are in no part.
-    pub fn own(&self) -> Vec<(RequestLabels, Tally)> {
+    /// Returns the counts so far without the counts of the parts.
+    pub fn own(&self) -> Vec<(RequestLabels, RequestCounts)> {
         self.tallies.lock().iter().map(|(labels, tally)| (labels.clone(), tally.clone())).collect()
     }
 
-    /// The number of requests of `verb` to `resource`, with any result.
+    /// Returns the number of requests of `verb` to `resource`, with any result.
     pub fn count(&self, resource: &str, verb: &str) -> u64 {
         let all = self.snapshot();
         all.iter().filter(|(l, _)| l.resource == resource && l.verb == verb).map(|(_, t)| t.count).sum()

@@ -1,24 +1,24 @@
-//! The version of the API server, asked for once at the start.
+//! The version of the API server, which the host reads once at its start.
 
 use serde::Deserialize;
 
 use crate::cluster::Cluster;
-use crate::outcome::sentence;
+use crate::error_chain::error_chain;
 use crate::transport::call::{ApiCall, RequestError};
 
-/// The oldest minor version of Kubernetes 1 that serves what the host uses.
+/// The oldest minor version of Kubernetes 1 that serves all APIs of the host.
 const OLDEST: u32 = 33;
 
-/// What is wrong with the API server.
+/// The reason why the host cannot use an API server.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ServerProblem {
-    /// It cannot be reached now.
+    /// The API server is unreachable now.
     #[error("the API server cannot be asked for its version: {0}")]
     Unreachable(String),
-    /// It answers, and not as an API server does.
+    /// The answer does not come from an API server.
     #[error("what answers there is no Kubernetes API server: {0}; check the address in the kubeconfig")]
     NoApiServer(String),
-    /// It lacks what the host uses.
+    /// The API server lacks APIs that the host uses.
     #[error("the API server has version {0}, and the host needs Kubernetes 1.33 or newer: upgrade the cluster")]
     TooOld(String),
 }
@@ -32,18 +32,18 @@ struct Version {
 }
 
 impl Cluster {
-    /// The version of the API server.
+    /// Reads the version of the API server.
     ///
     /// # Errors
-    /// Where it cannot be reached, is none, or is too old.
+    /// If the API server is unreachable or too old, or if the address does not belong to an API server.
     pub async fn server_version(&self) -> Result<String, ServerProblem> {
         let request = http::Request::get("/version").body(Vec::new()).map_err(kube::core::request::Error::BuildRequest);
         let call = ApiCall { verb: "get", resource: "version", request };
         match self.link.transport.fetch::<Version>(call).await {
             Ok(version) => judge(version),
-            Err(error @ RequestError::Unreadable(_)) => Err(ServerProblem::NoApiServer(sentence(&error))),
-            Err(error) if error.is(404) => Err(ServerProblem::NoApiServer(sentence(&error))),
-            Err(error) => Err(ServerProblem::Unreachable(sentence(&error))),
+            Err(error @ RequestError::Unreadable(_)) => Err(ServerProblem::NoApiServer(error_chain(&error))),
+            Err(error) if error.is(404) => Err(ServerProblem::NoApiServer(error_chain(&error))),
+            Err(error) => Err(ServerProblem::Unreachable(error_chain(&error))),
         }
     }
 }

@@ -1,53 +1,53 @@
-//! The share of each owner of writes in the places on the wire: at most three quarters of what the others leave, and fewer
-//! while its replies do not come, or a webhook of its own answers that it is busy.
+//! The share of each owner of writes in the slots of the limiter: at most three quarters of the slots that the others leave. The share
+//! shrinks while replies do not come, or while a webhook of the owner answers that it is busy.
 //!
-//! A webhook that hangs in one namespace costs that namespace its pace, and no other one. Replies that are only slow leave the share
-//! as it is: whether the API server or something beside it is what is slow, fewer requests make nothing faster.
+//! A webhook that hangs in one namespace slows down only that namespace. Slow replies do not shrink the share, because fewer requests would
+//! not make a slow API server or webhook faster.
 
 use std::collections::HashMap;
 use std::time::Duration;
 
-use oarlock_core::cluster::object::ObjectKey;
-use oarlock_core::job::key::JobKey;
+use oarlock_core::object::api_object::ObjectKey;
+use oarlock_core::object::key::JobKey;
 use tokio::time::Instant;
 
-use crate::cluster::REQUEST_TIMEOUT;
+use crate::transport::call::REQUEST_TIMEOUT;
 use crate::transport::limiter::{Busy, SETTLING, whole};
 
-/// Source: docs/operationjob.md 3.15.3.
+/// The most slots of one owner. Source: docs/operationjob.md 3.15.3.
 const MOST_OF_ONE: usize = 24;
-/// An owner has at most so many places for each that is free.
+/// The number of slots that an owner may have for each free slot.
 const FOR_EACH_FREE: usize = 3;
-/// After this time without writes an owner is forgotten, and what was learnt of it.
+/// The time without writes after which the limiter forgets an owner and its limit.
 const REMEMBERED: Duration = Duration::from_secs(600);
 
-/// Who pays with his share for a write.
+/// The owner whose share a write uses.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum WriteOwner {
     /// The users of a namespace.
     Namespace(String),
-    /// The requester of an OpsJob, by the key of quotas: OpsJobs are in no namespace.
+    /// The requester of an OpsJob, by the key of its quota. OpsJobs are cluster-scoped.
     Requester(String),
-    /// The host: the write is for an object without a namespace, and for no job that exists.
+    /// The host, for writes to cluster-scoped objects that belong to no existing job.
     Host,
 }
 
 impl WriteOwner {
-    /// The owner of the writes for a job.
+    /// Returns the owner of the writes for a job.
     pub(crate) fn of_job(job: &JobKey) -> Self {
         Self::Namespace(job.namespace.clone())
     }
 
-    /// The owner of a write that is for no job in particular.
+    /// Returns the owner of a write that belongs to no particular job.
     pub(crate) fn of_object(object: &ObjectKey) -> Self {
         object.namespace.clone().map_or(Self::Host, Self::Namespace)
     }
 }
 
-/// The writes on the wire, by owner.
+/// The shares of the owners of writes in flight.
 pub(crate) struct Shares {
     owners: HashMap<WriteOwner, Share>,
-    /// When the forgotten ones were last swept out.
+    /// The time at which forgotten owners were last removed.
     swept: Instant,
 }
 
@@ -58,46 +58,46 @@ impl Default for Shares {
 }
 
 struct Share {
-    on_the_wire: usize,
+    in_flight: usize,
     limit: f64,
     lowered: Option<Instant>,
-    /// When its last request ended.
+    /// The time at which the last request of the owner ended.
     replied: Option<Instant>,
 }
 
 impl Default for Share {
     fn default() -> Self {
-        Self { on_the_wire: 0, limit: MOST_OF_ONE as f64, lowered: None, replied: None }
+        Self { in_flight: 0, limit: MOST_OF_ONE as f64, lowered: None, replied: None }
     }
 }
 
 impl Shares {
-    /// True if one more write of the owner may go on the wire while so many places are free.
+    /// Returns true if one more write of the owner may be sent while this number of slots is free.
     pub(crate) fn has_room(&self, owner: &WriteOwner, free: usize) -> bool {
-        let (on_the_wire, limit) =
-            self.owners.get(owner).map_or((0, MOST_OF_ONE), |share| (share.on_the_wire, whole(share.limit)));
-        on_the_wire < limit.min(free.saturating_mul(FOR_EACH_FREE))
+        let (in_flight, limit) =
+            self.owners.get(owner).map_or((0, MOST_OF_ONE), |share| (share.in_flight, whole(share.limit)));
+        in_flight < limit.min(free.saturating_mul(FOR_EACH_FREE))
     }
 
-    /// A write of the owner goes on the wire.
+    /// Records that a write of the owner is in flight.
     pub(crate) fn enter(&mut self, owner: &WriteOwner) {
         let share = self.owners.entry(owner.clone()).or_default();
-        share.on_the_wire = share.on_the_wire.saturating_add(1);
+        share.in_flight = share.in_flight.saturating_add(1);
     }
 
-    /// A request of the owner ended after `took`.
+    /// Records that a request of the owner ended after `took`.
     pub(crate) fn replied(&mut self, owner: &WriteOwner, took: Duration, busy: Busy) {
         self.owners.entry(owner.clone()).or_default().learn(took, busy);
     }
 
-    /// A write of the owner is on the wire no more.
+    /// Records that a write of the owner is no longer in flight.
     pub(crate) fn leave(&mut self, owner: &WriteOwner) {
         let Some(share) = self.owners.get_mut(owner) else { return };
-        share.on_the_wire = share.on_the_wire.saturating_sub(1);
+        share.in_flight = share.in_flight.saturating_sub(1);
         if self.swept.elapsed() >= REMEMBERED {
             self.swept = Instant::now();
             let recent = |share: &Share| share.replied.is_some_and(|at| at.elapsed() < REMEMBERED);
-            self.owners.retain(|_, share| share.on_the_wire > 0 || recent(share));
+            self.owners.retain(|_, share| share.in_flight > 0 || recent(share));
         }
     }
 }
@@ -124,7 +124,7 @@ mod tests {
         WriteOwner::Namespace(namespace.to_owned())
     }
 
-    /// The writes of the owner that go on the wire until it has no room, where so many are there already.
+    /// Enters writes of the owner until it has no room, while `taken` slots are in use. Returns their number.
     fn fill(shares: &mut Shares, namespace: &str, taken: usize) -> usize {
         let mut entered = 0;
         while shares.has_room(&owner(namespace), PLACES - taken - entered) {
@@ -159,16 +159,6 @@ mod tests {
             shares.replied(&owner("a"), Duration::from_millis(5), Busy::Nobody);
         }
         assert_eq!(fill(&mut shares, "a", 1), 23);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn an_owner_whose_webhook_is_busy_gets_fewer_places() {
-        let mut shares = Shares::default();
-        for _ in 0..10 {
-            tokio::time::advance(SETTLING).await;
-            shares.replied(&owner("a"), Duration::from_millis(5), Busy::Owner);
-        }
-        assert_eq!((fill(&mut shares, "a", 0), fill(&mut shares, "b", 0)), (1, 24));
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,48 +1,48 @@
-//! The state of each watch: listed, served, failing, and how old its last reply is.
+//! The state of each watch: whether the kind is listed and served, the last failure, and the age of the last reply.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use oarlock_core::cluster::object::Kind;
+use oarlock_core::object::api_object::Kind;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::watch::watches::WatchedKind;
+use crate::watch::objects::WatchedKind;
 
-/// The state of one kind's watch.
+/// The state of the watch of one kind.
 #[derive(Clone, Debug, PartialEq)]
 pub struct KindHealth {
     /// The kind.
     pub kind: Kind,
-    /// What it keeps of the objects. While a wider declaration is being listed, the kind has two watches.
+    /// The declaration of the fields that the watch keeps. The kind has two watches while the host lists a wider declaration.
     pub declared: WatchedKind,
-    /// It was listed with these fields.
+    /// True if the kind was listed with these fields.
     pub synced: bool,
-    /// The API server serves it.
+    /// True if the API server serves the kind.
     pub served: bool,
-    /// The API server knows it, and it could not be listed yet: nothing is known of its objects, though it may have counted
-    /// as not served, and so as synced, before.
+    /// True if the API server serves the kind but the host could not list it yet. The objects of the kind are unknown, although it may have
+    /// counted as not served, and so as synced, before.
     pub unread: bool,
-    /// The last list was refused: this account may not list it.
+    /// True if the API server refused the last list, because this account may not list the kind.
     pub refused: bool,
-    /// Time since the last reply or frame of the watch.
-    pub heard: Option<Duration>,
-    /// Time since the last list.
+    /// The time since the last reply or frame of the watch.
+    pub replied: Option<Duration>,
+    /// The time since the last list.
     pub listed: Option<Duration>,
-    /// The number of lists that succeeded.
+    /// The number of successful lists.
     pub lists: u64,
     /// The last failure, unless a reply or frame came after it.
     pub error: Option<String>,
 }
 
-/// The state of one kind's watch, as the watch itself notes it.
+/// The state of the watch of one kind, as the watch records it.
 #[derive(Clone)]
 pub(crate) struct WatchHealth {
     synced: Arc<AtomicBool>,
     last: Arc<Mutex<LastSeen>>,
-    /// Rises with each change that others wait for.
+    /// A counter that rises with each change that other tasks wait for.
     changes: watch::Sender<u64>,
 }
 
@@ -51,11 +51,11 @@ struct LastSeen {
     unserved: bool,
     unread: bool,
     refused: bool,
-    heard: Option<Instant>,
+    replied: Option<Instant>,
     listed: Option<Instant>,
     lists: u64,
     error: Option<String>,
-    /// The time at which the outage began that was logged and is not over.
+    /// The start of an outage that was logged and is not over.
     outage: Option<Instant>,
 }
 
@@ -77,7 +77,7 @@ impl WatchHealth {
             unserved: false,
             unread: false,
             refused: false,
-            heard: Some(now),
+            replied: Some(now),
             listed: Some(now),
             lists,
             error: None,
@@ -88,17 +88,17 @@ impl WatchHealth {
         self.raise();
     }
 
-    /// The watch was answered, or had an event. Yields the length of the outage that ends with it: a list alone ends none,
-    /// since a kind may be listed and not watched.
+    /// Records that the watch had a reply or an event. Returns the length of the outage that this ends. A list alone ends no outage,
+    /// because the list of a kind may succeed while its watch fails.
     #[must_use]
-    pub(crate) fn heard(&self) -> Option<Duration> {
+    pub(crate) fn replied(&self) -> Option<Duration> {
         let mut last = self.last.lock();
-        last.heard = Some(Instant::now());
+        last.replied = Some(Instant::now());
         last.error = None;
         last.outage.take().map(|began| began.elapsed())
     }
 
-    /// Requests fail. Returns `true` where the outage begins with this one.
+    /// Records failed requests. Returns true if the outage begins now.
     #[must_use]
     pub(crate) fn begin_outage(&self) -> bool {
         let mut last = self.last.lock();
@@ -114,13 +114,13 @@ impl WatchHealth {
         }
     }
 
-    /// The kind is served, and a list of it failed, or was `refused` for want of a right.
+    /// Records that the API server serves the kind but its list failed. `refused` is true if this account may not list the kind.
     pub(crate) fn unlisted(&self, refused: bool) {
         let mut last = self.last.lock();
         (last.unread, last.refused) = (last.listed.is_none(), refused);
     }
 
-    /// The kind is not served. It counts as synced: it has no objects.
+    /// Records that the API server does not serve the kind. The kind counts as synced, because it has no objects.
     pub(crate) fn unserved(&self) {
         let mut last = self.last.lock();
         (last.unserved, last.unread, last.refused) = (true, false, false);
@@ -129,7 +129,7 @@ impl WatchHealth {
         self.raise();
     }
 
-    /// The kind was listed, or is not served.
+    /// Returns true if the kind was listed or is not served.
     pub(crate) fn is_synced(&self) -> bool {
         self.synced.load(Ordering::Acquire)
     }
@@ -143,7 +143,7 @@ impl WatchHealth {
             served: !last.unserved,
             unread: last.unread,
             refused: last.refused,
-            heard: last.heard.map(|at| at.elapsed()),
+            replied: last.replied.map(|at| at.elapsed()),
             listed: last.listed.map(|at| at.elapsed()),
             lists: last.lists,
             error: last.error.clone(),

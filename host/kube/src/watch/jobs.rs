@@ -1,48 +1,47 @@
-//! The OperationJobs in memory: the newest view of each, from the watch and from replies.
+//! The cache of OperationJobs: the newest view of each job, from the watch and from replies.
 //!
-//! A job that cannot be read is known all the same, so that it never hides others and can be reported and deleted. The
-//! cache never hands out a view that is older than the host's own last write: after a write of unknown outcome the job is
-//! read first.
+//! The cache also keeps a job that it cannot parse, so that the job hides no others and can be reported and deleted. The cache never
+//! returns a view that is older than the host's last write. After a write with an unknown outcome, the host reads the job first.
 
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use oarlock_api::{OperationJob, OperationJobSpec, OperationJobStatus, UnreadSpec};
-use oarlock_core::cluster::memory::{NamespaceShares, Room, memory_of, text_len};
-use oarlock_core::cluster::object::unread;
-use oarlock_core::cluster::own::OPS_NAMESPACE;
-use oarlock_core::cluster::scripts::named_in;
-use oarlock_core::job::key::{JobKey, JobRef};
-use oarlock_core::job::spec::PARAMETERS_BYTES;
-use oarlock_core::round::finalize::TOO_MANY_FINALIZERS;
-use oarlock_core::shared::quota_key::{QUOTA_KEY, QuotaKey};
+use oarlock_core::object::api_object::unread;
+use oarlock_core::object::key::{JobKey, JobRef};
+use oarlock_core::object::memory::{MemoryBudget, NamespaceShares, memory_of, text_len};
+use oarlock_core::object::own::OPS_NAMESPACE;
+use oarlock_core::object::quota_key::{QUOTA_KEY, QuotaKey};
+use oarlock_core::operation_job::round::finalize::TOO_MANY_FINALIZERS;
+use oarlock_core::operation_job::spec::PARAMETERS_BYTES;
+use oarlock_core::requests::scripts::named_in;
 use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use tokio::sync::mpsc::UnboundedSender;
 
-use crate::watch::watches::WatchEvent;
+use crate::watch::objects::WatchEvent;
 
-/// Most bytes of the finalizers of a job that are held.
+/// The most bytes of the finalizers of a job that the cache keeps.
 const FINALIZERS: usize = 2 * 1024;
-/// More than can be deleted while a reply is under way.
+/// The number of remembered deletions. It is higher than the number of possible deletions during one request.
 const TOMBSTONES: usize = 4_096;
 
-/// One job as it was at one version.
+/// One job at one version.
 #[derive(Clone, Debug)]
-pub(crate) struct Held {
+pub(crate) struct CachedJob {
     pub(crate) key: JobKey,
     pub(crate) uid: String,
     pub(crate) version: u64,
     pub(crate) job: Arc<OperationJob>,
-    /// The memory that it takes.
+    /// The memory that the job takes.
     pub(crate) bytes: usize,
 }
 
-impl Held {
-    /// Counts it in place of the `before` bytes that it took. Where there is no room for its spec, it is known, reported and deleted,
-    /// and none of its targets start.
+impl CachedJob {
+    /// Counts the job in place of the `before` bytes that it took. A job whose spec has no room stays in the cache without its spec. It can
+    /// be reported and deleted, and none of its targets start.
     pub(crate) fn within(self, shares: &mut NamespaceShares, before: usize) -> Self {
         match shares.admit(&self.key.namespace, before, self.bytes) {
             Ok(()) => self,
@@ -50,10 +49,10 @@ impl Held {
         }
     }
 
-    /// True if it has the spec that `newer` has.
+    /// Returns true if this job has the same spec as `newer`.
     fn has_spec_of(&self, newer: &Self) -> bool {
-        let generation = |held: &Self| held.job.metadata.generation;
-        let is_there = |held: &Self| held.job.spec.is_some();
+        let generation = |cached: &Self| cached.job.metadata.generation;
+        let is_there = |cached: &Self| cached.job.spec.is_some();
         self.uid == newer.uid && is_there(self) && is_there(newer) && generation(self) == generation(newer)
     }
 
@@ -65,31 +64,31 @@ impl Held {
 
 /// The view of a job in the cache.
 pub(crate) enum View {
-    /// No older than the host's own last write.
+    /// The view is not older than the host's last write.
     Trusted(Option<Arc<OperationJob>>),
-    /// Perhaps older: read it.
-    Doubtful,
+    /// The view may be older than the host's last write, so the host must read the job.
+    Uncertain,
 }
 
-/// The OperationJobs in memory.
+/// The cache of OperationJobs.
 pub(crate) struct Jobs {
-    held: Mutex<Cache>,
+    cache: Mutex<Cache>,
     events: UnboundedSender<WatchEvent>,
 }
 
 #[derive(Default)]
 struct Cache {
-    jobs: HashMap<JobKey, Held>,
+    jobs: HashMap<JobKey, CachedJob>,
     gone: HashSet<String>,
     tombstones: VecDeque<String>,
-    /// Versions that the next view must exceed, after a write that was refused as old or has an unknown outcome.
-    doubts: HashMap<JobKey, u64>,
+    /// The versions that the next view must exceed, after a write that was refused as stale or has an unknown outcome.
+    uncertain: HashMap<JobKey, u64>,
     shares: NamespaceShares,
 }
 
 impl Cache {
-    /// Notes that a job is gone. True if that was not known.
-    fn bury(&mut self, uid: &str) -> bool {
+    /// Records that a job was deleted. Returns true if this was not known.
+    fn add_tombstone(&mut self, uid: &str) -> bool {
         let is_news = self.gone.insert(uid.to_owned());
         if is_news {
             self.tombstones.push_back(uid.to_owned());
@@ -104,137 +103,137 @@ impl Cache {
 }
 
 impl Jobs {
-    pub(crate) fn new(events: UnboundedSender<WatchEvent>, room: &Room) -> Self {
-        let held = Cache { shares: NamespaceShares::within(room), ..Cache::default() };
-        Self { held: Mutex::new(held), events }
+    pub(crate) fn new(events: UnboundedSender<WatchEvent>, room: &MemoryBudget) -> Self {
+        let cache = Cache { shares: NamespaceShares::within(room), ..Cache::default() };
+        Self { cache: Mutex::new(cache), events }
     }
 
-    /// The newest view of a job.
+    /// Returns the newest view of a job.
     pub(crate) fn view(&self, key: &JobKey) -> View {
-        let cache = self.held.lock();
-        let held = cache.jobs.get(key);
-        let version = held.map_or(0, |held| held.version);
-        match cache.doubts.get(key) {
-            Some(exceeded) if version <= *exceeded => View::Doubtful,
-            _ => View::Trusted(held.map(|held| held.job.clone())),
+        let cache = self.cache.lock();
+        let cached = cache.jobs.get(key);
+        let version = cached.map_or(0, |cached| cached.version);
+        match cache.uncertain.get(key) {
+            Some(exceeded) if version <= *exceeded => View::Uncertain,
+            _ => View::Trusted(cached.map(|cached| cached.job.clone())),
         }
     }
 
-    /// The keys of all jobs.
+    /// Returns the keys of all jobs.
     pub(crate) fn keys(&self) -> Vec<JobKey> {
-        self.held.lock().jobs.keys().cloned().collect()
+        self.cache.lock().jobs.keys().cloned().collect()
     }
 
-    /// The UIDs of all jobs.
+    /// Returns the UIDs of all jobs.
     pub(crate) fn uids(&self) -> BTreeSet<String> {
-        self.held.lock().jobs.values().map(|held| held.uid.clone()).collect()
+        self.cache.lock().jobs.values().map(|cached| cached.uid.clone()).collect()
     }
 
-    /// The names of the scripts of tasks that jobs name by digest; `None` while there is a job of an OpsJob whose spec is not held.
+    /// Returns the names of the task scripts that jobs name by digest. Returns `None` while the cache lacks the spec of a job of an OpsJob.
     pub(crate) fn scripts_in_use(&self) -> Option<BTreeSet<String>> {
-        let cache = self.held.lock();
-        let is_unknown = |held: &Held| held.key.namespace == OPS_NAMESPACE && held.job.spec.is_none();
+        let cache = self.cache.lock();
+        let is_unknown = |cached: &CachedJob| cached.key.namespace == OPS_NAMESPACE && cached.job.spec.is_none();
         if cache.jobs.values().any(is_unknown) {
             return None;
         }
-        let specs = cache.jobs.values().filter_map(|held| held.job.spec.as_ref());
+        let specs = cache.jobs.values().filter_map(|cached| cached.job.spec.as_ref());
         Some(specs.filter_map(|spec| spec.parameters.as_ref()).flat_map(named_in).collect())
     }
 
-    /// The UID of a job.
+    /// Returns the UID of a job.
     pub(crate) fn uid(&self, key: &JobKey) -> Option<String> {
-        self.held.lock().jobs.get(key).map(|held| held.uid.clone())
+        self.cache.lock().jobs.get(key).map(|cached| cached.uid.clone())
     }
 
-    /// True while the newest view of a job is the one of this UID and resourceVersion.
+    /// Returns true if the newest view of a job has this UID and resourceVersion.
     pub(crate) fn is_current(&self, key: &JobKey, uid: Option<&str>, version: Option<&str>) -> bool {
-        let cache = self.held.lock();
-        let Some(held) = cache.jobs.get(key) else { return false };
-        let same = held.job.metadata.resource_version.as_deref();
-        uid.is_none_or(|uid| uid == held.uid) && version.is_none_or(|version| Some(version) == same)
+        let cache = self.cache.lock();
+        let Some(cached) = cache.jobs.get(key) else { return false };
+        let same = cached.job.metadata.resource_version.as_deref();
+        uid.is_none_or(|uid| uid == cached.uid) && version.is_none_or(|version| Some(version) == same)
     }
 
-    /// The newest view of a job, trusted or not.
-    pub(crate) fn peek(&self, key: &JobKey) -> Option<Held> {
-        self.held.lock().jobs.get(key).cloned()
+    /// Returns the newest view of a job, even if it is uncertain.
+    pub(crate) fn peek(&self, key: &JobKey) -> Option<CachedJob> {
+        self.cache.lock().jobs.get(key).cloned()
     }
 
-    /// The next view must be newer than the one the cache has now.
-    pub(crate) fn doubt(&self, key: &JobKey) {
-        let mut cache = self.held.lock();
-        let version = cache.jobs.get(key).map_or(0, |held| held.version);
-        cache.doubts.insert(key.clone(), version);
+    /// Marks a job uncertain: the next view must be newer than the current view in the cache.
+    pub(crate) fn mark_uncertain(&self, key: &JobKey) {
+        let mut cache = self.cache.lock();
+        let version = cache.jobs.get(key).map_or(0, |cached| cached.version);
+        cache.uncertain.insert(key.clone(), version);
     }
 
-    /// Puts in the API server's answer to a read of this job, which ends all doubt.
-    pub(crate) fn confirm(&self, key: &JobKey, answer: Option<Held>) -> Option<Arc<OperationJob>> {
-        self.held.lock().doubts.remove(key);
+    /// Puts the API server's answer to a read of this job into the cache. The job is no longer uncertain.
+    pub(crate) fn confirm(&self, key: &JobKey, answer: Option<CachedJob>) -> Option<Arc<OperationJob>> {
+        self.cache.lock().uncertain.remove(key);
         match answer {
-            Some(held) => {
-                self.reply(held);
+            Some(cached) => {
+                self.reply(cached);
             }
             None => {
                 let known = self.peek(key);
-                known.into_iter().for_each(|held| self.remove(&held));
+                known.into_iter().for_each(|cached| self.remove(&cached));
             }
         }
-        self.peek(key).map(|held| held.job)
+        self.peek(key).map(|cached| cached.job)
     }
 
-    /// Puts in the reply to one of the host's own requests. The host's own write is no event; an edit by another client
-    /// that the reply is the first to show is one.
-    pub(crate) fn reply(&self, held: Held) {
-        let key = held.key.clone();
-        let edited = |old: &Held| {
-            let (old, new) = (&old.job.metadata, &held.job.metadata);
+    /// Puts the reply to a request of the host into the cache. A write of the host makes no event. The reply makes an event if it is the
+    /// first to show an edit by another client.
+    pub(crate) fn reply(&self, cached: CachedJob) {
+        let key = cached.key.clone();
+        let edited = |old: &CachedJob| {
+            let (old, new) = (&old.job.metadata, &cached.job.metadata);
             old.generation != new.generation || old.deletion_timestamp != new.deletion_timestamp || old.uid != new.uid
         };
         let foreign = self.peek(&key).is_none_or(|old| edited(&old));
-        if self.put(held) && foreign {
+        if self.put(cached) && foreign {
             self.send(WatchEvent::Job(key));
         }
     }
 
-    /// The API server answered that the job of this UID is gone.
+    /// Takes the API server's answer that the job with this UID no longer exists.
     pub(crate) fn gone(&self, key: &JobKey, uid: &str) {
-        let known = self.peek(key).filter(|held| held.uid == uid);
-        known.into_iter().for_each(|held| self.remove(&held));
+        let known = self.peek(key).filter(|cached| cached.uid == uid);
+        known.into_iter().for_each(|cached| self.remove(&cached));
     }
 
-    fn put(&self, held: Held) -> bool {
-        let mut cache = self.held.lock();
-        let known = cache.jobs.get(&held.key);
+    fn put(&self, cached: CachedJob) -> bool {
+        let mut cache = self.cache.lock();
+        let known = cache.jobs.get(&cached.key);
         let (old, before) = known.map_or((0, 0), |known| (known.version, known.bytes));
-        // Its status, which the host writes, grows with its targets: a job that is under way keeps its spec.
-        let is_under_way = known.is_some_and(|known| known.has_spec_of(&held));
-        if cache.gone.contains(&held.uid) || (old >= held.version && held.version > 0) {
+        // The host writes the status, which grows with the targets, so a running job keeps its spec.
+        let is_under_way = known.is_some_and(|known| known.has_spec_of(&cached));
+        if cache.gone.contains(&cached.uid) || (old >= cached.version && cached.version > 0) {
             return false;
         }
-        let held = if is_under_way {
-            cache.shares.count(&held.key.namespace, before, held.bytes);
-            held
+        let cached = if is_under_way {
+            cache.shares.count(&cached.key.namespace, before, cached.bytes);
+            cached
         } else {
-            held.within(&mut cache.shares, before)
+            cached.within(&mut cache.shares, before)
         };
-        if let Some(UnreadSpec { message: why, .. }) = &held.job.unread {
-            tracing::warn!(job = %held.key, why, "failed to read a stored job; none of its targets start until its spec is corrected");
+        if let Some(UnreadSpec { message: why, .. }) = &cached.job.unread {
+            tracing::warn!(job = %cached.key, why, "failed to read a stored job; its targets do not start until you correct its spec");
         }
-        let (key, uid) = (held.key.clone(), held.uid.clone());
-        let before = cache.jobs.insert(key.clone(), held).filter(|before| before.uid != uid);
-        // The name is free only once the job that had it is gone.
-        if let Some(uid) = before.map(|before| before.uid).filter(|uid| cache.bury(uid)) {
+        let (key, uid) = (cached.key.clone(), cached.uid.clone());
+        let before = cache.jobs.insert(key.clone(), cached).filter(|before| before.uid != uid);
+        // The name is free only after the deletion of the job that had it.
+        if let Some(uid) = before.map(|before| before.uid).filter(|uid| cache.add_tombstone(uid)) {
             self.send(WatchEvent::JobGone(JobRef { key, uid }));
         }
         true
     }
 
-    pub(crate) fn remove(&self, last: &Held) {
-        let mut cache = self.held.lock();
-        let is_news = cache.bury(&last.uid);
-        if cache.jobs.get(&last.key).is_some_and(|held| held.uid == last.uid) {
-            let before = cache.jobs.remove(&last.key).map_or(0, |held| held.bytes);
+    pub(crate) fn remove(&self, last: &CachedJob) {
+        let mut cache = self.cache.lock();
+        let is_news = cache.add_tombstone(&last.uid);
+        if cache.jobs.get(&last.key).is_some_and(|cached| cached.uid == last.uid) {
+            let before = cache.jobs.remove(&last.key).map_or(0, |cached| cached.bytes);
             cache.shares.count(&last.key.namespace, before, 0);
-            cache.doubts.remove(&last.key);
+            cache.uncertain.remove(&last.key);
         }
         drop(cache);
         if is_news {
@@ -243,34 +242,35 @@ impl Jobs {
     }
 
     fn send(&self, event: WatchEvent) {
-        // The receiver is gone only while the host stops.
+        // The receiver is dropped only while the host stops.
         let _stopping = self.events.send(event).is_err();
     }
 }
 
 impl Jobs {
-    /// Takes a complete list as of this version.
-    pub(crate) fn listed(&self, items: Vec<Held>, version: u64) {
-        let listed: HashSet<String> = items.iter().map(|held| held.uid.clone()).collect();
-        items.into_iter().for_each(|held| self.changed(held));
-        let stale: Vec<Held> = {
-            let cache = self.held.lock();
-            let held = cache.jobs.values().filter(|held| held.version <= version && !listed.contains(&held.uid));
-            held.cloned().collect()
+    /// Takes a complete list at this version.
+    pub(crate) fn listed(&self, items: Vec<CachedJob>, version: u64) {
+        let listed: HashSet<String> = items.iter().map(|cached| cached.uid.clone()).collect();
+        items.into_iter().for_each(|cached| self.changed(cached));
+        let stale: Vec<CachedJob> = {
+            let cache = self.cache.lock();
+            let cached =
+                cache.jobs.values().filter(|cached| cached.version <= version && !listed.contains(&cached.uid));
+            cached.cloned().collect()
         };
-        stale.iter().for_each(|held| self.remove(held));
+        stale.iter().for_each(|cached| self.remove(cached));
     }
 
-    pub(crate) fn changed(&self, held: Held) {
-        let key = held.key.clone();
-        if self.put(held) {
+    pub(crate) fn changed(&self, cached: CachedJob) {
+        let key = cached.key.clone();
+        if self.put(cached) {
             self.send(WatchEvent::Job(key));
         }
     }
 }
 
-/// The job in a document. `None` where it lacks a name, a namespace or a UID, which no stored object does.
-pub(crate) fn read_job(document: &Value) -> Option<Held> {
+/// Reads the job in a document. Returns `None` if it lacks a name, a namespace or a UID, which every stored object has.
+pub(crate) fn read_job(document: &Value) -> Option<CachedJob> {
     let meta = document.get("metadata")?;
     let text = |field: &str| meta.get(field).and_then(Value::as_str).map(str::to_owned);
     let key = JobKey { namespace: text("namespace")?, name: text("name")? };
@@ -290,38 +290,38 @@ pub(crate) fn read_job(document: &Value) -> Option<Held> {
     job.metadata = what_is_used(job.metadata);
     job.metadata.annotations = owner.map(|owner| [(QUOTA_KEY.to_owned(), owner.text())].into());
     if job.metadata.finalizers.as_ref().is_some_and(|all| all.iter().map(String::len).sum::<usize>() > FINALIZERS) {
-        // A list that was cut could not be written: it would take off the finalizers of others.
+        // A write with a shortened list would remove the finalizers of other controllers.
         let message = format!("metadata.finalizers: at most {FINALIZERS} bytes; take some off");
         job.unread = Some(UnreadSpec { reason: TOO_MANY_FINALIZERS, message });
         (job.spec, job.metadata.finalizers) = (None, None);
     }
     let part = |field: &str| document.get(field).map_or(0, memory_of);
     let bytes = if job.spec.is_some() { part("spec").saturating_add(part("status")) } else { 0 };
-    Some(Held { key, uid, version, job: Arc::new(job), bytes })
+    Some(CachedJob { key, uid, version, job: Arc::new(job), bytes })
 }
 
-/// Returns the key whose shares a job takes, as the host noted it. The annotation counts only in the namespace of jobs on nodes, where
-/// nobody but the host writes.
+/// Returns the key of the quota that a job uses, from the annotation of the host. The annotation counts only in the namespace of jobs on
+/// nodes, where only the host may write.
 fn owner_noted(document: &Value) -> Option<QuotaKey> {
     let noted = document.pointer("/metadata/annotations")?.get(QUOTA_KEY)?.as_str()?;
     let is_own = document.pointer("/metadata/namespace").and_then(Value::as_str) == Some(OPS_NAMESPACE);
     QuotaKey::read(noted).filter(|_| is_own)
 }
 
-/// The metadata that the host uses: whoever writes a job decides how much of the rest it has.
+/// Returns the metadata that the host uses. The writer of a job decides how large the other metadata is.
 fn what_is_used(metadata: ObjectMeta) -> ObjectMeta {
     ObjectMeta { managed_fields: None, labels: None, annotations: None, owner_references: None, ..metadata }
 }
 
-/// Larger parameters are refused before they are held.
+/// Returns a message if the parameters are too large, so that the cache does not keep them.
 fn refuse_parameters(spec: Option<&OperationJobSpec>) -> Option<String> {
     let text = text_len(spec?.parameters.as_ref()?);
     let (has, most) = (text.div_ceil(1_024), PARAMETERS_BYTES / 1_024);
     (text > PARAMETERS_BYTES).then(|| format!("spec.parameters: at most {most} KiB, and has {has} KiB"))
 }
 
-/// The readable part of a job that cannot be read whole. Its spec is left out even if only its status is odd: without a
-/// spec nothing starts, and whatever started can still be released.
+/// Returns the readable part of a job that cannot be parsed as a whole. The spec is omitted even if only the status is invalid: without a
+/// spec no target starts, but the host can still release started targets.
 fn salvage(document: &Value, why: String) -> OperationJob {
     let part = |field: &str| document.get(field).cloned().unwrap_or(Value::Null);
     let status = part("status").as_object().map(readable_fields).unwrap_or_default();
@@ -351,12 +351,12 @@ mod tests {
 
     use super::*;
 
-    /// What a namespace may have of the usual room.
+    /// The part of the default room that one namespace may have.
     const OF_NAMESPACE: usize = 32 * 1024 * 1024;
 
     fn jobs() -> (Arc<Jobs>, UnboundedReceiver<WatchEvent>) {
-        let (events, heard) = unbounded_channel();
-        (Arc::new(Jobs::new(events, &Room::default())), heard)
+        let (events, replied) = unbounded_channel();
+        (Arc::new(Jobs::new(events, &MemoryBudget::default())), replied)
     }
 
     fn document(name: &str, version: u64) -> Value {
@@ -364,7 +364,7 @@ mod tests {
             "generation": 1, "managedFields": [{}]}, "spec": {"action": "Replace"}})
     }
 
-    fn held(name: &str, version: u64) -> Held {
+    fn cached(name: &str, version: u64) -> CachedJob {
         read_job(&document(name, version)).unwrap()
     }
 
@@ -375,42 +375,42 @@ mod tests {
     #[test]
     fn a_view_after_a_lost_reply_must_be_newer_than_the_one_before() {
         let (jobs, _heard) = jobs();
-        jobs.changed(held("a", 5));
-        jobs.doubt(&key("a"));
-        assert!(matches!(jobs.view(&key("a")), View::Doubtful));
-        jobs.changed(held("a", 6));
+        jobs.changed(cached("a", 5));
+        jobs.mark_uncertain(&key("a"));
+        assert!(matches!(jobs.view(&key("a")), View::Uncertain));
+        jobs.changed(cached("a", 6));
         assert!(matches!(jobs.view(&key("a")), View::Trusted(Some(_))));
     }
 
     #[test]
     fn a_read_ends_doubt_even_if_it_shows_the_same_version() {
         let (jobs, _heard) = jobs();
-        jobs.changed(held("a", 5));
-        jobs.doubt(&key("a"));
-        assert!(jobs.confirm(&key("a"), Some(held("a", 5))).is_some());
+        jobs.changed(cached("a", 5));
+        jobs.mark_uncertain(&key("a"));
+        assert!(jobs.confirm(&key("a"), Some(cached("a", 5))).is_some());
         assert!(matches!(jobs.view(&key("a")), View::Trusted(Some(_))));
         assert!(jobs.confirm(&key("a"), None).is_none());
     }
 
     #[test]
     fn a_late_watch_event_never_hides_an_own_status_write() {
-        let (jobs, mut heard) = jobs();
-        jobs.changed(held("a", 5));
-        jobs.reply(held("a", 8));
-        jobs.changed(held("a", 7));
+        let (jobs, mut replied) = jobs();
+        jobs.changed(cached("a", 5));
+        jobs.reply(cached("a", 8));
+        jobs.changed(cached("a", 7));
         assert_eq!(jobs.peek(&key("a")).unwrap().version, 8);
-        assert!(heard.try_recv().is_ok());
-        assert!(heard.try_recv().is_err(), "an own write is no event");
+        assert!(replied.try_recv().is_ok());
+        assert!(replied.try_recv().is_err(), "an own write is no event");
     }
 
     #[test]
     fn an_edit_that_a_reply_shows_first_is_an_event() {
-        let (jobs, mut heard) = jobs();
-        jobs.changed(held("a", 5));
+        let (jobs, mut replied) = jobs();
+        jobs.changed(cached("a", 5));
         let mut edited = document("a", 8);
         edited["metadata"]["generation"] = json!(2);
         jobs.reply(read_job(&edited).unwrap());
-        assert!(heard.try_recv().is_ok() && heard.try_recv().is_ok());
+        assert!(replied.try_recv().is_ok() && replied.try_recv().is_ok());
     }
 
     #[test]
@@ -418,52 +418,52 @@ mod tests {
         let mut odd = document("a", 5);
         odd["spec"]["partition"] = json!("many");
         odd["status"] = json!({"epoch": 3, "targetDetails": "lost"});
-        let held = read_job(&odd).unwrap();
-        assert!(held.job.unread.is_some());
-        assert_eq!(held.job.spec, None);
-        assert_eq!(held.job.status.as_ref().unwrap().epoch, Some(3));
-        assert_eq!(held.job.metadata.managed_fields, None);
-        assert_eq!(held.job.metadata.uid.as_deref(), Some("a"));
+        let cached = read_job(&odd).unwrap();
+        assert!(cached.job.unread.is_some());
+        assert_eq!(cached.job.spec, None);
+        assert_eq!(cached.job.status.as_ref().unwrap().epoch, Some(3));
+        assert_eq!(cached.job.metadata.managed_fields, None);
+        assert_eq!(cached.job.metadata.uid.as_deref(), Some("a"));
     }
 
     #[test]
     fn a_deleted_job_is_not_brought_back_by_a_late_reply() {
         let (jobs, _heard) = jobs();
-        jobs.changed(held("a", 5));
-        jobs.remove(&held("a", 9));
-        jobs.reply(held("a", 8));
+        jobs.changed(cached("a", 5));
+        jobs.remove(&cached("a", 9));
+        jobs.reply(cached("a", 8));
         assert!(jobs.peek(&key("a")).is_none());
     }
 
     #[test]
     fn a_job_that_is_gone_is_told_of_once_by_its_uid_also_where_another_one_has_its_name() {
-        let (jobs, mut heard) = jobs();
-        let gone = |heard: &mut UnboundedReceiver<WatchEvent>| {
-            let told = std::iter::from_fn(|| heard.try_recv().ok());
+        let (jobs, mut replied) = jobs();
+        let gone = |replied: &mut UnboundedReceiver<WatchEvent>| {
+            let told = std::iter::from_fn(|| replied.try_recv().ok());
             let uid = |event| if let WatchEvent::JobGone(job) = event { Some((job.key, job.uid)) } else { None };
             told.filter_map(uid).collect::<Vec<_>>()
         };
-        jobs.changed(held("a", 5));
-        assert_eq!(gone(&mut heard), []);
+        jobs.changed(cached("a", 5));
+        assert_eq!(gone(&mut replied), []);
         let mut anew = document("a", 9);
         anew["metadata"]["uid"] = json!("anew");
-        // Its own end is heard later than that.
+        // The watch reports the deletion of the first job later.
         jobs.confirm(&key("a"), read_job(&anew));
-        assert_eq!(gone(&mut heard), [(key("a"), "a".to_owned())]);
-        jobs.remove(&held("a", 8));
-        assert_eq!((gone(&mut heard), jobs.uid(&key("a"))), (vec![], Some("anew".to_owned())));
+        assert_eq!(gone(&mut replied), [(key("a"), "a".to_owned())]);
+        jobs.remove(&cached("a", 8));
+        assert_eq!((gone(&mut replied), jobs.uid(&key("a"))), (vec![], Some("anew".to_owned())));
         jobs.listed(vec![], 10);
-        assert_eq!(gone(&mut heard), [(key("a"), "anew".to_owned())]);
+        assert_eq!(gone(&mut replied), [(key("a"), "anew".to_owned())]);
     }
 
     #[test]
     fn parameters_without_end_are_not_held_and_their_owner_is_told() {
         let mut large = document("a", 5);
         large["spec"]["parameters"] = json!({"a": vec![0; 10_000]});
-        let held = read_job(&large).unwrap();
-        assert_eq!((held.job.spec.as_ref(), held.bytes), (None, 0));
+        let cached = read_job(&large).unwrap();
+        assert_eq!((cached.job.spec.as_ref(), cached.bytes), (None, 0));
         assert_eq!(
-            held.job.unread.as_ref().map(|why| why.message.as_str()),
+            cached.job.unread.as_ref().map(|why| why.message.as_str()),
             Some("spec.parameters: at most 16 KiB, and has 20 KiB")
         );
         large["spec"]["parameters"] = json!({"a": vec![0; 8_000]});
@@ -492,21 +492,21 @@ mod tests {
         large["metadata"]["ownerReferences"] =
             json!([{"apiVersion": "v1", "kind": "K", "name": "o", "uid": "x".repeat(100_000)}]);
         large["metadata"]["finalizers"] = json!(["a/b"]);
-        let held = read_job(&large).unwrap();
-        let metadata = &held.job.metadata;
+        let cached = read_job(&large).unwrap();
+        let metadata = &cached.job.metadata;
         assert_eq!((&metadata.labels, &metadata.annotations, &metadata.owner_references), (&None, &None, &None));
         assert_eq!(metadata.finalizers.as_ref().map(Vec::len), Some(1));
-        assert!(held.bytes < 1_024, "{}", held.bytes);
+        assert!(cached.bytes < 1_024, "{}", cached.bytes);
         large["metadata"]["finalizers"] = vec!["a/b"; 1_000].into();
-        let held = read_job(&large).unwrap();
-        assert_eq!((&held.job.spec, &held.job.metadata.finalizers), (&None, &None));
-        assert!(held.job.unread.as_ref().unwrap().message.contains("metadata.finalizers: at most"));
+        let cached = read_job(&large).unwrap();
+        assert_eq!((&cached.job.spec, &cached.job.metadata.finalizers), (&None, &None));
+        assert!(cached.job.unread.as_ref().unwrap().message.contains("metadata.finalizers: at most"));
     }
 
     #[test]
     fn the_jobs_of_a_namespace_take_no_more_than_its_share_and_room_comes_back() {
         let (jobs, _heard) = jobs();
-        let large = |name: &str, version: u64| Held { bytes: OF_NAMESPACE / 2 + 1, ..held(name, version) };
+        let large = |name: &str, version: u64| CachedJob { bytes: OF_NAMESPACE / 2 + 1, ..cached(name, version) };
         jobs.changed(large("a", 5));
         jobs.changed(large("b", 6));
         let has_spec = |name: &str| jobs.peek(&key(name)).unwrap().job.spec.is_some();
@@ -521,21 +521,21 @@ mod tests {
                 .message
                 .contains("namespace d take more than their share")
         );
-        jobs.changed(Held { bytes: OF_NAMESPACE + 1, ..held("a", 8) });
+        jobs.changed(CachedJob { bytes: OF_NAMESPACE + 1, ..cached("a", 8) });
         assert!(has_spec("a"), "its status has grown, and it is under way");
-        jobs.remove(&held("a", 9));
+        jobs.remove(&cached("a", 9));
         jobs.changed(large("b", 10));
         assert!(has_spec("b"), "there is room now");
         let mut listed = NamespaceShares::default();
-        let fits = |held: Held, listed: &mut NamespaceShares| held.within(listed, 0).job.spec.is_some();
+        let fits = |cached: CachedJob, listed: &mut NamespaceShares| cached.within(listed, 0).job.spec.is_some();
         assert!(fits(large("c", 1), &mut listed) && !fits(large("e", 2), &mut listed));
     }
 
     #[test]
     fn a_list_drops_the_jobs_that_it_lacks() {
         let (jobs, _heard) = jobs();
-        jobs.changed(held("a", 5));
-        jobs.listed(vec![held("b", 6)], 7);
+        jobs.changed(cached("a", 5));
+        jobs.listed(vec![cached("b", 6)], 7);
         assert_eq!(jobs.keys(), [key("b")]);
     }
 }

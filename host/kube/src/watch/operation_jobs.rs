@@ -1,40 +1,42 @@
-//! From the one watch of OperationJobs into the cache of jobs, and into those of flows and OpsJobs, which own some.
+//! The handler of the only watch of OperationJobs. It feeds the cache of jobs, and the caches of flows and OpsJobs, which own some
+//! OperationJobs.
 
+use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 
-use oarlock_core::child::view::{ChildKind, ChildView};
-use oarlock_core::cluster::memory::NamespaceShares;
+use oarlock_core::attempts::view::{ChildKind, ChildView};
+use oarlock_core::object::memory::NamespaceShares;
 use oarlock_core::ops_job::view::OpsChild;
 use serde_json::Value;
 
 use crate::flows::cache::FlowCache;
 use crate::ops::cache::OpsCache;
-use crate::ops::sinks::read_child;
-use crate::watch::jobs::{Held, Jobs, read_job};
-use crate::watch::projection::Projection;
-use crate::watch::reflector::ItemSink;
+use crate::ops::handlers::read_child;
+use crate::transport::projection::Projection;
+use crate::watch::handler::EventHandler;
+use crate::watch::jobs::{CachedJob, Jobs, read_job};
 
-/// Who sees OperationJobs as the children of what owns them. Each is set before the watch of jobs begins, or never.
+/// The caches that see OperationJobs as children of their owners. Each cache is set before the watch of jobs begins, or never.
 #[derive(Default)]
-pub(crate) struct Parents {
+pub(crate) struct OwnerCaches {
     pub(crate) flows: OnceLock<Arc<FlowCache>>,
     pub(crate) ops: OnceLock<Arc<OpsCache>>,
 }
 
-/// The one watch of OperationJobs, for the jobs and for whoever owns some.
-pub(crate) struct OperationJobSink {
+/// The handler of the watch of OperationJobs, for the jobs and for the caches of their owners.
+pub(crate) struct OperationJobHandler {
     pub(crate) jobs: Arc<Jobs>,
-    pub(crate) parents: Arc<Parents>,
+    pub(crate) parents: Arc<OwnerCaches>,
 }
 
-/// A job, and what it is to its owner.
+/// A job, and its views as a child of a flow or of an OpsJob.
 pub(crate) struct SeenJob {
-    held: Option<Held>,
+    cached: Option<CachedJob>,
     of_flow: Option<ChildView>,
     of_ops: Option<(String, OpsChild)>,
 }
 
-impl ItemSink for OperationJobSink {
+impl EventHandler for OperationJobHandler {
     type Item = SeenJob;
 
     fn projection(&self) -> Arc<Projection> {
@@ -43,25 +45,25 @@ impl ItemSink for OperationJobSink {
 
     fn pick(&self, document: Value) -> Option<SeenJob> {
         Some(SeenJob {
-            held: read_job(&document),
+            cached: read_job(&document),
             of_flow: self.parents.flows.get().and_then(|_| ChildView::read(ChildKind::Operation, &document)),
             of_ops: self.parents.ops.get().and_then(|_| read_child(&document)),
         })
     }
 
     fn fitting(&self, item: SeenJob, listed: &mut NamespaceShares) -> SeenJob {
-        SeenJob { held: item.held.map(|held| held.within(listed, 0)), ..item }
+        SeenJob { cached: item.cached.map(|cached| cached.within(listed, 0)), ..item }
     }
 
     fn listed(&self, items: Vec<SeenJob>, version: u64) {
-        let (mut held, mut of_flows, mut of_ops) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut cached, mut of_flows, mut of_ops) = (Vec::new(), Vec::new(), HashMap::new());
         for item in items {
-            held.extend(item.held);
+            cached.extend(item.cached);
             of_flows.extend(item.of_flow);
             of_ops.extend(item.of_ops);
         }
-        self.jobs.listed(held, version);
-        let Parents { flows, ops } = &*self.parents;
+        self.jobs.listed(cached, version);
+        let OwnerCaches { flows, ops } = &*self.parents;
         if let Some(flows) = flows.get() {
             flows.reset_children(ChildKind::Operation, of_flows, version);
         }
@@ -71,15 +73,15 @@ impl ItemSink for OperationJobSink {
     }
 
     fn changed(&self, item: SeenJob) {
-        let Parents { flows, ops } = &*self.parents;
-        item.held.into_iter().for_each(|held| self.jobs.changed(held));
+        let OwnerCaches { flows, ops } = &*self.parents;
+        item.cached.into_iter().for_each(|cached| self.jobs.changed(cached));
         flows.get().zip(item.of_flow).into_iter().for_each(|(flows, child)| flows.put_child(child));
         ops.get().zip(item.of_ops).into_iter().for_each(|(ops, (owner, child))| ops.put_child(owner, child));
     }
 
     fn deleted(&self, item: SeenJob) {
-        let Parents { flows, ops } = &*self.parents;
-        item.held.iter().for_each(|held| self.jobs.remove(held));
+        let OwnerCaches { flows, ops } = &*self.parents;
+        item.cached.iter().for_each(|cached| self.jobs.remove(cached));
         flows.get().zip(item.of_flow).into_iter().for_each(|(flows, child)| flows.drop_child(child));
         ops.get().zip(item.of_ops).iter().for_each(|(ops, (owner, child))| ops.drop_child(owner, child));
     }

@@ -1,68 +1,47 @@
-//! Keeping one kind in memory up to date: list, then watch, for ever.
+//! Keeps the cache of one kind up to date: lists, then watches, forever.
 //!
-//! A watch that was cut off is resumed where it ended; one that is too old (410, in the reply or in the stream) begins
-//! anew with a list.
+//! A watch that breaks resumes where it ended. A watch that is too old (410, in the reply or in the stream) begins again with a list.
 
 use std::fmt;
-use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt;
 use kube::core::params::WatchParams;
-use oarlock_core::cluster::memory::NamespaceShares;
-use oarlock_core::cluster::object::Kind;
+use oarlock_core::object::api_object::Kind;
+use oarlock_core::object::memory::NamespaceShares;
+use oarlock_core::requests::backoff::Backoff;
 use parking_lot::Mutex;
 use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
 use serde_json::Value;
 use tokio::time::{Instant, sleep, timeout_at};
 
-use crate::cluster::Link;
-use crate::outcome::sentence;
+use crate::error_chain::error_chain;
+use crate::link::Link;
 use crate::transport::call::{ApiCall, RequestError};
 use crate::transport::discovery::DiscoverError;
 use crate::transport::list::{Collection, ListError};
+use crate::transport::projection::{Bounded, Document, Projection};
+use crate::watch::handler::EventHandler;
 use crate::watch::health::WatchHealth;
-use crate::watch::projection::{Bounded, Document, Projection};
 
-/// Time for which the server keeps a watch open. A dead connection is noticed a little after this.
+/// The time for which the API server keeps a watch open. The host notices a dead connection a little later.
 const WATCH_SECONDS: u32 = 55;
-/// Time after which a watch that the server should have ended is given up.
+/// The time after which the host gives up a watch that the API server should have ended.
 const WATCH_GIVEN_UP: Duration = Duration::from_secs(65);
-/// A watch that lasted this long was a good one.
+/// The shortest time of a good watch.
 const GOOD_WATCH: Duration = Duration::from_secs(5);
-/// Time after which a kind that is not served is asked for again.
+/// The time after which the host asks again for a kind that is not served.
 const UNSERVED: Duration = Duration::from_secs(60);
-/// Longest part of a watch that is held until its line ends: far more than any object has.
+/// The longest unfinished line of a watch that the host keeps. It is far longer than any object.
 const MOST_PENDING: usize = 16 * 1024 * 1024;
-const FIRST_PAUSE: Duration = Duration::from_millis(200);
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+/// The waits after lists and watches that ended too soon.
+const PAUSES: Backoff = Backoff::from_millis(200, 30_000);
 
-/// The place in memory for the objects of one kind.
-pub(crate) trait ItemSink: Send + Sync + 'static {
-    /// The kept part of an object.
-    type Item: Send;
-    /// The projection that documents are read with.
-    fn projection(&self) -> Arc<Projection>;
-    /// The kept part of a document; `None` where the document is no object.
-    fn pick(&self, document: Value) -> Option<Self::Item>;
-    /// The part of an item of a list for which there is room beside those that were listed before. Until the list is whole, none of
-    /// them is in the cache, which looks for that itself.
-    fn fitting(&self, item: Self::Item, _listed: &mut NamespaceShares) -> Self::Item {
-        item
-    }
-    /// Takes a whole list.
-    fn listed(&self, items: Vec<Self::Item>, version: u64);
-    /// Takes an object that was made or changed.
-    fn changed(&self, item: Self::Item);
-    /// Takes the last view of an object that is gone.
-    fn deleted(&self, item: Self::Item);
-}
-
-/// Keeps one kind up to date.
+/// The reflector that keeps one kind up to date.
 pub(crate) struct Reflector<S> {
     pub(crate) link: Link,
     pub(crate) kind: Kind,
-    pub(crate) sink: S,
+    pub(crate) handler: S,
     pub(crate) health: WatchHealth,
 }
 
@@ -79,15 +58,15 @@ enum ReflectError {
     Expired,
 }
 
-/// The end of a watch that can be resumed.
+/// The end of a watch that can resume.
 enum Ended {
-    /// By the server, or quiet for too long.
+    /// The API server ended the watch, or the watch was quiet for too long.
     Over,
-    /// With this answer or break.
+    /// The watch ended with this answer or broken connection.
     Broken(String),
 }
 
-/// One event.
+/// One watch event.
 #[derive(Default)]
 struct Line {
     event: String,
@@ -100,7 +79,7 @@ impl Document for Line {
     }
 }
 
-/// Reads one event and the kept part of its object.
+/// The reader of one event and the kept part of its object.
 struct LineOf<'a>(Bounded<'a>);
 
 impl<'de> DeserializeSeed<'de> for LineOf<'_> {
@@ -128,10 +107,10 @@ impl<'de> Visitor<'de> for LineOf<'_> {
     }
 }
 
-impl<S: ItemSink> Reflector<S> {
+impl<S: EventHandler> Reflector<S> {
     /// Runs until it is aborted.
     pub(crate) async fn run(self) {
-        let mut pause = FIRST_PAUSE;
+        let mut failures = 0_u32;
         loop {
             let begun = Instant::now();
             let error = match self.list_and_watch().await {
@@ -139,11 +118,13 @@ impl<S: ItemSink> Reflector<S> {
                 Err(error) => error,
             };
             if begun.elapsed() >= GOOD_WATCH {
-                pause = FIRST_PAUSE;
+                failures = 0;
             }
+            let pause = PAUSES.wait(failures);
+            failures = failures.saturating_add(1);
             let wait = match &error {
                 ReflectError::Find(DiscoverError::NotServed { .. }) => {
-                    self.sink.listed(Vec::new(), u64::MAX);
+                    self.handler.listed(Vec::new(), u64::MAX);
                     self.health.unserved();
                     UNSERVED
                 }
@@ -153,33 +134,32 @@ impl<S: ItemSink> Reflector<S> {
                 }
                 _ => pause,
             };
-            let message = sentence(&error);
+            let message = error_chain(&error);
             match &error {
                 ReflectError::Expired | ReflectError::Find(DiscoverError::NotServed { .. }) => {
-                    tracing::debug!(kind = %self.kind.kind, error = message, "listing the kind anew");
+                    tracing::debug!(kind = %self.kind.kind, error = message, "listing the kind again");
                 }
                 _ => self.tell_outage(&message),
             }
             self.health.failed(message);
             sleep(wait).await;
-            pause = (pause * 2).min(LONGEST_PAUSE);
         }
     }
 
-    /// Logs that requests fail, once for each outage.
+    /// Logs failed requests, once for each outage.
     fn tell_outage(&self, message: &str) {
         if self.health.begin_outage() {
-            tracing::warn!(kind = %self.kind.kind, error = message, "failed to list or watch the kind; trying until it works");
+            tracing::warn!(kind = %self.kind.kind, error = message, "failed to list or watch the kind; retrying until it succeeds");
         } else {
-            tracing::debug!(kind = %self.kind.kind, error = message, "failed to list or watch the kind; trying again");
+            tracing::debug!(kind = %self.kind.kind, error = message, "failed to list or watch the kind; retrying");
         }
     }
 
-    /// Notes that the watch was answered or had an event, and logs the end of an outage.
-    fn heard(&self) {
-        if let Some(lasted) = self.health.heard() {
+    /// Records that the watch had a reply or an event, and logs the end of an outage.
+    fn replied(&self) {
+        if let Some(lasted) = self.health.replied() {
             let seconds = lasted.as_secs();
-            tracing::info!(kind = %self.kind.kind, seconds, "the kind is watched again; the outage is over");
+            tracing::info!(kind = %self.kind.kind, seconds, "watching the kind again after an outage");
         }
     }
 
@@ -187,32 +167,32 @@ impl<S: ItemSink> Reflector<S> {
         let resource =
             self.link.discovery.resource(&self.link.transport, &self.kind).await.map_err(ReflectError::Find)?;
         let from = Collection { resource: &resource, namespace: None, labels: None, fields: None };
-        let projection = self.sink.projection();
+        let projection = self.handler.projection();
         let shares = Mutex::new(NamespaceShares::within(&self.link.listing));
-        let fitting = |item| Some(self.sink.fitting(self.sink.pick(item)?, &mut shares.lock()));
+        let fitting = |item| Some(self.handler.fitting(self.handler.pick(item)?, &mut shares.lock()));
         let listed = self.link.transport.list(from, &projection, fitting).await;
         let listed = listed.map_err(ReflectError::List)?;
         let mut version = listed.version.clone();
         let number = listed.number();
-        self.sink.listed(listed.items, number);
+        self.handler.listed(listed.items, number);
         self.health.listed();
-        let mut pause = FIRST_PAUSE;
+        let mut failures = 0_u32;
         loop {
             let begun = Instant::now();
             let ended = self.watch(from, &mut version).await?;
             if begun.elapsed() >= GOOD_WATCH {
-                pause = FIRST_PAUSE;
+                failures = 0;
                 continue;
             }
             if let Ended::Broken(message) = ended {
                 self.health.failed(message);
             }
-            sleep(pause).await;
-            pause = (pause * 2).min(LONGEST_PAUSE);
+            sleep(PAUSES.wait(failures)).await;
+            failures = failures.saturating_add(1);
         }
     }
 
-    /// One watch from `version` on, which it moves along.
+    /// Runs one watch from `version` on, and updates `version` with each event.
     async fn watch(&self, from: Collection<'_>, version: &mut String) -> Result<Ended, ReflectError> {
         let resource = from.resource;
         let path = resource.collection(from.namespace).unwrap_or_default();
@@ -224,20 +204,20 @@ impl<S: ItemSink> Reflector<S> {
             Err(error) if error.is(410) => return Err(ReflectError::Expired),
             Err(error) if error.is(404) || error.is(403) => return Err(ReflectError::Watch(error)),
             Err(error) => {
-                let message = sentence(&error);
+                let message = error_chain(&error);
                 self.tell_outage(&message);
                 return Ok(Ended::Broken(message));
             }
         };
-        self.heard();
+        self.replied();
         let deadline = Instant::now() + WATCH_GIVEN_UP;
-        let (mut pending, projection) = (Vec::new(), self.sink.projection());
+        let (mut pending, projection) = (Vec::new(), self.handler.projection());
         while let Ok(Some(chunk)) = timeout_at(deadline, chunks.next()).await {
             match chunk {
                 Ok(chunk) => pending.extend_from_slice(&chunk),
-                Err(error) => return Ok(Ended::Broken(sentence(&error))),
+                Err(error) => return Ok(Ended::Broken(error_chain(&error))),
             }
-            self.heard();
+            self.replied();
             if pending.len() > MOST_PENDING {
                 return Err(ReflectError::Expired);
             }
@@ -256,8 +236,8 @@ impl<S: ItemSink> Reflector<S> {
             Err(error) => return Err(ReflectError::Watch(RequestError::Unreadable(error))),
         };
         if event == "ERROR" {
-            // Whatever the error is, events may be missing before it: begin anew.
-            tracing::debug!(kind = %self.kind.kind, %object, "the watch ended with an error; listing the kind anew");
+            // Any error may follow lost events, so the reflector begins again.
+            tracing::debug!(kind = %self.kind.kind, %object, "the watch ended with an error; listing the kind again");
             return Err(ReflectError::Expired);
         }
         let seen = object.pointer("/metadata/resourceVersion").and_then(Value::as_str);
@@ -265,8 +245,8 @@ impl<S: ItemSink> Reflector<S> {
             seen.clone_into(version);
         }
         match event.as_str() {
-            "ADDED" | "MODIFIED" => self.sink.pick(object).into_iter().for_each(|item| self.sink.changed(item)),
-            "DELETED" => self.sink.pick(object).into_iter().for_each(|item| self.sink.deleted(item)),
+            "ADDED" | "MODIFIED" => self.handler.pick(object).into_iter().for_each(|item| self.handler.changed(item)),
+            "DELETED" => self.handler.pick(object).into_iter().for_each(|item| self.handler.deleted(item)),
             _ => {}
         }
         Ok(())

@@ -1,4 +1,4 @@
-//! The way between the port and the in-memory API, on which chosen requests are answered, lost, delayed or held back.
+//! A connection from the port to the in-memory API on which chosen requests are answered, lost, delayed or held back.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,16 +6,16 @@ use std::time::Duration;
 use http::{Method, Request};
 use http_body_util::BodyExt;
 use kube::client::Body;
-pub(crate) use oarlock_bed::faults::Then;
-use oarlock_bed::faults::{Plan, When};
-use oarlock_bed::interception::{BoxError, Interceptor};
-use oarlock_bed::orders::Order;
 use oarlock_sim::ApiService;
+pub(crate) use oarlock_support::faults::Then;
+use oarlock_support::faults::{Plan, When};
+use oarlock_support::interception::{BoxError, Interceptor};
+use oarlock_support::orders::Order;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tower::ServiceExt;
 
-/// The requests so far, and the faults to come.
+/// The requests so far, and the planned faults.
 #[derive(Clone)]
 pub(crate) struct Faults {
     interceptor: Interceptor,
@@ -29,37 +29,37 @@ impl Default for Faults {
 }
 
 impl Faults {
-    /// The next requests of `method` whose path and query contain `path` end like this, as many as `then` says. A
-    /// connection drops once the request was carried out.
+    /// Plans the end of the next `left` requests of `method` whose path and query contain `path`. A dropped connection drops after the request was
+    /// carried out.
     pub(crate) fn plan(&self, method: Method, path: &str, (left, then): (usize, Then)) {
         let when = if matches!(then, Then::DropConnection) { When::AfterCommit } else { When::BeforeSend };
         let (part, says) = (path.to_owned(), String::new());
         self.interceptor.order(Order { method, part, says, times: Some(left), when, then });
     }
 
-    /// The next request like this is carried out at once, and its reply comes this much later.
+    /// Carries out the next such request at once and delays its reply.
     pub(crate) fn late_reply(&self, method: Method, path: &str, delay: Duration) {
         let (part, says) = (path.to_owned(), String::new());
         let then = Then::Delay(delay);
         self.interceptor.order(Order { method, part, says, times: Some(1), when: When::AfterCommit, then });
     }
 
-    /// No more faults.
+    /// Removes all planned faults.
     pub(crate) fn heal(&self) {
         self.interceptor.lift();
     }
 
-    /// How many requests of `method` with `path` in their path and query there were.
+    /// Returns the number of requests of `method` with `path` in their path and query.
     pub(crate) fn count(&self, method: Method, path: &str) -> usize {
         self.seen.lock().iter().filter(|(m, p)| *m == method && p.contains(path)).count()
     }
 
-    /// The greatest number of writes that were in flight at once.
+    /// Returns the greatest number of writes that were in flight at once.
     pub(crate) fn most_writes_in_flight(&self) -> usize {
         self.interceptor.most_at_once()
     }
 
-    /// A client on `service` whose requests meet the faults.
+    /// Returns a client of `service` whose requests meet the faults.
     pub(crate) fn client(&self, service: ApiService) -> kube::Client {
         let faults = self.clone();
         let faulty = tower::service_fn(move |request: Request<Body>| {
@@ -80,7 +80,7 @@ impl Faults {
     }
 }
 
-/// A Status as the API server sends it.
+/// Returns a Status as the API server sends it.
 pub(crate) fn status(code: u16, reason: &str, message: &str) -> Value {
     json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": reason, "message": message})
 }

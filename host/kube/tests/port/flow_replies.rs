@@ -1,25 +1,25 @@
-//! Replies to writes of flows, where a plugin watches the same kinds and keeps less of them.
+//! Replies to writes of flows while a plugin watches the same kinds and keeps fewer of their fields.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use oarlock_core::child::parent::{Parent, ParentKind};
-use oarlock_core::child::plan::{ChildChange, Create};
-use oarlock_core::child::view::{ChildKind, ChildView};
-use oarlock_core::cluster::object::{Kind, ObjectKey};
-use oarlock_core::cluster::writes::Write;
+use oarlock_core::attempts::parent::{Parent, ParentKind};
+use oarlock_core::attempts::plan::{ChildChange, Create};
+use oarlock_core::attempts::view::{ChildKind, ChildView};
+use oarlock_core::object::api_object::{Kind, ObjectKey};
+use oarlock_core::requests::writes::Write;
 use oarlock_kube::flows::cache::ParentView;
 use oarlock_kube::flows::{FlowKey, Flows};
-use oarlock_kube::lease::Fence;
-use oarlock_kube::watch::watches::{WatchedKind, WatchedKinds};
+use oarlock_kube::lease::fence::Fence;
+use oarlock_kube::watch::objects::{WatchedKind, WatchedKinds};
 use serde_json::{Value, json};
 
-use crate::scene::{Scene, job};
+use crate::fixture::{Fixture, job};
 
 const FLOWS: &str = "/apis/api.practice.com/v1alpha1/namespaces/default/jobflows";
 
-/// A plugin's relations: of Jobs it reads one counter, of OperationJobs and JobFlows only metadata.
+/// Returns the relations of a plugin. It reads one counter of Jobs, and only metadata of OperationJobs and JobFlows.
 fn relations() -> WatchedKinds {
     let job = WatchedKind { fields: BTreeSet::from(["/status/active".to_owned()]), ..WatchedKind::default() };
     let flow = Kind::new(oarlock_api::FLOW_API_VERSION, "JobFlow");
@@ -31,19 +31,19 @@ fn batch_job() -> Kind {
     Kind::new("batch/v1", "Job")
 }
 
-/// Flows with one JobFlow, beside a plugin with these relations.
-async fn stage() -> (Scene, Flows, FlowKey) {
-    let scene = Scene::bare().await;
+/// Returns a fixture, a flow cache with one JobFlow, and the key of the JobFlow, beside a plugin with these relations.
+async fn fixture() -> (Fixture, Flows, FlowKey) {
+    let fixture = Fixture::bare().await;
     for crd in oarlock_api::FLOW_CRDS {
-        scene.install(crd).await;
+        fixture.install(crd).await;
     }
-    scene.declare(relations()).await;
-    let flows = Flows::watch(scene.cluster.clone());
+    fixture.declare(relations()).await;
+    let flows = Flows::watch(fixture.cluster.clone());
     flows.synced().await;
     let step =
         json!({"name": "a", "jobTemplate": {"template": {"spec": {"containers": [{"name": "c", "image": "i"}]}}}});
     let flow = json!({"apiVersion": oarlock_api::FLOW_API_VERSION, "kind": "JobFlow", "metadata": {"name": "f"}, "spec": {"flows": [step]}});
-    scene.post(FLOWS, &flow).await;
+    fixture.post(FLOWS, &flow).await;
     let key = FlowKey::Parent(ParentKind::Flow, "default".to_owned(), "f".to_owned());
     let known = async {
         while flows.cache().view(&key).is_none() {
@@ -51,7 +51,7 @@ async fn stage() -> (Scene, Flows, FlowKey) {
         }
     };
     tokio::time::timeout(Duration::from_secs(600), known).await.expect("the flow is known");
-    (scene, flows, key)
+    (fixture, flows, key)
 }
 
 fn view(flows: &Flows, key: &FlowKey) -> ParentView {
@@ -66,7 +66,7 @@ fn create(parent: &Parent, kind: ChildKind, spec: &Value) -> Create {
     Create { unit: "a".into(), kind, name: "f-a".into(), attempt: 0, revision: String::new(), follows: false, object }
 }
 
-/// The child of the flow, as the cache has it after this create.
+/// Creates the child of the flow and returns it as the cache has it afterwards.
 async fn created(flows: &Flows, key: &FlowKey, kind: ChildKind, spec: Value) -> Arc<ChildView> {
     let parent = view(flows, key).parent;
     flows.create(&parent, &create(&parent, kind, &spec), &Fence::open()).await.unwrap();
@@ -75,7 +75,7 @@ async fn created(flows: &Flows, key: &FlowKey, kind: ChildKind, spec: Value) -> 
 
 #[tokio::test(start_paused = true)]
 async fn a_reply_says_all_of_a_job_though_a_plugin_keeps_less_of_jobs() {
-    let (scene, flows, key) = stage().await;
+    let (fixture, flows, key) = fixture().await;
     let pod = json!({"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}});
     let spec = json!({"suspend": true, "activeDeadlineSeconds": 90, "template": pod});
     let job = created(&flows, &key, ChildKind::Job, spec).await;
@@ -83,7 +83,7 @@ async fn a_reply_says_all_of_a_job_though_a_plugin_keeps_less_of_jobs() {
     let change = ChildChange::SetTtl(job, 60);
     flows.change(&view(&flows, &key).parent, &change, &Fence::open()).await.unwrap();
     assert_eq!(view(&flows, &key).children[0].withheld_ttl, None, "its time to live is set once");
-    let kept = scene.cluster.store().get(&ObjectKey {
+    let kept = fixture.cluster.store().get(&ObjectKey {
         kind: batch_job(),
         namespace: Some("default".to_owned()),
         name: "f-a".to_owned(),
@@ -94,11 +94,11 @@ async fn a_reply_says_all_of_a_job_though_a_plugin_keeps_less_of_jobs() {
 
 #[tokio::test(start_paused = true)]
 async fn a_reply_says_all_of_an_operation_and_of_the_flow_itself() {
-    let (scene, flows, key) = stage().await;
+    let (fixture, flows, key) = fixture().await;
     let spec = json!({"action": "Replace", "targets": [{"name": "p"}], "TTLSecondsAfterFinished": i32::MAX});
     let operation = created(&flows, &key, ChildKind::Operation, spec).await;
     assert_eq!(operation.withheld_ttl, Some(60));
-    assert_eq!(scene.cluster.action(&job("f-a")).as_deref(), Some("Replace"), "the job has its spec");
+    assert_eq!(fixture.cluster.action(&job("f-a")).as_deref(), Some("Replace"), "the job has its spec");
     let before = view(&flows, &key).parent;
     flows.write_status(&before, &json!({"state": "Running"}), &Fence::open()).await.unwrap();
     let after = view(&flows, &key).parent;
@@ -108,12 +108,12 @@ async fn a_reply_says_all_of_an_operation_and_of_the_flow_itself() {
 
 #[tokio::test(start_paused = true)]
 async fn a_job_that_an_entry_patches_keeps_its_spec_though_a_plugin_keeps_less_of_jobs() {
-    let scene = Scene::bare().await;
-    scene.declare(relations()).await;
-    scene.known_job("j").await;
+    let fixture = Fixture::bare().await;
+    fixture.declare(relations()).await;
+    fixture.known_job("j").await;
     let object = ObjectKey { kind: Kind::job(), namespace: Some("default".to_owned()), name: "j".to_owned() };
     let patch = Write::patch(&object, json!({"metadata": {"labels": {"a": "b"}}}));
-    let results = scene.apply(vec![patch], &Fence::open()).await;
+    let results = fixture.apply(vec![patch], &Fence::open()).await;
     assert_eq!(results[0].stopped, None);
-    assert_eq!(scene.cluster.action(&job("j")).as_deref(), Some("Replace"));
+    assert_eq!(fixture.cluster.action(&job("j")).as_deref(), Some("Replace"));
 }

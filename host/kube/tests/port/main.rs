@@ -1,6 +1,6 @@
 //! The Cluster port in front of the in-memory API, under paused time: observations, writes and events.
 //!
-//! Takes nothing from outside: no sockets, no wall clock, no sleeps.
+//! The tests use no sockets, no wall clock and no sleeps.
 
 #![allow(
     clippy::unwrap_used,
@@ -14,6 +14,7 @@ mod apply;
 mod dry_runs;
 mod events;
 mod faults;
+mod fixture;
 mod flow_replies;
 mod flow_watches;
 mod holds;
@@ -21,10 +22,9 @@ mod lease;
 mod lease_note;
 mod nodes;
 mod observe;
-mod outbox;
 mod places;
 mod record;
-mod scene;
 mod selecting;
 mod tasks;
 mod watches;
+mod write_sender;

@@ -1,25 +1,25 @@
-//! Scripts and pods of tasks: what is made once, what of the same name is not taken for it, and what is removed.
+//! Scripts and pods of tasks: the port creates each once, does not accept namesakes, and removes leftovers.
 
 use std::time::Duration;
 
 use http::Method;
-use oarlock_core::cluster::object::ObjectKey;
-use oarlock_core::cluster::scripts;
-use oarlock_core::cluster::writes::{EntryResult, Stopped, Write};
-use oarlock_core::round::task_settings::TaskSettings;
-use oarlock_kube::lease::Fence;
+use oarlock_core::object::api_object::ObjectKey;
+use oarlock_core::operation_job::tasks::settings::TaskSettings;
+use oarlock_core::requests::scripts;
+use oarlock_core::requests::writes::{BatchResult, Stopped, Write};
+use oarlock_kube::lease::fence::Fence;
 use serde_json::{Value, json};
 
 use crate::faults::Then;
-use crate::scene::{PODS, Scene};
+use crate::fixture::{Fixture, PODS};
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
-/// A job, and the namespace `default` for its tasks.
-async fn scene() -> Scene {
-    let scene = Scene::with_job().await;
-    scene.cluster.make_tasks(TaskSettings { namespace: "default".into(), ..TaskSettings::default() });
-    scene
+/// Returns a fixture with a job, whose tasks run in the namespace `default`.
+async fn fixture() -> Fixture {
+    let fixture = Fixture::with_job().await;
+    fixture.cluster.make_tasks(TaskSettings { namespace: "default".into(), ..TaskSettings::default() });
+    fixture
 }
 
 fn script() -> Write {
@@ -30,7 +30,7 @@ fn script_path() -> String {
     format!("{MAPS}/{}", script().object().name)
 }
 
-/// The pod of a task on node `n` that mounts the script.
+/// Returns the write of a task's pod on node `n` that mounts the script.
 fn pod(name: &str) -> Write {
     let labels =
         json!({"oarlock.dev/job-uid": "job", "oarlock.dev/task": "run", "oarlock.dev/script": script().object().name});
@@ -39,29 +39,32 @@ fn pod(name: &str) -> Write {
     Write::Create { object: ObjectKey::pod("default", name), body, owner_uid: "job".into() }
 }
 
-fn ends(results: &[EntryResult]) -> Vec<Option<Stopped>> {
+fn ends(results: &[BatchResult]) -> Vec<Option<Stopped>> {
     results.iter().map(|result| result.stopped.clone()).collect()
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_script_is_made_once_for_all_the_pods_that_mount_it() {
-    let scene = scene().await;
-    let task = |index: u32| scene.entry(index, vec![script(), pod(&format!("p-{index}"))]);
-    let (outbox, mut results) = scene.outbox(vec![task(0)], &Fence::open()).await;
+    let fixture = fixture().await;
+    let task = |index: u32| fixture.entry(index, vec![script(), pod(&format!("p-{index}"))]);
+    let (write_sender, mut results) = fixture.write_sender(vec![task(0)], &Fence::open()).await;
     assert_eq!(ends(&results.next(1).await), [None]);
-    outbox.apply(scene.recorded(vec![task(1), task(2)], &Fence::open()).await);
+    write_sender.apply(fixture.recorded(vec![task(1), task(2)], &Fence::open()).await);
     assert_eq!(ends(&results.next(2).await), [None, None]);
-    assert_eq!((scene.faults.count(Method::POST, "/configmaps"), scene.faults.count(Method::POST, "/pods")), (1, 3));
-    // The next term knows of none: it asks, and takes the one that is there for what it is.
-    drop(outbox);
-    assert_eq!(ends(&scene.apply_entries(vec![task(3)], &Fence::open()).await), [None]);
-    let stored = scene.get(&script_path()).await.unwrap();
+    assert_eq!(
+        (fixture.faults.count(Method::POST, "/configmaps"), fixture.faults.count(Method::POST, "/pods")),
+        (1, 3)
+    );
+    // The next term knows no script. It asks the API server and accepts the existing script.
+    drop(write_sender);
+    assert_eq!(ends(&fixture.apply_entries(vec![task(3)], &Fence::open()).await), [None]);
+    let stored = fixture.get(&script_path()).await.unwrap();
     assert_eq!((&stored["data"], &stored["immutable"]), (&json!({"script": "echo hello"}), &json!(true)));
 }
 
 #[tokio::test(start_paused = true)]
 async fn no_pod_is_made_beside_another_text_by_the_name_of_its_script() {
-    let scene = scene().await;
+    let fixture = fixture().await;
     for wrong in [
         json!({"data": {"script": "reboot"}, "immutable": true}),
         json!({"data": {"script": "echo hello"}, "immutable": false}),
@@ -70,20 +73,20 @@ async fn no_pod_is_made_beside_another_text_by_the_name_of_its_script() {
         let Write::Create { body, .. } = script() else { panic!("it is a create") };
         let mut map = body;
         map.as_object_mut().unwrap().extend(wrong.as_object().unwrap().clone());
-        scene.post(MAPS, &map).await;
-        let result = scene.apply_entries(vec![scene.entry(0, vec![script(), pod("p")])], &Fence::open()).await;
+        fixture.post(MAPS, &map).await;
+        let result = fixture.apply_entries(vec![fixture.entry(0, vec![script(), pod("p")])], &Fence::open()).await;
         let [Some(Stopped::Refused { message })] = &ends(&result)[..] else { panic!("{result:?}") };
         assert!(message.contains(&script().object().name) && message.contains("another text"), "{message}");
-        assert_eq!(scene.faults.count(Method::POST, "/pods"), 0);
-        scene.delete(&script_path(), &json!({})).await;
+        assert_eq!(fixture.faults.count(Method::POST, "/pods"), 0);
+        fixture.delete(&script_path(), &json!({})).await;
     }
-    let result = scene.apply_entries(vec![scene.entry(0, vec![script(), pod("p")])], &Fence::open()).await;
+    let result = fixture.apply_entries(vec![fixture.entry(0, vec![script(), pod("p")])], &Fence::open()).await;
     assert_eq!(ends(&result), [None]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_pod_of_that_name_on_another_node_or_of_a_kubelet_is_refused_by_its_name_and_stops_no_other() {
-    let scene = scene().await;
+    let fixture = fixture().await;
     let Write::Create { body, .. } = pod("p") else { panic!("it is a create") };
     for forged in [
         json!({"spec": {"nodeName": "m"}}),
@@ -92,19 +95,19 @@ async fn a_pod_of_that_name_on_another_node_or_of_a_kubelet_is_refused_by_its_na
     ] {
         let mut there = body.clone();
         merge(&mut there, &forged);
-        scene.post(PODS, &there).await;
-        let entries = vec![scene.entry(0, vec![pod("p")]), scene.entry(1, vec![pod("q")])];
-        let result = scene.apply_entries(entries, &Fence::open()).await;
+        fixture.post(PODS, &there).await;
+        let entries = vec![fixture.entry(0, vec![pod("p")]), fixture.entry(1, vec![pod("q")])];
+        let result = fixture.apply_entries(entries, &Fence::open()).await;
         let [Some(Stopped::Refused { message }), None] = &ends(&result)[..] else { panic!("{result:?}") };
         assert!(message.contains("\"p\"") && message.contains("not the task's"), "{message}");
         for name in ["p", "q"] {
-            scene.delete(&format!("{PODS}/{name}"), &json!({"gracePeriodSeconds": 0})).await;
+            fixture.delete(&format!("{PODS}/{name}"), &json!({"gracePeriodSeconds": 0})).await;
         }
     }
-    // Its own, whose reply was lost, counts as made.
-    let own = |index: u32| scene.entry(index, vec![pod("p")]);
-    assert_eq!(ends(&scene.apply_entries(vec![own(0)], &Fence::open()).await), [None]);
-    assert_eq!(ends(&scene.apply_entries(vec![own(1)], &Fence::open()).await), [None]);
+    // The task's own pod, whose reply was lost, counts as created.
+    let own = |index: u32| fixture.entry(index, vec![pod("p")]);
+    assert_eq!(ends(&fixture.apply_entries(vec![own(0)], &Fence::open()).await), [None]);
+    assert_eq!(ends(&fixture.apply_entries(vec![own(1)], &Fence::open()).await), [None]);
 }
 
 fn merge(into: &mut Value, more: &Value) {
@@ -116,39 +119,39 @@ fn merge(into: &mut Value, more: &Value) {
     }
 }
 
-async fn sweep(scene: &Scene) {
-    scene.cluster.remove_idle_scripts(&Fence::open()).await.unwrap();
+async fn sweep(fixture: &Fixture) {
+    fixture.cluster.remove_idle_scripts(&Fence::open()).await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_script_goes_once_no_pod_mounts_it_and_none_is_made_while_it_goes() {
-    let scene = scene().await;
-    let task = |index: u32| scene.entry(index, vec![script(), pod(&format!("p-{index}"))]);
-    let (outbox, mut results) = scene.outbox(vec![task(0)], &Fence::open()).await;
+    let fixture = fixture().await;
+    let task = |index: u32| fixture.entry(index, vec![script(), pod(&format!("p-{index}"))]);
+    let (write_sender, mut results) = fixture.write_sender(vec![task(0)], &Fence::open()).await;
     results.next(1).await;
-    scene.post(MAPS, &json!({"metadata": {"name": "somebodys"}, "data": {"script": "x"}})).await;
+    fixture.post(MAPS, &json!({"metadata": {"name": "somebodys"}, "data": {"script": "x"}})).await;
     for _ in 0..5 {
-        sweep(&scene).await;
+        sweep(&fixture).await;
     }
-    assert!(scene.get(&script_path()).await.is_some(), "a pod mounts it");
-    scene.delete(&format!("{PODS}/p-0"), &json!({"gracePeriodSeconds": 0})).await;
-    scene
+    assert!(fixture.get(&script_path()).await.is_some(), "a pod mounts it");
+    fixture.delete(&format!("{PODS}/p-0"), &json!({"gracePeriodSeconds": 0})).await;
+    fixture
         .until("that the pod is gone", |cluster| cluster.store().get(&ObjectKey::pod("default", "p-0")).is_none())
         .await;
-    sweep(&scene).await;
-    sweep(&scene).await;
-    // Its deletion takes its time; whoever wants it meanwhile comes back.
-    scene.faults.plan(Method::DELETE, "/configmaps", (1, Then::Delay(Duration::from_secs(5))));
-    let last = sweep(&scene);
+    sweep(&fixture).await;
+    sweep(&fixture).await;
+    // The deletion is slow. A task that needs the script meanwhile is retried later.
+    fixture.faults.plan(Method::DELETE, "/configmaps", (1, Then::Delay(Duration::from_secs(5))));
+    let last = sweep(&fixture);
     let begins = async {
-        scene.until("the deletion", |_| scene.faults.count(Method::DELETE, "/configmaps") == 1).await;
-        outbox.apply(scene.recorded(vec![task(1)], &Fence::open()).await);
+        fixture.until("the deletion", |_| fixture.faults.count(Method::DELETE, "/configmaps") == 1).await;
+        write_sender.apply(fixture.recorded(vec![task(1)], &Fence::open()).await);
         ends(&results.next(1).await)
     };
     let ((), begun) = tokio::join!(last, begins);
     assert_eq!(begun, [Some(Stopped::Throttled { retry_after: Some(1) })]);
-    assert!(scene.get(&script_path()).await.is_none());
-    outbox.apply(scene.recorded(vec![task(2)], &Fence::open()).await);
+    assert!(fixture.get(&script_path()).await.is_none());
+    write_sender.apply(fixture.recorded(vec![task(2)], &Fence::open()).await);
     assert_eq!(ends(&results.next(1).await), [None]);
-    assert!(scene.get(&script_path()).await.is_some() && scene.get(&format!("{MAPS}/somebodys")).await.is_some());
+    assert!(fixture.get(&script_path()).await.is_some() && fixture.get(&format!("{MAPS}/somebodys")).await.is_some());
 }

@@ -1,6 +1,6 @@
-//! The Cluster port in front of a real API server, which shows that the tests in `port` hold beyond the in-memory API.
+//! The Cluster port in front of a real API server. These tests show that the tests in `port` hold beyond the in-memory API.
 //!
-//! Takes the binaries of a control plane; a missing one fails these tests and never skips them.
+//! The tests need the binaries of a control plane. A missing binary fails the tests and never skips them.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -9,8 +9,8 @@
     reason = "a test may fail loudly"
 )]
 
+mod fixture;
 mod lease;
 mod outage;
 mod reads;
-mod stage;
 mod writes;

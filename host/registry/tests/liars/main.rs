@@ -1,4 +1,5 @@
-//! Registries that lie, break and wander: each lie has its own failure, comes to it quickly, and leaves no wrong blob at the target.
+//! Registries that give wrong answers, break off and redirect. Each wrong answer fails the copy quickly with its own error, and leaves no wrong
+//! blob at the target.
 #![cfg(test)]
 
 mod content;
@@ -14,9 +15,9 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::http::Method;
 use axum::http::request::Parts;
-use oarlock_registry::{CopyFailed, Credentials, Fault, Patience, Registries};
+use oarlock_registry::{CopyFailed, Credentials, Fault, Registries, Timeouts};
 use serde_json::json;
-use support::{Fake, INDEX, Image, Lie, MANIFEST, bytes, copy_of, honest, patience, response, run};
+use support::{Fake, INDEX, Image, Lie, MANIFEST, bytes, copy_of, honest, response, run, timeouts};
 
 const PASSWORD: &str = "hunter2-and-a-half";
 const TOKEN: &str = "t0ken-of-the-server";
@@ -33,7 +34,7 @@ fn me() -> Credentials {
     Credentials { username: "me".into(), password: PASSWORD.into() }
 }
 
-/// A lie about one path.
+/// Makes wrong answers to requests of this method whose path contains this part.
 fn about(
     method: Method,
     part: impl Into<String>,
@@ -45,7 +46,8 @@ fn about(
     })
 }
 
-/// What comes of a source that lies, with credentials that nobody may see. Nothing is published, and no blob is wrong.
+/// Copies from a source with wrong answers and returns the failure. Checks that the failure shows no credentials, and that the target has no tag
+/// and no wrong blob.
 async fn from_a_liar(image: Image, lie: Lie) -> CopyFailed {
     let (source, target) = (Fake::serving(image, lie).await, Fake::empty().await);
     let mut copy = copy_of(&source.address, &target.address);
@@ -53,7 +55,7 @@ async fn from_a_liar(image: Image, lie: Lie) -> CopyFailed {
     checked(run(&copy).await.unwrap_err(), &target)
 }
 
-/// What comes of a target that lies.
+/// Copies to a target with wrong answers and returns the failure, with the checks of [`from_a_liar`].
 async fn to_a_liar(lie: Lie) -> CopyFailed {
     let (source, target) = (Fake::serving(image(), honest()).await, Fake::serving(Image::default(), lie).await);
     let mut copy = copy_of(&source.address, &target.address);

@@ -1,4 +1,4 @@
-//! Registries that break, are overloaded, silent or gone, and copies that are.
+//! Registries that break off, are overloaded, do not answer or disappear, and copies that are cancelled.
 
 use super::*;
 
@@ -28,8 +28,8 @@ async fn blob_that_stalls_is_broken() {
         Some(response(200, &[], Body::from_stream(stall)))
     });
     let (source, target) = (Fake::serving(image(), lie).await, Fake::empty().await);
-    let short = Patience { stall: Duration::from_millis(50), ..patience() };
-    let registries = Registries::with_patience(short).unwrap();
+    let short = Timeouts { stall: Duration::from_millis(50), ..timeouts() };
+    let registries = Registries::with_timeouts(short).unwrap();
     let failed = registries.copy(&copy_of(&source.address, &target.address), |_| {}).await.unwrap_err();
     assert_failed(&checked(failed.clone(), &target), Fault::Pull, "is not answered within");
     assert!(failed.is_for_now());
@@ -73,9 +73,9 @@ async fn registry_that_is_not_there_is_so_for_now() {
 async fn silent_registry_is_given_up() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let target = Fake::empty().await;
-    let short = Patience { head: Duration::from_millis(50), ..patience() };
+    let short = Timeouts { head: Duration::from_millis(50), ..timeouts() };
     let copy = copy_of(&listener.local_addr().unwrap().to_string(), &target.address);
-    let failed = Registries::with_patience(short).unwrap().copy(&copy, |_| {}).await.unwrap_err();
+    let failed = Registries::with_timeouts(short).unwrap().copy(&copy, |_| {}).await.unwrap_err();
     assert_failed(&failed, Fault::Pull, "is not answered within");
     assert!(failed.is_for_now());
 }
@@ -104,10 +104,10 @@ async fn copy_that_is_dropped_stops_at_both_ends() {
     let (source, target) = (Fake::serving(image(), lie).await, Fake::empty().await);
     let copy = copy_of(&source.address, &target.address);
     let (sent, mut has_sent) = tokio::sync::watch::channel(0);
-    let registries = Registries::with_patience(patience()).unwrap();
+    let registries = Registries::with_timeouts(timeouts()).unwrap();
     let task = tokio::spawn(async move { registries.copy(&copy, |now| _ = sent.send_replace(now.copied)).await });
     seen.wait_for(|begun| *begun).await.unwrap();
-    // All but the held back end of the layer and the manifests.
+    // The copy has sent all bytes except the end of the layer, which the source holds back, and the manifests.
     has_sent.wait_for(|sent| *sent > 20_000).await.unwrap();
     task.abort();
     target.store.broken.subscribe().wait_for(|broken| *broken == 1).await.unwrap();

@@ -1,10 +1,10 @@
-//! Indexes that are not all there, and tags that are another image by now.
+//! Indexes with missing or unknown parts, and tags that have moved to another image.
 
 use super::*;
 
 const ARTIFACT: &str = "application/vnd.oci.artifact.manifest.v1+json";
 
-/// An index of an image for two platforms and of what is no image; the digests of the second image and of the other thing.
+/// Returns an index of two platform images and an artifact that is no image. Also returns the digests of the second image and of the artifact.
 fn mixed() -> (Image, String, String) {
     let mut image = Image::default();
     let layer = image.blob("application/vnd.oci.image.layer.v1.tar", bytes(3, 5_000));
@@ -61,7 +61,7 @@ async fn what_is_there_of_an_index_is_copied_where_that_is_asked_for_and_the_res
     let index: serde_json::Value = serde_json::from_slice(index).unwrap();
     assert_eq!((index["manifests"].as_array().unwrap().len(), at_target.len()), (1, 2));
     assert_eq!(index["manifests"][0]["platform"]["architecture"], "amd64");
-    // The same again sends nothing, and says the same.
+    // A second copy sends nothing and returns the same result.
     let again = run(&copy).await.unwrap();
     assert_eq!((again.bytes, &again.digest, &again.left_out), (0, &copied.digest, &copied.left_out));
 }

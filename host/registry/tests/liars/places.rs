@@ -1,4 +1,4 @@
-//! Realms, redirects and uploads at other hosts, and who is told a password.
+//! Token realms, redirects and uploads at other hosts, and the hosts that get a password.
 
 use super::*;
 
@@ -31,7 +31,7 @@ async fn realm_at_another_host_is_not_asked() {
     }
 }
 
-/// A registry that gives tokens itself, and wants them.
+/// A registry that issues tokens and requires them. It accepts only the token of the token request with this number.
 fn with_tokens(takes: &'static str) -> Lie {
     Box::new(move |asked, before| {
         let has = |value: &str| asked.headers.get("authorization").is_some_and(|sent| sent == value);
@@ -75,7 +75,7 @@ async fn credentials_are_tried_in_order() {
     assert_failed(&failed, Fault::Unauthorized, "the credentials are wrong, or do not suffice");
     assert!(!failed.is_for_now());
 
-    // Each of them asked once before.
+    // The copy requests a token with each of the two credentials.
     let source = Fake::serving(image(), with_tokens("1")).await;
     let mut copy = copy_of(&source.address, &target.address);
     copy.source_credentials = vec![wrong, me()];

@@ -1,11 +1,11 @@
-//! Registries that refuse, with every status and every body that is documented: what they say is told, and no more of it than is bearable.
+//! Registries that refuse, with every documented status and body. The error shows the registry's message, cut to a bearable length.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::*;
 
-/// The codes of the distribution protocol, and those that registries have beside them.
+/// The error codes of the distribution protocol, and further codes that registries use.
 const CODES: [&str; 19] = [
     "BLOB_UNKNOWN",
     "BLOB_UPLOAD_INVALID",
@@ -34,7 +34,7 @@ fn errors(code: &str) -> String {
         .to_string()
 }
 
-/// A lie about all requests of a method whose path has this part.
+/// Answers all requests of this method whose path contains this part with this status and body.
 fn always(method: &Method, part: &str, status: u16, body: String) -> Lie {
     let (method, part) = (method.clone(), part.to_owned());
     Box::new(move |asked, _| {

@@ -1,4 +1,4 @@
-//! Images that are made up, and a registry in memory that serves and takes them, with lies where a test has some.
+//! Generated images, and an in-memory registry that serves and accepts them. A test can make the registry give wrong answers.
 #![allow(dead_code, reason = "each harness uses a part of it")]
 #![allow(unreachable_pub, reason = "it is a part of each harness")]
 
@@ -10,7 +10,7 @@ use axum::body::{Body, to_bytes};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, Method, Request, Response, StatusCode};
 use bytes::Bytes;
-use oarlock_registry::{Copied, CopyFailed, Destination, ImageCopy, Patience, Registries};
+use oarlock_registry::{Copied, CopyFailed, Destination, ImageCopy, Registries, Timeouts};
 use ring::digest::SHA256;
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
@@ -18,14 +18,14 @@ use tokio::task::JoinHandle;
 pub const INDEX: &str = "application/vnd.oci.image.index.v1+json";
 pub const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 
-/// The digest of bytes.
+/// Returns the SHA-256 digest of the bytes.
 pub fn digest(bytes: &[u8]) -> String {
     let hash = ring::digest::digest(&SHA256, bytes);
     let hex: String = hash.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
     format!("sha256:{hex}")
 }
 
-/// Bytes that are the same for each seed, and no part of which is like another.
+/// Returns bytes that depend only on the seed. No two blocks of them are equal.
 pub fn bytes(seed: u64, size: usize) -> Vec<u8> {
     const BLOCK: usize = 4_096;
     let mut all = Vec::with_capacity(size + BLOCK);
@@ -39,17 +39,17 @@ pub fn bytes(seed: u64, size: usize) -> Vec<u8> {
     all
 }
 
-/// An image, by digests.
+/// An image: its manifests and blobs by digest.
 #[derive(Clone, Debug, Default)]
 pub struct Image {
-    /// The digest of the index.
+    /// The digest of the root, which is an index or a manifest.
     pub root: String,
     pub manifests: HashMap<String, (String, Bytes)>,
     pub blobs: HashMap<String, Bytes>,
 }
 
 impl Image {
-    /// An index of two manifests, which share all layers and have a configuration each.
+    /// Returns an index of two manifests. They share all layers, and each has its own configuration.
     pub fn of(layers: &[Vec<u8>]) -> Self {
         let mut image = Self::default();
         let layers: Vec<Value> =
@@ -70,14 +70,14 @@ impl Image {
         image
     }
 
-    /// Adds a blob. Yields its descriptor.
+    /// Adds a blob. Returns its descriptor.
     pub fn blob(&mut self, media_type: &str, bytes: Vec<u8>) -> Value {
         let (digest, size) = (digest(&bytes), bytes.len());
         self.blobs.insert(digest.clone(), bytes.into());
         json!({"mediaType": media_type, "digest": digest, "size": size})
     }
 
-    /// Adds a manifest, which is the root from now on. Yields its descriptor.
+    /// Adds a manifest, which becomes the root. Returns its descriptor.
     pub fn manifest(&mut self, media_type: &str, value: &Value) -> Value {
         let text = value.to_string();
         let (digest, size) = (digest(text.as_bytes()), text.len());
@@ -86,30 +86,30 @@ impl Image {
         json!({"mediaType": media_type, "digest": digest, "size": size})
     }
 
-    /// Bytes of it all.
+    /// Returns the bytes of all manifests and blobs together.
     pub fn size(&self) -> u64 {
         let manifests = self.manifests.values().map(|(_, bytes)| bytes.len());
         manifests.chain(self.blobs.values().map(Bytes::len)).sum::<usize>() as u64
     }
 }
 
-/// What a registry answers in place of the truth. It takes the request, and how many like it there were.
+/// Makes wrong answers. Takes the request, and the number of earlier requests with the same method and path. `None` means the true answer.
 pub type Lie = Box<dyn Fn(&Parts, usize) -> Option<Response<Body>> + Send + Sync>;
 
-/// What a registry in memory has, and was asked.
+/// The content of an in-memory registry, and its requests so far.
 pub struct Store {
     pub image: Mutex<Image>,
     pub tags: Mutex<HashMap<String, String>>,
-    /// Method and path of each request, with its `Authorization`.
+    /// The method, the path and the `Authorization` of each request.
     pub asked: Mutex<Vec<(String, Option<String>)>>,
-    /// Blobs that were taken with bytes of another digest. A real registry refuses them.
+    /// Digests of blobs that arrived with wrong bytes. A real registry refuses such blobs.
     pub wrong: Mutex<Vec<String>>,
-    /// Uploads whose bytes ended early.
+    /// The number of uploads that ended early.
     pub broken: tokio::sync::watch::Sender<usize>,
     lie: Lie,
 }
 
-/// A registry in memory, on this machine, until it is dropped.
+/// An in-memory registry on a local port. The registry ends when this value is dropped.
 pub struct Fake {
     pub address: String,
     pub store: Arc<Store>,
@@ -123,7 +123,7 @@ impl Drop for Fake {
 }
 
 impl Fake {
-    /// One that has this image, tagged `1`.
+    /// Starts a registry that has this image with the tag `1`.
     pub async fn serving(image: Image, lie: Lie) -> Self {
         let tags =
             if image.root.is_empty() { HashMap::new() } else { HashMap::from([("1".to_owned(), image.root.clone())]) };
@@ -144,7 +144,7 @@ impl Fake {
         Self { address, store, task }
     }
 
-    /// One that has nothing and tells no lies.
+    /// Starts an empty registry that always gives the true answer.
     pub async fn empty() -> Self {
         Self::serving(Image::default(), honest()).await
     }
@@ -158,7 +158,7 @@ pub fn honest() -> Lie {
     Box::new(|_, _| None)
 }
 
-/// An answer.
+/// Returns an HTTP response.
 pub fn response(status: u16, headers: &[(&str, &str)], body: impl Into<Body>) -> Response<Body> {
     let mut response = Response::builder().status(status);
     for (name, value) in headers {
@@ -238,10 +238,10 @@ async fn take_manifest(store: &Store, version: &str, headers: &HeaderMap, body: 
     plain(StatusCode::CREATED)
 }
 
-/// Times and tries that a test has.
-pub fn patience() -> Patience {
+/// Returns short timeouts and few tries for tests.
+pub fn timeouts() -> Timeouts {
     use std::time::Duration;
-    Patience {
+    Timeouts {
         connect: Duration::from_secs(5),
         head: Duration::from_secs(5),
         stall: Duration::from_secs(5),
@@ -251,7 +251,7 @@ pub fn patience() -> Patience {
     }
 }
 
-/// The copy of tag `1` of repository `team/app` to the same name at the target.
+/// Returns a copy of `team/app:1` from the source to the same name at the target.
 pub fn copy_of(source: &str, target: &str) -> ImageCopy {
     ImageCopy {
         source: format!("{source}/team/app:1"),
@@ -265,7 +265,7 @@ pub fn copy_of(source: &str, target: &str) -> ImageCopy {
     }
 }
 
-/// Copies with the times of a test.
+/// Runs the copy with the timeouts of [`timeouts`].
 pub async fn run(copy: &ImageCopy) -> Result<Copied, CopyFailed> {
-    Registries::with_patience(patience()).unwrap().copy(copy, |_| {}).await
+    Registries::with_timeouts(timeouts()).unwrap().copy(copy, |_| {}).await
 }

@@ -1,4 +1,4 @@
-//! A real registry, as a process of this machine that ends with its value.
+//! Runs a real registry as a local process. The process ends when its `Server` is dropped.
 
 #![allow(
     dead_code,
@@ -16,14 +16,14 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 
-/// The user of a registry that wants one.
+/// The user name of a registry with a password.
 pub const USER: &str = "me";
-/// Its password.
+/// The password of a registry with a password.
 pub const PASSWORD: &str = "s3cret-of-the-target";
-/// The same by bcrypt, with the least cost.
+/// The bcrypt hash of the password, with the lowest cost.
 const HASH: &str = "$2y$04$abcdefghijklmnopqrstuuY9H7NwyGbjW2pnymCqQ7fqd85C7hqAq";
 
-/// A folder that goes with its value.
+/// A temporary folder, removed on drop.
 struct Folder(PathBuf);
 
 impl Drop for Folder {
@@ -32,11 +32,11 @@ impl Drop for Folder {
     }
 }
 
-/// A registry.
+/// A running registry.
 pub struct Server {
-    /// Host and port.
+    /// The host and the port of the registry.
     pub address: String,
-    /// The authority of its certificate, where it has TLS and wants a password.
+    /// The certificate authority, if the registry uses TLS.
     pub ca: Option<Vec<u8>>,
     child: Child,
     folder: Folder,
@@ -49,21 +49,21 @@ impl Drop for Server {
 }
 
 impl Server {
-    /// One without TLS, which everybody may use.
+    /// Starts a registry without TLS and without a password.
     pub fn plain() -> Self {
         let folder = folder();
         let (child, address) = started(&folder.0, "127.0.0.1:0", "");
         Self { address, ca: None, child, folder }
     }
 
-    /// One without TLS, which wants a password.
+    /// Starts a registry without TLS that requires a password.
     pub fn private() -> Self {
         let folder = folder();
         let (child, address) = started(&folder.0, "127.0.0.1:0", &passwords(&folder.0));
         Self { address, ca: None, child, folder }
     }
 
-    /// One with TLS, which wants a password.
+    /// Starts a registry with TLS that requires a password.
     pub fn closed() -> Self {
         let folder = folder();
         let path = folder.0.display().to_string();
@@ -74,13 +74,13 @@ impl Server {
         Self { address, ca: Some(ca), child, folder }
     }
 
-    /// Ends it at once.
+    /// Kills the registry.
     pub fn kill(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 
-    /// Begins it anew at its address, with what it had. Only for one without TLS.
+    /// Restarts the registry at its address with its data. Only for a registry without TLS.
     pub fn start_again(&mut self) {
         self.kill();
         let address = self.address.clone();
@@ -88,7 +88,7 @@ impl Server {
     }
 }
 
-/// The lines that have a registry want the password.
+/// Returns the configuration lines that make the registry require the password.
 fn passwords(folder: &Path) -> String {
     fs::write(folder.join("htpasswd"), format!("{USER}:{HASH}\n")).unwrap();
     format!("auth:\n  htpasswd:\n    realm: test\n    path: {}/htpasswd\n", folder.display())
@@ -102,7 +102,7 @@ fn folder() -> Folder {
     Folder(path)
 }
 
-/// Starts the registry and waits until it says where it listens.
+/// Starts the registry and waits until its log shows its address.
 fn started(folder: &Path, address: &str, more: &str) -> (Child, String) {
     let data = folder.join("data");
     let config = format!(
@@ -121,7 +121,7 @@ fn started(folder: &Path, address: &str, more: &str) -> (Child, String) {
     for line in lines.by_ref().map_while(Result::ok) {
         if let Some((_, rest)) = line.split_once("listening on ") {
             let address = rest.split([',', '"']).next().unwrap().trim().to_owned();
-            // What it says later is read, so that it never waits for a reader. The thread ends with the process.
+            // A thread reads the rest of the log, so that the registry never blocks on a full pipe. The thread ends with the process.
             std::thread::spawn(move || lines.map_while(Result::ok).for_each(drop));
             return (child, address);
         }
@@ -131,7 +131,7 @@ fn started(folder: &Path, address: &str, more: &str) -> (Child, String) {
     panic!("the registry ended with {:?}:\n{said}", child.wait());
 }
 
-/// Writes the certificate of a server on this machine. Yields its authority.
+/// Writes a server certificate for 127.0.0.1. Returns its certificate authority.
 fn certificates(folder: &Path) -> Vec<u8> {
     let key = KeyPair::generate().unwrap();
     let mut params = CertificateParams::default();

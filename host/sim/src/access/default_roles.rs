@@ -1,4 +1,4 @@
-//! The roles that a new cluster has: everything for masters, what everybody needs to ask about himself and the server, and
+//! The default roles of a new cluster: `cluster-admin` for masters, the roles for discovery and self reviews for everybody, and
 //! `view`, `edit` and `admin` for people.
 
 use serde_json::{Value, json};
@@ -8,7 +8,7 @@ use crate::{access::user::MASTERS, object, random::Random, server::cluster::Stat
 const GROUP: &str = "rbac.authorization.k8s.io";
 const EVERYBODY: &[&str] = &["system:authenticated"];
 
-/// Stores them. Their UIDs are not drawn from the cluster's own seed, lest the names of all other objects change with them.
+/// Stores the default roles. Their UIDs come from another seed than the cluster's, so that they do not change the names of later objects.
 pub(crate) fn create(state: &mut State) {
     let mut random = Random::seeded(u64::MAX);
     for (name, subjects, rules) in roles() {
@@ -39,7 +39,7 @@ pub(crate) fn create(state: &mut State) {
     }
 }
 
-/// The roles for people: name, the role that has all of it too, and what it has itself, of the kinds that are served here.
+/// Returns the roles for people: name, the role that includes it, and its rules for the kinds served here.
 fn user_roles() -> [(&'static str, Option<&'static str>, Value); 3] {
     let (see, change) = (["get", "list", "watch"], ["create", "delete", "deletecollection", "patch", "update"]);
     let all = [&see[..], &change[..]].concat();
@@ -89,7 +89,7 @@ fn store(state: &mut State, random: &mut Random, plural: &str, mut object: Value
     state.store.put(table, key, object);
 }
 
-/// Name, groups that it is bound to, and rules.
+/// Name of a role, the groups bound to it, and its rules.
 type DefaultRole = (&'static str, &'static [&'static str], Value);
 
 fn roles() -> [DefaultRole; 4] {

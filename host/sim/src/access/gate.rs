@@ -1,4 +1,4 @@
-//! Refuses what no role allows, before anything is looked up: who may not ask is not told what there is.
+//! Refuses requests that no role allows, before any lookup: a caller without access must not learn which objects exist.
 
 use http::Method;
 
@@ -15,7 +15,7 @@ use crate::{
     },
 };
 
-/// Lets a request pass that its user may make.
+/// Returns a refusal unless the user may make the request.
 pub(crate) fn pass(
     state: &State,
     user: &User,
@@ -36,7 +36,7 @@ pub(crate) fn pass(
         return Err(Refusal::plain(403, "Forbidden", text).with_details(serde_json::json!({})));
     };
     let verb = path.verb(incoming)?.as_str();
-    // A namespace is itself in the namespace that it is.
+    // RBAC treats a namespace as an object inside itself.
     let namespace = if path.plural == "namespaces" { &path.name } else { &path.namespace };
     let wanted = Attributes {
         verb,

@@ -1,4 +1,4 @@
-//! Decides by roles and their bindings who may do what. Nothing is denied outright: what no role allows is not allowed.
+//! Decides requests by roles and bindings. RBAC has no deny rules: a request that no role allows is not allowed.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -15,46 +15,46 @@ const GROUP: &str = "rbac.authorization.k8s.io";
 const ROLE: &str = "Role";
 const CLUSTER_ROLE: &str = "ClusterRole";
 
-/// What somebody wants to do: to a resource, or to the path of a document.
+/// The attributes of a request: a verb on a resource, or on the path of a document.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Attributes<'a> {
     pub(crate) verb: &'a str,
     pub(crate) group: &'a str,
     pub(crate) resource: &'a str,
     pub(crate) subresource: &'a str,
-    /// Empty for requests about the whole cluster.
+    /// Namespace of the request, empty for requests about the whole cluster.
     pub(crate) namespace: &'a str,
     pub(crate) name: &'a str,
-    /// Empty for resources.
+    /// Path of a document, empty for resources.
     pub(crate) path: &'a str,
 }
 
-/// Whether it is allowed, and by what, or what could not be looked up.
+/// The decision about a request. The reason names the binding that allows it, or the roles that were not found.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Decision {
     pub(crate) allowed: bool,
     pub(crate) reason: String,
 }
 
-/// The rules that hold for somebody, and what bound them to him.
+/// The rules that apply to a user, with the bindings that grant them.
 #[derive(Debug, Default)]
 pub(crate) struct Rights {
-    /// Source and rule.
+    /// Pairs of the granting binding and the rule.
     pub(crate) rules: Vec<(String, Value)>,
-    /// Roles that are bound and not there.
+    /// Errors about bound roles that do not exist.
     pub(crate) missing: Vec<String>,
 }
 
-/// The roles and bindings of a moment.
+/// A snapshot of the roles and bindings.
 #[derive(Debug, Default)]
 pub(crate) struct Roles {
     bindings: Vec<(Key, Arc<ObjectVersion>)>,
-    /// By kind and key.
+    /// Roles by kind and key.
     roles: BTreeMap<(&'static str, Key), Arc<ObjectVersion>>,
 }
 
 impl Roles {
-    /// Those of now.
+    /// Returns the current roles and bindings.
     pub(crate) fn of(state: &State) -> Self {
         let stored = |plural: &str| {
             let table = state.kinds.by_path(GROUP, "v1", plural).map(|kind| kind.table);
@@ -68,7 +68,7 @@ impl Roles {
         Self { bindings, roles: roles.collect() }
     }
 
-    /// Decides one question.
+    /// Decides one request of a user.
     pub(crate) fn decide(&self, user: &User, wanted: &Attributes<'_>) -> Decision {
         if user.is_in(MASTERS) {
             return Decision { allowed: true, reason: String::new() };
@@ -76,7 +76,7 @@ impl Roles {
         self.rights(user, wanted.namespace).decide(wanted)
     }
 
-    /// The rights of somebody in the whole cluster, and in a namespace if one is given.
+    /// Returns the rights of a user in the whole cluster, and in a namespace if one is given.
     pub(crate) fn rights(&self, user: &User, namespace: &str) -> Rights {
         let mut found = Rights::default();
         let here = |key: &Key| key.namespace.is_empty() || key.namespace == namespace;
@@ -106,7 +106,7 @@ impl Roles {
 }
 
 impl Rights {
-    /// Decides one question in the namespace that the rights are of.
+    /// Decides one request in the namespace of these rights.
     pub(crate) fn decide(&self, wanted: &Attributes<'_>) -> Decision {
         if let Some((source, _)) = self.rules.iter().find(|(_, rule)| allows(rule, wanted)) {
             return Decision { allowed: true, reason: format!("RBAC: allowed by {source}") };
@@ -130,7 +130,7 @@ fn applies(subject: &Value, user: &User, namespace: &str) -> bool {
     }
 }
 
-/// A binding may leave out the namespace of an account in its own.
+/// Returns the namespace of a ServiceAccount subject. A binding may omit it if it is the binding's namespace.
 fn account_namespace<'a>(subject: &'a Value, namespace: &'a str) -> &'a str {
     match str_at(subject, &["namespace"]) {
         "" => namespace,
@@ -138,7 +138,7 @@ fn account_namespace<'a>(subject: &'a Value, namespace: &'a str) -> &'a str {
     }
 }
 
-/// A binding in the words of the real server, which puts the namespace after the name.
+/// Describes a binding as the real server does, with the namespace after the name.
 fn source(binding: &Value, subject: &Value, namespace: &str) -> String {
     let name = object::name(binding);
     let (kind, name) = match namespace {

@@ -1,4 +1,4 @@
-//! Answers questions about access and tokens: a review is an object that is created, answered and not kept.
+//! Answers reviews about access and tokens. The server answers a review on creation and does not store it.
 
 use http::StatusCode;
 use serde_json::{Value, json};
@@ -20,7 +20,7 @@ use crate::{
     },
 };
 
-/// Answers a request about a review.
+/// Answers a request to create a review.
 pub(crate) fn review(state: &State, call: &Call) -> Result<Reply, Refusal> {
     match call.verb {
         Verb::Create if call.name.is_empty() && call.kind.namespaced != call.namespace.is_empty() => {}
@@ -40,7 +40,7 @@ pub(crate) fn review(state: &State, call: &Call) -> Result<Reply, Refusal> {
     Ok(Reply::value(StatusCode::CREATED, &review).warned(warnings))
 }
 
-/// Fills in whether what a review asks about is allowed.
+/// Fills in the status of an access review: whether the user may make the described request.
 fn answer(state: &State, call: &Call, review: &mut Value) -> Result<(), Refusal> {
     if call.kind.namespaced {
         object::set_meta(review, "namespace", json!(call.namespace));
@@ -120,7 +120,7 @@ fn errors(kind: &Kind, review: &Value) -> Vec<FieldError> {
     errors
 }
 
-/// The real server leaves out the kind of a review that it refuses.
+/// Returns the refusal of an invalid review. As on the real server, it omits the review's kind.
 fn invalid(kind: &Kind, errors: &[FieldError]) -> Refusal {
     let nameless = Kind { kind: String::new(), ..kind.clone() };
     let mut refusal = Refusal::invalid(&nameless, "", errors);

@@ -1,5 +1,5 @@
-//! Answers whose a token is. A token is believed until it expires, and no longer than its account and the object that it is
-//! bound to are there: under the same UID, and not deleted for a while.
+//! Answers TokenReviews. A token is valid until it expires, as long as its account and its bound object exist with the same UIDs
+//! and neither was deleted more than the leeway ago.
 
 use std::sync::Arc;
 
@@ -17,19 +17,19 @@ use crate::{
     storage::{Key, ObjectVersion},
 };
 
-/// Seconds that a token is believed after its end: clocks differ.
+/// Seconds that a token stays valid after its expiry, because clocks differ.
 const LEEWAY: i64 = 60;
 
-/// Kinds that a token can be bound to, by their names in a token, in the order in which they are looked at.
+/// The kinds that a token can be bound to, with their names in a token, in the order of the checks.
 pub(crate) const BINDABLE: [(&str, &str); 3] = [("secret", "Secret"), ("pod", "Pod"), ("node", "Node")];
 
-/// Fills in whose the token of a review is.
+/// Fills in the status of a TokenReview.
 pub(crate) fn answer(state: &State, review: &mut Value) -> Result<(), Refusal> {
     let token = str_at(review, &["spec", "token"]);
     if token.is_empty() {
         return Err(Refusal::bad_request("token is required for TokenReview in authentication"));
     }
-    // The real server reads it as it would stand in a header, where a space ends it.
+    // The real server parses the token as in a header, where a space ends it.
     let token = token.trim_end().split(' ').next().unwrap_or_default();
     let own = [ISSUER.to_owned()];
     let wanted = texts(at(review, &["spec", "audiences"]));
@@ -43,7 +43,7 @@ pub(crate) fn answer(state: &State, review: &mut Value) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// The status of a review of a token that is what it says.
+/// Returns the status of a review of a valid token.
 fn believed(state: &State, token: &str, wanted: &[String]) -> Result<Value, Doubt> {
     let claims = state.token_key.read(token)?;
     let audiences = texts(at(&claims, &["aud"]));
@@ -59,7 +59,7 @@ fn believed(state: &State, token: &str, wanted: &[String]) -> Result<Value, Doub
     let facts = at(&claims, &["kubernetes.io"]).unwrap_or(&Value::Null);
     account_is_there(state, facts)?;
     for (name, kind) in BINDABLE {
-        // A pod may outlive its node.
+        // A pod may outlive its node, so the node of a pod's token need not exist.
         if at(facts, &[name]).is_some() && (name != "node" || at(facts, &["pod"]).is_none()) {
             bound_is_there(state, facts, (name, kind))?;
         }
@@ -76,7 +76,7 @@ fn spaced(texts: &[String]) -> String {
     texts.iter().map(|one| format!("{one:?}")).collect::<Vec<_>>().join(" ")
 }
 
-/// True for a moment that is past for longer than clocks differ.
+/// Returns true if the moment is past by more than the leeway.
 fn is_past(state: &State, moment: Option<Timestamp>) -> bool {
     let end = moment.and_then(|moment| Timestamp::from_second(moment.as_second() + LEEWAY).ok());
     end.is_some_and(|end| end < state.now)
@@ -113,7 +113,7 @@ fn bound_is_there(state: &State, facts: &Value, (claim, kind): (&str, &str)) -> 
     if is_long_deleted(state, &found) { Err(gone()) } else { Ok(()) }
 }
 
-/// An object of a core kind by its namespace, which is left out of account where the kind has none, and its name.
+/// Returns an object of a core kind by namespace and name. Cluster-scoped kinds ignore the namespace.
 pub(crate) fn find(
     state: &State,
     kind: &str,
@@ -125,7 +125,7 @@ pub(crate) fn find(
     Some((Arc::clone(kind), Arc::clone(found)))
 }
 
-/// The `user` of a review: the account, by which token it speaks, and where.
+/// Returns the `user` of a review: the account, the id of its token, and its pod and node.
 fn user(claims: &Value, facts: &Value) -> Value {
     let fact = |claim: &str, field: &str| str_at(facts, &[claim, field]);
     let mut user = User::account(str_at(facts, &["namespace"]), fact("serviceaccount", "name")).info();

@@ -1,5 +1,5 @@
-//! Who sends a request. Nobody proves who he is: a request is the administrator's, unless its headers say that it is made
-//! as somebody else, as `kubectl --as` does.
+//! The users that send requests. The server does not authenticate: a request comes from the administrator, unless its headers
+//! impersonate another user, as `kubectl --as` does.
 
 use http::HeaderMap;
 use serde_json::{Value, json};
@@ -11,7 +11,7 @@ pub(crate) const MASTERS: &str = "system:masters";
 const AUTHENTICATED: &str = "system:authenticated";
 const SERVICE_ACCOUNT: &str = "system:serviceaccount:";
 
-/// A user and the groups he is in.
+/// A user and the user's groups.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct User {
     pub(crate) name: String,
@@ -25,12 +25,12 @@ impl Default for User {
 }
 
 impl User {
-    /// The administrator, whose requests come without a name.
+    /// Returns the administrator, who sends every request without impersonation headers.
     pub(crate) fn administrator() -> Self {
         Self { name: "kubernetes-admin".into(), groups: vec![MASTERS.into(), AUTHENTICATED.into()] }
     }
 
-    /// The user that the headers of a request name.
+    /// Returns the user that the headers of a request impersonate, or the administrator.
     pub(crate) fn of(headers: &HeaderMap) -> Result<Self, Refusal> {
         let texts = |name: &str| {
             let all = headers.get_all(name).into_iter().filter_map(|value| value.to_str().ok());
@@ -44,7 +44,7 @@ impl User {
         }
     }
 
-    /// A service account.
+    /// Returns the user of a service account.
     pub(crate) fn account(namespace: &str, name: &str) -> Self {
         Self::impersonated(format!("{SERVICE_ACCOUNT}{namespace}:{name}"), Vec::new())
     }
@@ -63,7 +63,7 @@ impl User {
         Self { name, groups }
     }
 
-    /// True for the service account `name` of `namespace`.
+    /// Returns true if the user is the service account `name` of `namespace`.
     pub(crate) fn is_account(&self, namespace: &str, name: &str) -> bool {
         self.name.strip_prefix(SERVICE_ACCOUNT).and_then(|rest| rest.split_once(':')) == Some((namespace, name))
     }
@@ -72,7 +72,7 @@ impl User {
         self.groups.iter().any(|one| one == group)
     }
 
-    /// `userInfo` of a review and of admission.
+    /// Returns `userInfo` of a review and of an admission request.
     pub(crate) fn info(&self) -> Value {
         json!({"username": self.name, "groups": self.groups})
     }

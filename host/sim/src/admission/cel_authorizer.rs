@@ -1,4 +1,4 @@
-//! `authorizer` in CEL: questions about what the user of a request may do, asked step by step and answered by roles.
+//! `authorizer` in CEL: questions about a user's permissions, built up by method calls and answered by roles.
 
 use std::{any::Any, sync::Arc};
 
@@ -21,9 +21,9 @@ static GROUP_CHECK: Type = Type::new_unspecified_type("kubernetes.authorization.
 static RESOURCE_CHECK: Type = Type::new_unspecified_type("kubernetes.authorization.ResourceCheck");
 static DECISION: Type = Type::new_unspecified_type("kubernetes.authorization.Decision");
 
-/// How far a question has come.
+/// The stage of a question, which is also its CEL type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Step {
+enum AuthorizerStage {
     Authorizer,
     Path,
     Group,
@@ -31,10 +31,10 @@ enum Step {
     Decided,
 }
 
-/// A question that is being put together, and in the end its answer.
+/// A question under construction, and finally its answer.
 #[derive(Debug, Clone)]
 pub(crate) struct Question {
-    step: Step,
+    step: AuthorizerStage,
     roles: Arc<Roles>,
     user: User,
     group: String,
@@ -47,11 +47,11 @@ pub(crate) struct Question {
 }
 
 impl Question {
-    /// `authorizer`: nothing is asked yet.
+    /// Returns `authorizer`, the question without any attribute.
     pub(crate) fn new(roles: Arc<Roles>, user: User) -> Self {
         let nothing = String::new;
         Self {
-            step: Step::Authorizer,
+            step: AuthorizerStage::Authorizer,
             roles,
             user,
             group: nothing(),
@@ -64,10 +64,10 @@ impl Question {
         }
     }
 
-    /// `authorizer.requestResource`.
+    /// Returns `authorizer.requestResource`, the question about the resource of the request.
     pub(crate) fn about(mut self, requested: Attributes<'_>) -> Self {
         let Attributes { group, resource, subresource, namespace, name, .. } = requested;
-        self.step = Step::Resource;
+        self.step = AuthorizerStage::Resource;
         [self.group, self.resource, self.subresource, self.namespace, self.name] =
             [group, resource, subresource, namespace, name].map(str::to_owned);
         self
@@ -84,18 +84,18 @@ impl Question {
             path: &self.path,
         };
         self.answer = self.roles.decide(&self.user, &wanted);
-        self.step = Step::Decided;
+        self.step = AuthorizerStage::Decided;
     }
 }
 
 impl Val for Question {
     fn get_type(&self) -> &Type {
         match self.step {
-            Step::Authorizer => &AUTHORIZER,
-            Step::Path => &PATH_CHECK,
-            Step::Group => &GROUP_CHECK,
-            Step::Resource => &RESOURCE_CHECK,
-            Step::Decided => &DECISION,
+            AuthorizerStage::Authorizer => &AUTHORIZER,
+            AuthorizerStage::Path => &PATH_CHECK,
+            AuthorizerStage::Group => &GROUP_CHECK,
+            AuthorizerStage::Resource => &RESOURCE_CHECK,
+            AuthorizerStage::Decided => &DECISION,
         }
     }
 
@@ -117,7 +117,7 @@ impl Val for Question {
 
 impl StaticVal for Question {}
 
-/// Declares the methods.
+/// Declares the CEL methods of `authorizer`.
 pub(crate) fn extend(env: &mut Env) -> Result<(), DeclarationError> {
     let text = || vec![STRING_TYPE];
     let add = |env: &mut Env, name: &str, of: &Type, arguments: Vec<Type>, function| {
@@ -131,7 +131,7 @@ pub(crate) fn extend(env: &mut Env) -> Result<(), DeclarationError> {
     add(env, "subresource", &RESOURCE_CHECK, text(), subresource)?;
     add(env, "namespace", &RESOURCE_CHECK, text(), namespace)?;
     add(env, "name", &RESOURCE_CHECK, text(), name)?;
-    // Roles do not know selectors.
+    // RBAC does not evaluate selectors.
     add(env, "fieldSelector", &RESOURCE_CHECK, text(), unchanged)?;
     add(env, "labelSelector", &RESOURCE_CHECK, text(), unchanged)?;
     add(env, "check", &RESOURCE_CHECK, text(), check)?;
@@ -143,7 +143,7 @@ pub(crate) fn extend(env: &mut Env) -> Result<(), DeclarationError> {
 }
 
 type Values<'b, 'v> = Vec<CowVal<'b, 'v>>;
-type Outcome<'b, 'v> = Result<CowVal<'b, 'v>, ExecutionError>;
+type CelResult<'b, 'v> = Result<CowVal<'b, 'v>, ExecutionError>;
 
 fn question(values: &Values<'_, '_>) -> Result<Question, ExecutionError> {
     let found = values.first().and_then(|one| one.as_ref().downcast_ref::<Question>()).cloned();
@@ -156,82 +156,82 @@ fn argument(values: &Values<'_, '_>, place: usize) -> Result<String, ExecutionEr
     found.map(|text| text.inner().to_owned()).ok_or(ExecutionError::InvalidArgumentCount { expected: place, actual })
 }
 
-/// The question with one more word in it.
-fn with<'b, 'v>(values: &Values<'_, '_>, change: impl FnOnce(&mut Question, String)) -> Outcome<'b, 'v> {
+/// Returns a copy of the question, changed by the first argument.
+fn with<'b, 'v>(values: &Values<'_, '_>, change: impl FnOnce(&mut Question, String)) -> CelResult<'b, 'v> {
     let (mut question, text) = (question(values)?, argument(values, 1)?);
     change(&mut question, text);
     Ok(CowVal::owned(question))
 }
 
-fn refused<'b, 'v>(function: &str, message: &str) -> Outcome<'b, 'v> {
+fn refused<'b, 'v>(function: &str, message: &str) -> CelResult<'b, 'v> {
     Err(ExecutionError::FunctionError { function: function.into(), message: message.into() })
 }
 
-fn path<'b, 'v>(values: Values<'b, 'v>) -> Outcome<'b, 'v> {
+fn path<'b, 'v>(values: Values<'b, 'v>) -> CelResult<'b, 'v> {
     if argument(&values, 1)?.trim().is_empty() {
         return refused("path", "path must not be empty");
     }
     with(&values, |question, path| {
         question.path = if path.starts_with('/') { path } else { format!("/{path}") };
-        question.step = Step::Path;
+        question.step = AuthorizerStage::Path;
     })
 }
 
-fn group<'b, 'v>(values: Values<'b, 'v>) -> Outcome<'b, 'v> {
+fn group<'b, 'v>(values: Values<'b, 'v>) -> CelResult<'b, 'v> {
     with(&values, |question, group| {
         question.group = group;
-        question.step = Step::Group;
+        question.step = AuthorizerStage::Group;
     })
 }
 
-fn service_account<'b, 'v>(values: Values<'b, 'v>) -> Outcome<'b, 'v> {
+fn service_account<'b, 'v>(values: Values<'b, 'v>) -> CelResult<'b, 'v> {
     let account = argument(&values, 2)?;
     with(&values, |question, namespace| question.user = User::account(&namespace, &account))
 }
 
-fn resource<'b, 'v>(values: Values<'b, 'v>) -> Outcome<'b, 'v> {
+fn resource<'b, 'v>(values: Values<'b, 'v>) -> CelResult<'b, 'v> {
     if argument(&values, 1)?.trim().is_empty() {
         return refused("resource", "resource must not be empty");
     }
     with(&values, |question, resource| {
         question.resource = resource;
-        question.step = Step::Resource;
+        question.step = AuthorizerStage::Resource;
     })
 }
 
-fn subresource<'b, 'v>(values: Values<'b, 'v>) -> Outcome<'b, 'v> {
+fn subresource<'b, 'v>(values: Values<'b, 'v>) -> CelResult<'b, 'v> {
     with(&values, |question, subresource| question.subresource = subresource)
 }
 
-fn namespace<'b, 'v>(values: Values<'b, 'v>) -> Outcome<'b, 'v> {
+fn namespace<'b, 'v>(values: Values<'b, 'v>) -> CelResult<'b, 'v> {
     with(&values, |question, namespace| question.namespace = namespace)
 }
 
-fn name<'b, 'v>(values: Values<'b, 'v>) -> Outcome<'b, 'v> {
+fn name<'b, 'v>(values: Values<'b, 'v>) -> CelResult<'b, 'v> {
     with(&values, |question, name| question.name = name)
 }
 
-fn unchanged<'b, 'v>(values: Values<'b, 'v>) -> Outcome<'b, 'v> {
+fn unchanged<'b, 'v>(values: Values<'b, 'v>) -> CelResult<'b, 'v> {
     with(&values, |_, _| {})
 }
 
-fn check<'b, 'v>(values: Values<'b, 'v>) -> Outcome<'b, 'v> {
+fn check<'b, 'v>(values: Values<'b, 'v>) -> CelResult<'b, 'v> {
     with(&values, |question, verb| question.ask(&verb))
 }
 
-fn allowed<'b, 'v>(values: Values<'b, 'v>) -> Outcome<'b, 'v> {
+fn allowed<'b, 'v>(values: Values<'b, 'v>) -> CelResult<'b, 'v> {
     Ok(CowVal::owned(CelBool::from(question(&values)?.answer.allowed)))
 }
 
-fn reason<'b, 'v>(values: Values<'b, 'v>) -> Outcome<'b, 'v> {
+fn reason<'b, 'v>(values: Values<'b, 'v>) -> CelResult<'b, 'v> {
     Ok(CowVal::owned(CelString::from(question(&values)?.answer.reason)))
 }
 
-/// Roles are in memory, so looking them up does not fail.
-fn errored<'b, 'v>(values: Values<'b, 'v>) -> Outcome<'b, 'v> {
+/// Returns false: roles are in memory, so a lookup cannot fail.
+fn errored<'b, 'v>(values: Values<'b, 'v>) -> CelResult<'b, 'v> {
     question(&values).map(|_| CowVal::owned(CelBool::from(false)))
 }
 
-fn error<'b, 'v>(values: Values<'b, 'v>) -> Outcome<'b, 'v> {
+fn error<'b, 'v>(values: Values<'b, 'v>) -> CelResult<'b, 'v> {
     question(&values).map(|_| CowVal::owned(CelString::from(String::new())))
 }

@@ -1,4 +1,4 @@
-//! Evaluates CEL expressions on JSON values. Programs are compiled once in the life of the process.
+//! Evaluates CEL expressions on JSON values. The process compiles each program once.
 
 use std::{
     collections::HashMap,
@@ -20,10 +20,10 @@ use crate::admission::{
     cel_macros,
 };
 
-/// The standard library, and the extensions of Kubernetes that are needed here.
+/// The CEL standard library, and the Kubernetes extensions that policies and schemas use here.
 static ENV: LazyLock<Arc<Env>> = LazyLock::new(|| {
     let mut env = Env::stdlib();
-    // Only a name that is already taken could be refused, and none of these is.
+    // An extension fails only if a name is already taken, and none of these names is.
     drop(cel_macros::extend(&mut env));
     drop(cel_authorizer::extend(&mut env));
     drop(env.add_extension(cel::extensions::strings));
@@ -33,7 +33,7 @@ static ENV: LazyLock<Arc<Env>> = LazyLock::new(|| {
 
 static PROGRAMS: LazyLock<Mutex<HashMap<String, Arc<Program>>>> = LazyLock::new(Mutex::default);
 
-/// Compiles an expression, or returns the reason that it does not.
+/// Compiles an expression, or returns the compile error.
 pub(crate) fn compile(source: &str) -> Result<Arc<Program>, String> {
     if let Some(known) = PROGRAMS.lock().get(source) {
         return Ok(Arc::clone(known));
@@ -43,10 +43,10 @@ pub(crate) fn compile(source: &str) -> Result<Arc<Program>, String> {
     Ok(program)
 }
 
-/// The variables of an evaluation. They borrow the objects they show.
+/// The variables of an evaluation. They borrow the objects that they refer to.
 pub(crate) struct Variables<'v> {
     context: Context<'v, 'v>,
-    /// Variables that could not be evaluated, with the reason: an error only for expressions that refer to them.
+    /// Variables that failed to evaluate, with the reason. Only expressions that refer to them fail.
     broken: HashMap<String, String>,
 }
 
@@ -85,7 +85,7 @@ impl<'v> Variables<'v> {
         }
     }
 
-    /// The text that an expression evaluates to, none if it is something else.
+    /// Returns the text that an expression evaluates to, or none if it fails or evaluates to something else.
     pub(crate) fn text(&self, source: &str) -> Option<String> {
         match self.evaluate(source) {
             Ok(cel::Value::String(text)) => Some(text.trim().to_owned()),
@@ -98,7 +98,7 @@ impl<'v> Variables<'v> {
         program.execute(&self.context).map_err(|error| self.explain(&program, &error))
     }
 
-    /// The reason of a failure; a reference to a broken variable fails for the variable's reason.
+    /// Returns the reason of a failure. For a reference to a broken variable, it is the variable's reason.
     fn explain(&self, program: &Program, error: &ExecutionError) -> String {
         if !matches!(error, ExecutionError::UndeclaredReference(_)) {
             return describe(error);
@@ -115,7 +115,7 @@ impl<'v> Variables<'v> {
     }
 }
 
-/// A JSON value as CEL sees it: whole numbers are int, the rest double; text is borrowed.
+/// Converts a JSON value to CEL: whole numbers become int, other numbers double, and text is borrowed.
 fn to_val<'v>(value: &'v Value) -> Box<dyn Val + 'v> {
     match value {
         Value::Null => Box::new(CelNull),
@@ -133,7 +133,7 @@ fn to_val<'v>(value: &'v Value) -> Box<dyn Val + 'v> {
     }
 }
 
-/// An evaluation error in the words of the real server's CEL.
+/// Returns the message of an evaluation error as the real server's CEL writes it.
 fn describe(error: &ExecutionError) -> String {
     match error {
         ExecutionError::NoSuchKey(key) => format!("no such key: {key}"),

@@ -1,6 +1,6 @@
-//! `transformList` and `transformMapEntry`, macros of cel-go's two-variable comprehensions that the `cel` crate lacks.
-//! `l.transformList(i, x, e)` is the list of what `e` yields for each element, and `l.transformMapEntry(i, x, {k: v})` becomes a merge of the maps that the body yields for each element; a duplicate
-//! key is an error that names it.
+//! `transformList` and `transformMapEntry`: macros of cel-go's two-variable comprehensions that the `cel` crate lacks.
+//! `l.transformList(i, x, e)` returns the list of the values of `e` for each element. `l.transformMapEntry(i, x, {k: v})` merges the
+//! maps that its body returns for each element. A duplicate key is an error that names the key.
 
 use std::collections::HashMap;
 
@@ -14,13 +14,13 @@ use cel::{
     parser::{Macro, MacroExprHelper},
 };
 
-/// Functions that only the macro can call: no identifier begins like this.
+/// Functions that only the macros can call, because no identifier begins with `@`.
 const PAIRS: &str = "@pairs";
 const MERGE: &str = "@mergeEntries";
-/// The pair of index and element that the body's two variables are taken from.
+/// The variable that holds the pair of index and element, from which the macros bind the body's two variables.
 const PAIR: &str = "@pair";
 
-/// Adds the macro and its functions.
+/// Adds the macros and their functions.
 pub(crate) fn extend(env: &mut Env) -> Result<(), DeclarationError> {
     env.add_overload(PAIRS, "pairs(list)", vec![LIST_TYPE], pairs_of_list)?;
     env.add_overload(PAIRS, "pairs(map)", vec![MAP_TYPE], pairs_of_map)?;
@@ -41,7 +41,7 @@ pub(crate) fn extend(env: &mut Env) -> Result<(), DeclarationError> {
     }))
 }
 
-/// Takes the filter out of the arguments, the one before the body.
+/// Removes the filter from the arguments: the argument before the body.
 fn filter_of(args: &mut Vec<IdedExpr>) -> Option<IdedExpr> {
     let body = args.pop();
     let filter = args.pop();
@@ -49,7 +49,7 @@ fn filter_of(args: &mut Vec<IdedExpr>) -> Option<IdedExpr> {
     filter
 }
 
-/// `target.transformList(a, b, body)` as `@pairs(target).map(@pair, bind a, b in body)`.
+/// Expands `target.transformList(a, b, body)` to `@pairs(target).map(@pair, bind a, b in body)`.
 fn expand(
     helper: &mut MacroExprHelper<'_>,
     target: &mut Option<IdedExpr>,
@@ -103,13 +103,13 @@ fn call(helper: &mut MacroExprHelper<'_>, function: &str, args: Vec<IdedExpr>) -
     helper.next_expr(Expr::Call(CallExpr { func_name: function.to_owned(), target: None, args }))
 }
 
-/// `body` with both variables bound to the parts of the pair.
+/// Returns `body` with both variables bound to the parts of the pair.
 fn bound(helper: &mut MacroExprHelper<'_>, body: IdedExpr, names: &(String, String)) -> IdedExpr {
     let inner = bind(helper, &names.1, 1, body);
     bind(helper, &names.0, 0, inner)
 }
 
-/// A comprehension over nothing, whose accumulator is the variable: cel-go's way to bind one.
+/// Binds a variable as cel-go does: by a comprehension over an empty list, whose accumulator is the variable.
 fn bind(helper: &mut MacroExprHelper<'_>, name: &str, index: i64, body: IdedExpr) -> IdedExpr {
     let pair = helper.next_expr(Expr::Ident(PAIR.to_owned()));
     let index = helper.next_expr(Expr::Literal(LiteralValue::Int(index.into())));

@@ -1,4 +1,4 @@
-//! Evaluates the stored ValidatingAdmissionPolicies on a write. There are no mutating policies.
+//! Evaluates the stored ValidatingAdmissionPolicies on a write. Mutating policies are not supported.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use crate::{
 };
 
 const GROUP: &str = "admissionregistration.k8s.io";
-/// Longer results of message expressions fall back to the plain message.
+/// The largest result of a message expression in bytes. For a longer result, the denial uses the plain message.
 const MESSAGE_LIMIT: usize = 5 * 1024;
 
 /// A write as admission sees it.
@@ -48,7 +48,7 @@ impl<'a> Operation<'a> {
     }
 }
 
-/// A request under admission.
+/// A write under admission.
 struct Attempt<'a> {
     kind: &'a Kind,
     operation: &'a Operation<'a>,
@@ -58,12 +58,12 @@ struct Attempt<'a> {
     request: Value,
 }
 
-/// Lets every matching policy judge a write.
+/// Evaluates every matching policy on the write of a call. Returns the first denial.
 pub(crate) fn check(state: &State, call: &Call, operation: &Operation<'_>) -> Result<(), Refusal> {
     judge(state, &call.kind, operation, (&call.user, call.query.dry_run()))
 }
 
-/// The same for a write of a kind that is not the call's own, by a user, in earnest or as a dry run.
+/// Evaluates every matching policy on a user's write, also of another kind than the call's. The flag says whether it is a dry run.
 pub(crate) fn judge(
     state: &State,
     kind: &Kind,
@@ -111,7 +111,7 @@ impl<'a> Attempt<'a> {
         Self { kind, operation, namespace, user, roles: Arc::new(Roles::of(state)), request }
     }
 
-    /// Judges the write under one policy as bound by one binding.
+    /// Evaluates the write under one policy and one binding.
     fn under(&self, policy: &Value, binding: &Value) -> Result<(), Refusal> {
         let denies = at(binding, &["spec", "validationActions"])
             .and_then(Value::as_array)
@@ -172,7 +172,7 @@ impl<'a> Attempt<'a> {
             && has("operations", self.operation.name)
     }
 
-    /// The first denial of a policy, if any.
+    /// Returns the first denial of a policy.
     fn evaluate(&self, policy: &Value) -> Option<Denial> {
         let fails = str_at(policy, &["spec", "failurePolicy"]) != "Ignore";
         let error = |message: String| fails.then_some(Denial { reason: "Invalid", message });
@@ -193,7 +193,7 @@ impl<'a> Attempt<'a> {
             match scope.holds(source) {
                 Ok(true) => None,
                 Ok(false) => {
-                    // Messages may not ask the authorizer, nor use a variable that does.
+                    // Message expressions must not use the authorizer, nor a variable that uses it.
                     let mut scope = self.scope(&namespace);
                     bind_variables(&mut scope, policy);
                     Some(Denial { reason: reason(validation), message: message(&scope, validation) })

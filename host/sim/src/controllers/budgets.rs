@@ -14,10 +14,10 @@ use crate::{
     storage::{Key, LogEntry, ObjectVersion},
 };
 
-/// Time for which an accepted eviction counts as a disruption although the pod shows no deletion.
+/// Time for which an accepted eviction counts as a disruption while the pod shows no deletion.
 const DELETION_TIMEOUT: SignedDuration = SignedDuration::from_mins(2);
 
-/// Notes the namespace of a write if it concerns budgets.
+/// Marks the namespace of a write dirty if the write may change a budget.
 pub(crate) fn observe(state: &State, entry: &LogEntry, dirty: &mut BTreeSet<String>) {
     let table = |group: &str, plural: &str| state.kinds.by_path(group, "v1", plural).map(|kind| kind.table);
     let concerns = if Some(entry.table) == table("", "pods") {
@@ -34,12 +34,12 @@ pub(crate) fn observe(state: &State, entry: &LogEntry, dirty: &mut BTreeSet<Stri
     }
 }
 
-/// The facts of a pod that a budget depends on.
+/// Returns the properties of a pod that a budget depends on.
 fn standing(pod: &Value) -> (bool, bool, Option<&Value>) {
     (pods::is_ready(pod), object::is_deleting(pod), object::meta(pod, "labels"))
 }
 
-/// Brings the status of a namespace's budgets up to date.
+/// Updates the status of a namespace's budgets.
 pub(crate) fn update(state: &mut State, namespace: &str) {
     let Some(kind) = state.kinds.by_path("policy", "v1", "poddisruptionbudgets").cloned() else { return };
     let keys = state.store.scan(kind.table, Some(namespace)).map(|(key, _)| key.clone()).collect::<Vec<_>>();
@@ -51,8 +51,8 @@ pub(crate) fn update(state: &mut State, namespace: &str) {
     }
 }
 
-/// Counts a namespace's budgets again if one of them still holds a disruption that never came about. The real
-/// controller looks again when its time is over; here nothing but an eviction can notice, so an eviction looks.
+/// Recounts a namespace's budgets if one of them lists a disruption whose deletion did not happen in time. The real
+/// controller recounts after the timeout. Here only an eviction depends on the count, so an eviction calls this function.
 pub(crate) fn expire(state: &mut State, namespace: &str) {
     let Some(kind) = state.kinds.by_path("policy", "v1", "poddisruptionbudgets") else { return };
     let stale = |time: &Value| {
@@ -68,7 +68,7 @@ pub(crate) fn expire(state: &mut State, namespace: &str) {
     }
 }
 
-/// Contents of a budget's status.
+/// The computed status of a budget.
 struct Count {
     expected: i64,
     healthy: i64,
@@ -135,7 +135,7 @@ fn still_disrupted(budget: &Value, covered: &[std::sync::Arc<ObjectVersion>], no
     Value::Object(noted.filter(counts).map(|(name, time)| (name.clone(), time.clone())).collect())
 }
 
-/// Expected pods and desired healthy ones.
+/// Returns the numbers of expected and of desired healthy pods.
 fn expectation(state: &State, budget: &Value, covered: &[std::sync::Arc<ObjectVersion>]) -> Result<(i64, i64), String> {
     if let Some(bound) = at(budget, &["spec", "maxUnavailable"]) {
         let expected = scale(state, covered)?;
@@ -151,7 +151,7 @@ fn expectation(state: &State, budget: &Value, covered: &[std::sync::Arc<ObjectVe
     }
 }
 
-/// A number, or a percentage of `whole` rounded up.
+/// Returns a bound as a number. A percentage applies to `whole` and is rounded up.
 fn scaled(bound: &Value, whole: i64) -> i64 {
     match bound {
         Value::String(text) => {
@@ -162,7 +162,7 @@ fn scaled(bound: &Value, whole: i64) -> i64 {
     }
 }
 
-/// The replicas that the controllers of the pods want, all together.
+/// Returns the sum of the desired replicas of all controllers of the pods.
 fn scale(state: &State, covered: &[std::sync::Arc<ObjectVersion>]) -> Result<i64, String> {
     let mut seen = BTreeSet::new();
     let mut total = 0;
@@ -195,7 +195,7 @@ fn replicas(state: &State, owner: &Value, namespace: &str) -> Option<i64> {
     at(&found.value, &path).and_then(Value::as_i64)
 }
 
-/// Writes the condition that follows from `disruptionsAllowed`.
+/// Writes the condition `DisruptionAllowed` from `disruptionsAllowed`.
 pub(crate) fn set_condition(budget: &mut Value, time: &str) {
     let allowed = at(budget, &["status", "disruptionsAllowed"]).and_then(Value::as_i64).unwrap_or_default();
     let (status, reason) = if allowed > 0 { ("True", "SufficientPods") } else { ("False", "InsufficientPods") };

@@ -10,7 +10,7 @@ use crate::{
     storage::{Change, LogEntry},
 };
 
-/// Serves the kinds of a definition, serves them changed, or stops serving them.
+/// Serves the kinds of a new or changed definition, and stops serving the kinds of a deleted one.
 pub(crate) fn observe(state: &mut State, entry: &LogEntry) {
     let Some(kind) = state.kinds.by_path("apiextensions.k8s.io", "v1", "customresourcedefinitions").cloned() else {
         return;

@@ -1,11 +1,11 @@
-//! Writes of the server's own controllers. Nothing is validated here, so client requests go through `verbs`.
+//! Writes of the server's built-in controllers. They skip validation, so client requests must use `verbs`.
 
 use serde_json::Value;
 
 use crate::{kinds::registry::Kind, object, server::cluster::State, storage::Key};
 
-/// Changes an object in place. A deletion that waited for its last finalizer is finished; nothing is written when
-/// nothing changed.
+/// Changes an object in place, and writes nothing if nothing changed. If the change removes the last finalizer of a
+/// deleted object, it removes the object.
 pub(crate) fn edit(state: &mut State, kind: &Kind, key: &Key, change: impl FnOnce(&mut Value)) {
     let Some(old) = state.store.get(kind.table, key).cloned() else { return };
     let mut new = old.value.clone();

@@ -1,5 +1,5 @@
-//! The garbage collector: deletes the dependents of deleted owners. An owner of a kind that is not served counts as
-//! alive.
+//! The garbage collector: deletes the dependents of deleted owners. It treats an owner of an unserved kind as
+//! existing.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -19,7 +19,7 @@ use crate::{
 
 type ObjectRef = (TableId, Key);
 
-/// UIDs of the living objects, and the dependents of each.
+/// The UIDs of all existing objects, and the dependents of each owner.
 #[derive(Debug, Default)]
 pub(crate) struct Graph {
     alive: BTreeSet<String>,
@@ -54,7 +54,7 @@ impl Graph {
     }
 }
 
-/// Reacts to one write.
+/// Updates the graph with one write, and collects what the write made collectable.
 pub(crate) fn observe(state: &mut State, entry: &LogEntry) {
     state.controllers.graph.note(entry);
     let object = &entry.object.value;
@@ -76,7 +76,7 @@ fn kind_of(state: &State, table: TableId) -> Option<Arc<Kind>> {
     state.kinds.all().find(|kind| kind.table == table).cloned()
 }
 
-/// Deletes an object all of whose owners are gone, or drops the references to those that are.
+/// Deletes an object if all of its owners are gone. Otherwise drops its references to the owners that are gone.
 fn judge(state: &mut State, place: &ObjectRef) {
     let Some(kind) = kind_of(state, place.0) else { return };
     let Some(found) = state.store.get(place.0, &place.1).cloned() else { return };
@@ -90,7 +90,7 @@ fn judge(state: &mut State, place: &ObjectRef) {
             propagation: Some("Background".into()),
             ..DeleteOptions::default()
         };
-        // The UID was read under the same lock, so nothing can refuse this.
+        // The UID was read under the same lock, so no precondition can refuse this deletion.
         drop(delete::remove(state, &kind, &place.1, options));
     } else {
         let left = json!(alive);
@@ -103,7 +103,7 @@ fn lives(state: &State, owner: &Value) -> bool {
     !served || state.controllers.graph.alive.contains(str_at(owner, &["uid"]))
 }
 
-/// Deals with the dependents of an owner that waits for them.
+/// Orphans or deletes the dependents of an owner that waits for them.
 fn dependents_first(state: &mut State, place: &ObjectRef) {
     let Some(kind) = kind_of(state, place.0) else { return };
     let Some(owner) = state.store.get(place.0, &place.1).cloned() else { return };
@@ -123,14 +123,14 @@ fn dependents_first(state: &mut State, place: &ObjectRef) {
         let options = DeleteOptions { propagation: Some("Foreground".into()), ..DeleteOptions::default() };
         let deleting = state.store.get(dependent.0, &dependent.1).is_none_or(|found| object::is_deleting(&found.value));
         if !deleting {
-            // The error can only be that it is gone already.
+            // The only possible error is that the dependent is already gone.
             drop(delete::remove(state, &kind, &dependent.1, options));
         }
     }
     release(state, &kind, &place.1, &uid);
 }
 
-/// Lets an owner go that waited for its dependents, once none is left that blocks it.
+/// Removes the foreground finalizer of an owner once no dependent blocks its deletion.
 fn release(state: &mut State, kind: &Kind, key: &Key, uid: &str) {
     let blocks = |place: &ObjectRef| {
         let found = state.store.get(place.0, &place.1);
@@ -143,7 +143,7 @@ fn release(state: &mut State, kind: &Kind, key: &Key, uid: &str) {
     }
 }
 
-/// Looks again at the owners of an object that is gone.
+/// Checks the owners of a deleted object: one of them may have waited only for this dependent.
 fn owners_wait(state: &mut State, object: &Value) {
     for owner in object::owners(object) {
         let found = state.kinds.by_name(str_at(owner, &["apiVersion"]), str_at(owner, &["kind"])).cloned();

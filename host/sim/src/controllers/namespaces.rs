@@ -1,4 +1,4 @@
-//! The namespace controller: empties a deleted namespace, pods before other kinds, then removes it.
+//! The namespace controller: deletes the content of a deleted namespace, pods first, and then removes the namespace.
 
 use serde_json::{Value, json};
 
@@ -14,7 +14,7 @@ use crate::{
 /// The finalizer in a namespace's spec that this controller removes once the namespace is empty.
 const FINALIZER: &str = "kubernetes";
 
-/// Works on the namespace of a write if the namespace is being deleted.
+/// Continues the deletion of the namespace that a write concerns.
 pub(crate) fn observe(state: &mut State, entry: &LogEntry) {
     let Some(namespaces) = state.kinds.by_path("", "v1", "namespaces").cloned() else { return };
     let is_namespace = entry.table == namespaces.table;
@@ -44,7 +44,7 @@ fn delete_content(state: &mut State, namespace: &str, wanted: impl Fn(&Kind) -> 
         let keys = state.store.scan(kind.table, Some(namespace)).map(|(key, _)| key.clone()).collect::<Vec<_>>();
         for key in keys {
             let options = DeleteOptions { propagation: Some("Background".into()), ..DeleteOptions::default() };
-            // An object that is already gone needs no deletion, and nothing else can be refused here.
+            // The only possible error is that the object is already gone.
             drop(delete::remove(state, &kind, &key, options));
         }
     }

@@ -1,4 +1,4 @@
-//! The controller of aggregated ClusterRoles: such a role has the rules of all roles that bear its labels.
+//! The controller of aggregated ClusterRoles: an aggregated role gets the rules of all roles that its selectors match.
 
 use serde_json::{Value, json};
 
@@ -10,8 +10,8 @@ use crate::{
     storage::{Key, LogEntry},
 };
 
-/// Brings the aggregated roles up to date after a write to any role. A role that changes thereby leads here again, so roles that
-/// aggregate aggregated roles come to rest, as long as none contains itself.
+/// Updates the aggregated roles after a write to any role. A changed role is another such write, so the update reaches roles
+/// that aggregate aggregated roles. It ends as long as no role contains itself.
 pub(crate) fn observe(state: &mut State, entry: &LogEntry) {
     let Some(kind) = state.kinds.by_path("rbac.authorization.k8s.io", "v1", "clusterroles").cloned() else { return };
     if entry.table != kind.table {

@@ -1,5 +1,5 @@
-//! Runs the cluster's own controllers on the log since the last request. They finish within the request, so its
-//! consequences are in the store when it is answered.
+//! Runs the cluster's built-in controllers on the log entries since the last request. They finish within the request, so
+//! their writes are in the store before the response.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -26,9 +26,9 @@ pub(crate) struct Controllers {
 /// The namespaces of a new cluster.
 const NAMESPACES: [&str; 4] = ["default", "kube-node-lease", "kube-public", "kube-system"];
 
-/// Creates the namespaces and the roles of a new cluster.
+/// Creates the namespaces and the default roles of a new cluster.
 pub(crate) fn bootstrap(state: &mut State) {
-    // The log begins here; before it there is nothing to react to.
+    // Controllers react to the log from here on. There are no earlier entries.
     state.controllers.rv = state.store.rv();
     let time = state.time();
     let Some(table) = state.kinds.by_path("", "v1", "namespaces").map(|kind| kind.table) else { return };
@@ -48,7 +48,7 @@ pub(crate) fn bootstrap(state: &mut State) {
     run_controllers(state);
 }
 
-/// Lets every controller react until nothing happens any more.
+/// Runs every controller until no controller writes any more.
 pub(crate) fn run_controllers(state: &mut State) {
     while state.controllers.rv < state.store.rv() {
         let entries = state.store.since(state.controllers.rv).map(|all| all.cloned().collect::<Vec<Arc<LogEntry>>>());

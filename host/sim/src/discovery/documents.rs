@@ -1,4 +1,4 @@
-//! Discovery documents: versions, groups and resources, computed from the kinds served at the moment.
+//! Discovery documents about versions, groups and resources, computed from the currently served kinds.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ use crate::{
 pub(crate) const VERSION: (&str, &str) = ("1", "36");
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 
-/// The document at a path.
+/// Returns the discovery document at a path.
 pub(crate) fn document(state: &State, path: &[String], accept: &str) -> Result<Reply, Refusal> {
     let path = path.iter().map(String::as_str).collect::<Vec<_>>();
     let aggregated = accept.split(',').any(|media| {
@@ -65,7 +65,7 @@ fn version() -> Value {
     })
 }
 
-/// Group name to versions to kinds.
+/// The kinds by group name and version.
 type Groups<'a> = BTreeMap<&'a str, BTreeMap<&'a str, Vec<&'a Kind>>>;
 
 fn groups(state: &State) -> Groups<'_> {
@@ -82,10 +82,10 @@ fn group(name: &str, versions: &BTreeMap<&str, Vec<&Kind>>) -> Value {
     json!({"name": name, "versions": all, "preferredVersion": all.first()})
 }
 
-/// A subresource: name, group-version-kind of its objects, verbs.
+/// A subresource: name, group, version and kind of its objects, and verbs.
 pub(crate) type Subresource<'a> = (&'static str, [&'a str; 3], &'static [&'static str]);
 
-/// The subresources of a kind, in the order in which they are listed.
+/// Returns the subresources of a kind in discovery order.
 pub(crate) fn subresources(kind: &Kind) -> Vec<Subresource<'_>> {
     let own = [kind.group.as_str(), kind.version.as_str(), kind.kind.as_str()];
     let mut all: Vec<Subresource<'_>> = Vec::new();
@@ -137,7 +137,7 @@ fn subresource_entry(kind: &Kind, (name, [group, version, own], verbs): Subresou
 
 fn resources(state: &State, group: &str, version: &str) -> Result<Reply, Refusal> {
     let mut list = Vec::new();
-    // Custom kinds come in the order in which they were defined.
+    // Discovery lists custom kinds in the order of their definitions.
     let mut kinds = state.kinds.all().filter(|kind| kind.group == group && kind.version == version).collect::<Vec<_>>();
     kinds.sort_by_key(|kind| kind.custom.is_some().then_some(kind.table));
     for kind in kinds {

@@ -1,5 +1,5 @@
-//! For `kubectl explain`, `kubectl apply` and clients that look up merge keys: OpenAPI v3 documents of the served
-//! kinds.
+//! OpenAPI v3 documents of the served kinds. `kubectl explain`, `kubectl apply` and clients that look up merge keys use
+//! them.
 
 use std::{
     collections::BTreeMap,
@@ -21,7 +21,7 @@ use crate::{
 
 const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
 
-/// The document at a path below `/openapi/v3`.
+/// Returns the document at a path below `/openapi/v3`.
 pub(crate) fn document(state: &State, path: &[&str]) -> Result<Reply, Refusal> {
     match path {
         [] => Ok(Reply::ok(&index(state))),
@@ -31,7 +31,7 @@ pub(crate) fn document(state: &State, path: &[&str]) -> Result<Reply, Refusal> {
     }
 }
 
-/// All documents, each with a hash in its address: clients keep a document until its address changes.
+/// Returns the list of all documents. Each URL has a hash, because clients cache a document until its URL changes.
 fn index(state: &State) -> Value {
     let mut paths = BTreeMap::new();
     for kind in state.kinds.all() {
@@ -49,7 +49,7 @@ fn index(state: &State) -> Value {
     json!({"paths": paths.into_iter().map(entry).collect::<Map<_, _>>()})
 }
 
-/// `/api/v1`, `/apis/apps/v1`.
+/// Returns the path of a kind's version, such as `/api/v1` or `/apis/apps/v1`.
 fn prefix(kind: &Kind) -> String {
     let root = if kind.group.is_empty() { "api" } else { "apis" };
     format!("/{root}/{}", kind.api_version())
@@ -69,13 +69,13 @@ fn described(state: &State, group: &str, version: &str) -> Result<Reply, Refusal
     })))
 }
 
-/// Schemas and paths of some kinds.
+/// The schemas and paths of some kinds.
 pub(crate) struct Described {
     pub(crate) schemas: Map<String, Value>,
     pub(crate) paths: Map<String, Value>,
 }
 
-/// Describes kinds, and everything that their schemas refer to.
+/// Describes kinds and every schema that they refer to.
 pub(crate) fn describe<'k>(kinds: impl IntoIterator<Item = &'k Arc<Kind>>) -> Described {
     let mut schemas = Map::new();
     let mut paths = Map::new();
@@ -98,7 +98,7 @@ pub(crate) fn describe<'k>(kinds: impl IntoIterator<Item = &'k Arc<Kind>>) -> De
     Described { schemas, paths }
 }
 
-/// A built-in definition and everything that it refers to.
+/// Adds a built-in definition and every definition that it refers to.
 fn collect(name: &str, schemas: &mut Map<String, Value>) {
     let Some(schema) = DEFINITIONS.get(name).filter(|_| !schemas.contains_key(name)) else { return };
     schemas.insert(name.to_owned(), schema.clone());
@@ -118,7 +118,8 @@ fn references(value: &Value, schemas: &mut Map<String, Value>) {
     }
 }
 
-/// `io.kusionstack.apps.v1alpha1.OperationJob`: the group backwards, as the real server names it.
+/// Returns the definition name of a custom kind, such as `io.kusionstack.apps.v1alpha1.OperationJob`. As on the real server, the
+/// group is reversed.
 fn custom_name(kind: &Kind) -> String {
     let group = kind.group.split('.').rev().collect::<Vec<_>>().join(".");
     format!("{group}.{}.{}", kind.version, kind.kind)
@@ -150,16 +151,16 @@ fn group_version_kind([group, version, kind]: [&str; 3]) -> Value {
     json!({"group": group, "version": version, "kind": kind})
 }
 
-/// The path of all objects of a kind.
+/// Returns the collection path of a kind.
 fn list_path(kind: &Kind) -> String {
     let scope = if kind.namespaced { "/namespaces/{namespace}" } else { "" };
     format!("{}{scope}/{}", prefix(kind), kind.plural)
 }
 
-/// The parameters of a write that is no patch and no deletion.
+/// The query parameters of creates and updates.
 const WRITE: [&str; 3] = ["dryRun", "fieldManager", "fieldValidation"];
 
-/// What can be done at a path with objects: their group, version and kind, and the name of their definition.
+/// Describes an operation of a path. `own` is the group, version and kind of the objects, `name` the name of their definition.
 fn operation(action: &str, parameters: &[&str], (own, name): (&Value, &str)) -> Value {
     let schema = json!({"application/json": {"schema": {"$ref": format!("#/components/schemas/{name}")}}});
     let parameters = parameters.iter().map(|name| json!({"name": name, "in": "query", "schema": {"type": "string"}}));
@@ -170,7 +171,7 @@ fn operation(action: &str, parameters: &[&str], (own, name): (&Value, &str)) -> 
     })
 }
 
-/// The subresources that are created and not kept, such as evictions, and the schemas of what they take.
+/// Adds the subresources that only support create, such as evictions, and the schemas of their bodies.
 fn add_questions(kind: &Kind, schemas: &mut Map<String, Value>, paths: &mut Map<String, Value>) {
     for (part, own, _) in documents::subresources(kind).into_iter().filter(|(_, _, verbs)| *verbs == ["create"]) {
         let Some(name) = definition_of(own) else { continue };

@@ -1,5 +1,5 @@
-//! The whole API as one OpenAPI v2 document, which kubectl reads where it finds no v3 document for a kind. As JSON, or as the
-//! protobuf that kubectl asks for.
+//! The whole API as one OpenAPI v2 document. kubectl reads it if it finds no v3 document for a kind. Its form is JSON, or the
+//! protobuf that kubectl requests.
 
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
@@ -10,7 +10,7 @@ use crate::{
     server::{cluster::State, reply::Reply},
 };
 
-/// The document in the form that is asked for.
+/// Returns the document in the requested form.
 pub(crate) fn document(state: &State, accept: &str) -> Reply {
     let document = whole(state);
     if accept.contains(openapi_wire::ASKED_FOR) {
@@ -32,20 +32,20 @@ fn whole(state: &State) -> Value {
     })
 }
 
-/// A v3 schema in the words of v2, which has neither alternatives nor `nullable`.
+/// Converts a v3 schema to v2, which has neither alternatives nor `nullable`.
 fn definition(schema: &Value) -> Value {
     let Value::Object(fields) = schema else { return schema.clone() };
     let mut found = Map::new();
     for (field, value) in fields {
         let value = match (field.as_str(), value) {
-            // Text or number: v2 has no word for both.
+            // v2 cannot express "text or number".
             ("oneOf", _) if !fields.contains_key("type") => {
                 found.insert("type".to_owned(), json!("string"));
                 continue;
             }
             ("oneOf" | "anyOf" | "not" | "nullable", _) => continue,
             ("$ref", Value::String(name)) => json!(name.replace("#/components/schemas/", "#/definitions/")),
-            // Here v3 wraps a reference, so that it can have a description.
+            // v3 wraps a reference in `allOf` to add a description to it.
             ("allOf", Value::Array(all)) => match all.first().and_then(|one| one.get("$ref")) {
                 Some(_) => {
                     found.extend(as_map(&mut definition(all.first().unwrap_or(&Value::Null))).clone());
@@ -67,7 +67,7 @@ fn definition(schema: &Value) -> Value {
     found.into()
 }
 
-/// The operations of a path, of which kubectl reads the parameters alone.
+/// Converts the operations of a path. kubectl reads only their parameters.
 fn path_item(item: &Value) -> Value {
     let operation = |operation: &Value| {
         let parameters = operation.get("parameters").and_then(Value::as_array).into_iter().flatten();

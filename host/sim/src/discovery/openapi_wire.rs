@@ -1,10 +1,10 @@
-//! An OpenAPI v2 document as protobuf: the messages `openapi.v2.Document` and below, as far as the document has their fields.
+//! Encodes an OpenAPI v2 document as protobuf: the message `openapi.v2.Document`, with the fields that the document uses.
 
 use serde_json::Value;
 
-/// The media type by which kubectl asks for it.
+/// The media type that kubectl requests for the protobuf form.
 pub(crate) const ASKED_FOR: &str = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
-/// The media type of the answer: a header cannot have the `@`.
+/// The media type of the response, without the `@` that a header cannot contain.
 pub(crate) const MEDIA: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
 
 /// Encodes a document.
@@ -20,17 +20,17 @@ pub(crate) fn document(document: &Value) -> Vec<u8> {
     message.0
 }
 
-/// A message that is being written.
+/// An encoded message under construction.
 #[derive(Debug, Default)]
 struct Message(Vec<u8>);
 
-/// Writes a value as the fields of a message.
+/// A function that writes a value as the fields of a message.
 type Write = fn(&Value, &mut Message);
 
 impl Message {
     fn varint(&mut self, mut value: u64) {
         while value >= 0x80 {
-            // The low seven bits, and the mark that more follow.
+            // The low seven bits, and the bit that says that more bytes follow.
             self.0.push((value & 0x7F) as u8 | 0x80);
             value >>= 7;
         }
@@ -82,7 +82,7 @@ impl Message {
         }
     }
 
-    /// The entries of a map, each a message of name and value.
+    /// Writes the entries of a map, each as a message of name and value.
     fn named(&mut self, field: u64, value: Option<&Value>, write: Write) {
         for (name, value) in value.and_then(Value::as_object).into_iter().flatten() {
             let mut entry = Self::default();
@@ -92,7 +92,7 @@ impl Message {
         }
     }
 
-    /// The fields that begin with `x-`.
+    /// Writes the fields that begin with `x-`.
     fn extensions(&mut self, field: u64, value: &Value) {
         let all = value.as_object().into_iter().flatten().filter(|(name, _)| name.starts_with("x-"));
         for (name, value) in all {
@@ -104,7 +104,7 @@ impl Message {
     }
 }
 
-/// Any value travels as YAML, of which JSON is a part.
+/// Writes any value as YAML text. JSON is valid YAML.
 fn any(value: &Value, message: &mut Message) {
     message.bytes(2, value.to_string().as_bytes());
 }

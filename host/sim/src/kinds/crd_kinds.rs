@@ -1,4 +1,4 @@
-//! The kinds that a CustomResourceDefinition object defines, and the status that a served one has.
+//! The kinds that a CustomResourceDefinition defines, and the status of an established definition.
 
 use std::sync::Arc;
 
@@ -12,26 +12,26 @@ use crate::{
     object::{at, str_at},
 };
 
-/// Properties of a custom kind that built-in kinds lack.
+/// The properties of a custom kind's version that built-in kinds lack.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct CustomVersion {
-    /// The schema as written, for OpenAPI.
+    /// The schema as written in the definition, for OpenAPI.
     pub(crate) schema: Value,
-    /// The schema as objects are checked against it.
+    /// The parsed schema for pruning, defaulting and validation.
     pub(crate) root: Schema,
-    /// The same with metadata in full, for server-side apply.
+    /// The parsed schema with the schema of metadata, for server-side apply.
     pub(crate) typed: Schema,
-    /// Columns that kubectl shows beside the name.
+    /// The columns that kubectl shows besides the name.
     pub(crate) columns: Vec<Value>,
-    /// Fields that a field selector may name.
+    /// The fields that a field selector may use.
     pub(crate) selectable: Vec<String>,
-    /// The version that objects are stored as.
+    /// The name of the storage version.
     pub(crate) storage_version: String,
-    /// `scale` subresource: paths of spec, status and label selector.
+    /// The `scale` subresource: the paths of spec, status and label selector.
     pub(crate) scale: Value,
 }
 
-/// The kinds of a definition, one for each served version.
+/// Returns the kinds of a definition, one for each served version.
 pub(crate) fn kinds_of(definition: &Value, kinds: &mut Kinds) -> Vec<Kind> {
     let spec = definition.get("spec").unwrap_or(&Value::Null);
     let versions = spec.get("versions").and_then(Value::as_array).cloned().unwrap_or_default();
@@ -108,7 +108,7 @@ fn strings(spec: &Value, field: &str) -> Vec<String> {
     names.filter_map(Value::as_str).map(str::to_owned).collect()
 }
 
-/// The status of a definition whose names are accepted and which is served.
+/// Returns the status of an established definition with accepted names.
 pub(crate) fn established(definition: &Value, now: &str) -> Value {
     let names = at(definition, &["spec", "names"]).cloned().unwrap_or(Value::Null);
     let versions = at(definition, &["spec", "versions"]).and_then(Value::as_array).into_iter().flatten();

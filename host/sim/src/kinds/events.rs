@@ -1,9 +1,9 @@
-//! Translates Events between their two APIs. The core/v1 form is stored, so `kubectl describe` and events.k8s.io
-//! clients see the same objects.
+//! Converts Events between their two APIs. The store keeps the core/v1 form, so `kubectl describe` and events.k8s.io
+//! clients read the same objects.
 
 use serde_json::{Map, Value};
 
-/// core/v1 name and events.k8s.io/v1 name of each field that is spelled differently.
+/// The fields that differ in name: core/v1 name and events.k8s.io/v1 name.
 const NAMES: [(&str, &str); 7] = [
     ("involvedObject", "regarding"),
     ("message", "note"),
@@ -14,12 +14,12 @@ const NAMES: [(&str, &str); 7] = [
     ("count", "deprecatedCount"),
 ];
 
-/// A stored event as events.k8s.io/v1.
+/// Converts a stored event to events.k8s.io/v1.
 pub(crate) fn to_events_api(stored: &Value) -> Value {
     renamed(stored, |name| NAMES.iter().find(|(core, _)| *core == name).map(|(_, other)| *other))
 }
 
-/// An events.k8s.io/v1 event as it is stored.
+/// Converts an events.k8s.io/v1 event to the stored form.
 pub(crate) fn to_core(event: &Value) -> Value {
     renamed(event, |name| NAMES.iter().find(|(_, other)| *other == name).map(|(core, _)| *core))
 }

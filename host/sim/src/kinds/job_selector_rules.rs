@@ -1,4 +1,4 @@
-//! Rules of the selectors of batch Jobs, and of the labels by which they find their pods, in the real server's words.
+//! Rules of the selectors of batch Jobs and of the labels that they select. The messages are the real server's.
 
 use serde_json::{Map, Value, json};
 
@@ -10,8 +10,8 @@ use crate::{
     server::status::FieldError,
 };
 
-/// Errors of the selector and the labels that the server makes itself: nobody else can say them otherwise. Jobs of
-/// older clusters have no labels with a domain, and for them there is no need of any.
+/// Returns the errors of a generated selector and generated labels, which a client cannot override. Jobs of older clusters have no
+/// labels with a domain, so `with_domain` is false for them.
 pub(crate) fn generated_errors(job: &Value, with_domain: bool) -> Vec<FieldError> {
     let Some(selector) = at(job, &["spec", "selector"]).filter(|_| !is_manual(job)) else { return Vec::new() };
     let (uid, name) = (object::uid(job), object::name(job));
@@ -27,12 +27,12 @@ pub(crate) fn generated_errors(job: &Value, with_domain: bool) -> Vec<FieldError
     errors
 }
 
-/// Errors of the selector, whoever made it.
+/// Returns the errors of the selector, generated or not.
 pub(crate) fn selector_errors(job: &Value) -> Vec<FieldError> {
     let labels = labels(job);
     let selector = at(job, &["spec", "selector"]);
     let mut errors = selector.map_or_else(|| vec![FieldError::required("spec.selector", "")], syntax_errors);
-    // A selector that cannot be read is not compared with anything.
+    // A selector with syntax errors is not compared with the labels.
     let found = match selector {
         Some(selector) => !errors.is_empty() || finds(selector, labels.unwrap_or(&Value::Null)),
         None => false,
@@ -44,7 +44,7 @@ pub(crate) fn selector_errors(job: &Value) -> Vec<FieldError> {
     errors
 }
 
-/// A selector as the real server shows it.
+/// Returns a selector as the real server's errors show it.
 pub(crate) fn shown(selector: &Value) -> Value {
     let mut shown = Map::new();
     if let Some(labels) = at(selector, &["matchLabels"]) {
@@ -65,7 +65,7 @@ fn labels(job: &Value) -> Option<&Value> {
     at(job, &["spec", "template", "metadata", "labels"])
 }
 
-/// Maps are shown in the order of their keys.
+/// Sorts the maps of a value by key, as the real server's errors show them.
 fn sorted(value: Option<&Value>) -> Value {
     let mut value = value.cloned().unwrap_or(Value::Null);
     value.sort_all_objects();
@@ -124,45 +124,7 @@ fn expression_errors(expression: &Value, field: &str) -> Vec<FieldError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kinds::job_rules::tests::{job, said};
-
-    fn manual(selector: Value) -> Value {
-        job(json!({"manualSelector": true, "selector": selector}))
-    }
-
-    #[test]
-    fn manual_selector_is_read_as_the_real_server_reads_it() {
-        let values = "spec.selector.matchExpressions[0].values";
-        let table = [
-            (Value::Null, vec!["spec.selector: Required value".to_owned(), unmatched("null")]),
-            (json!({}), Vec::new()),
-            (json!({"matchLabels": {"a": "b"}}), vec![unmatched("null")]),
-            (
-                json!({"matchExpressions": [{"key": "a", "operator": "Like"}]}),
-                vec![format!(
-                    "spec.selector.matchExpressions[0].operator: Invalid value: \"Like\": not a valid selector operator"
-                )],
-            ),
-            (
-                json!({"matchExpressions": [{"key": "a", "operator": "NotIn"}]}),
-                vec![format!("{values}: Required value: must be specified when `operator` is 'In' or 'NotIn'")],
-            ),
-            (
-                json!({"matchExpressions": [{"key": "a", "operator": "Exists", "values": ["x"]}]}),
-                vec![format!(
-                    "{values}: Forbidden: may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
-                )],
-            ),
-            (json!({"matchExpressions": [{"key": "a", "operator": "DoesNotExist"}]}), Vec::new()),
-        ];
-        for (selector, wanted) in table {
-            assert_eq!(said(&selector_errors(&manual(selector.clone()))), wanted, "{selector}");
-        }
-    }
-
-    fn unmatched(labels: &str) -> String {
-        format!("spec.template.metadata.labels: Invalid value: {labels}: `selector` does not match template `labels`")
-    }
+    use crate::kinds::job_policy_rules::tests::{job, said};
 
     fn generated(labels: Value, selector: Value) -> Value {
         let mut job = job(json!({"selector": selector}));
@@ -185,17 +147,5 @@ mod tests {
         let unknown = "spec.selector: Invalid value: {\"matchLabels\":{\"batch.kubernetes.io/controller-uid\":\"u\"}}: \
                        `selector` not auto-generated";
         assert_eq!(older, [named, unknown.to_owned()]);
-    }
-
-    #[test]
-    fn selector_that_asks_for_more_than_the_generated_labels_is_refused() {
-        let labels = json!({
-            "job-name": "j", "batch.kubernetes.io/job-name": "j", "controller-uid": "u",
-            "batch.kubernetes.io/controller-uid": "u", "a": "b",
-        });
-        let job = generated(labels, json!({"matchLabels": {"a": "b"}}));
-        let wanted = "spec.selector: Invalid value: {\"matchLabels\":{\"a\":\"b\"}}: `selector` not auto-generated";
-        assert_eq!(said(&generated_errors(&job, true)), [wanted]);
-        assert!(selector_errors(&job).is_empty());
     }
 }

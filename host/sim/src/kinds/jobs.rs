@@ -1,4 +1,4 @@
-//! Selectors and labels that the server gives to batch Jobs, and the rules for new Events.
+//! Generated selectors and labels of batch Jobs, and the rules for new Events.
 
 use serde_json::{Map, Value, json};
 
@@ -7,11 +7,11 @@ use crate::{
     server::status::FieldError,
 };
 
-/// Labels that tie pods to their job, by name and by UID.
+/// The labels that connect pods with their Job, by name (`BY_NAME`) and by UID (`BY_UID`).
 pub(crate) const BY_NAME: [&str; 2] = ["job-name", "batch.kubernetes.io/job-name"];
 pub(crate) const BY_UID: [&str; 2] = ["controller-uid", "batch.kubernetes.io/controller-uid"];
 
-/// Gives a job without labels those of its pods.
+/// Copies the labels of the pod template to a Job without labels.
 pub(crate) fn default_labels(job: &mut Value) {
     let labels = at(job, &["spec", "template", "metadata", "labels"]).cloned();
     if let Some(labels) =
@@ -21,10 +21,10 @@ pub(crate) fn default_labels(job: &mut Value) {
     }
 }
 
-/// Gives a job a selector that matches its pods alone, unless it brings its own.
+/// Gives a Job a selector that matches only its pods, unless the selector is manual.
 pub(crate) fn prepare_create(job: &mut Value) {
-    // In the real server both maps of labels are one from here on, if the pods brought any: what is added below is
-    // added to both. If they brought none the job gets its labels when it is stored.
+    // If only the template has labels, the real server shares one map between the template and the Job from here on, so
+    // the generated labels appear in both. If the template has none, the Job gets its labels when it is stored.
     let labelled = at(job, &["spec", "template", "metadata", "labels"]).is_some();
     let shared = labelled && object::meta(job, "labels").and_then(Value::as_object).is_none_or(Map::is_empty);
     if at(job, &["spec", "manualSelector"]) != Some(&json!(true)) {
@@ -52,8 +52,8 @@ fn generate_selector(job: &mut Value) {
     wanted.entry("batch.kubernetes.io/controller-uid").or_insert_with(|| json!(uid));
 }
 
-/// Errors of a new event. With `eventTime` it must name its reporter, action and reason; without, it is of the old
-/// kind.
+/// Returns the errors of a new event. An event with `eventTime` must name its reporter, action and reason. An event without it
+/// has the older format.
 pub(crate) fn event_errors(event: &Value, strict: bool) -> Vec<FieldError> {
     let mut errors = Vec::new();
     if at(event, &["eventTime"]).is_some() {

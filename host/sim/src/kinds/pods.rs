@@ -1,4 +1,4 @@
-//! Defaults and rules of pods and pod templates. Scheduling and running pods is up to the world.
+//! Defaults and rules of pods and pod templates. The simulated cluster schedules and runs pods.
 
 use serde_json::{Map, Value, json};
 
@@ -8,13 +8,13 @@ use crate::{
     server::status::FieldError,
 };
 
-/// Fields of a container that every container gets.
+/// The default fields of every container.
 const CONTAINER_DEFAULTS: [(&str, &str); 3] = [
     ("terminationMessagePath", "/dev/termination-log"),
     ("terminationMessagePolicy", "File"),
     ("imagePullPolicy", "IfNotPresent"),
 ];
-/// What may happen to a container that ended.
+/// The restart policies of a pod.
 const RESTARTS: [&str; 3] = ["Always", "OnFailure", "Never"];
 
 /// Fills in the fields that the server sets on a new pod.
@@ -33,7 +33,7 @@ pub(crate) fn prepare_create(pod: &mut Value) {
     as_map(pod).insert("status".into(), json!({"phase": "Pending", "qosClass": qos}));
 }
 
-/// The defaults of a pod spec, in a pod or in a template.
+/// Fills in the defaults of a pod spec, in a pod or in a template.
 pub(crate) fn default_spec(spec: &mut Map<String, Value>) {
     for (field, value) in [
         ("restartPolicy", json!("Always")),
@@ -66,13 +66,13 @@ fn default_container(container: &mut Value) {
     }
 }
 
-/// True for an image that is pulled each time: no tag or the tag `latest`, and no digest.
+/// Returns true if the image is pulled every time: it has no digest, and no tag or the tag `latest`.
 fn untagged(image: &str) -> bool {
     let last = image.rsplit('/').next().unwrap_or_default();
     !last.contains('@') && last.split_once(':').is_none_or(|(_, tag)| tag == "latest")
 }
 
-/// The two tolerations that admission adds, so that a pod outlives a short loss of its node.
+/// Adds the two tolerations of the admission plugin, so that a pod survives a short loss of its node.
 fn tolerate(spec: &mut Map<String, Value>) {
     let slot = spec.entry("tolerations").or_insert_with(|| json!([]));
     let Some(list) = slot.as_array_mut() else { return };
@@ -102,7 +102,7 @@ fn qos_class(pod: &Value) -> &'static str {
     if containers.iter().all(guaranteed) { "Guaranteed" } else { "Burstable" }
 }
 
-/// Errors of a new pod.
+/// Returns the errors of a new pod.
 pub(crate) fn create_errors(pod: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let containers = at(pod, &["spec", "containers"]).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
@@ -132,7 +132,7 @@ pub(crate) fn create_errors(pod: &Value) -> Vec<FieldError> {
     errors
 }
 
-/// Errors of a change of a pod: next to nothing of its spec may change.
+/// Returns the errors of an updated pod. Only a few fields of its spec may change.
 pub(crate) fn update_errors(old: &Value, new: &Value) -> Vec<FieldError> {
     let mut errors = create_errors(new);
     if old.get("spec") != new.get("spec") && frozen(old) != frozen(new) {
@@ -145,7 +145,7 @@ pub(crate) fn update_errors(old: &Value, new: &Value) -> Vec<FieldError> {
     errors
 }
 
-/// The part of a pod's spec that may never change.
+/// Returns the immutable part of a pod's spec.
 fn frozen(pod: &Value) -> Value {
     let mut spec = pod.get("spec").cloned().unwrap_or(Value::Null);
     for list in ["containers", "initContainers"] {
@@ -157,14 +157,14 @@ fn frozen(pod: &Value) -> Value {
     for field in ["activeDeadlineSeconds", "tolerations", "schedulingGates"] {
         map.shift_remove(field);
     }
-    // The node is set once, by a binding; a scheduler in this process sets it by an update.
+    // A binding sets the node once. A scheduler in this process sets it by an update.
     if str_at(pod, &["spec", "nodeName"]).is_empty() {
         map.shift_remove("nodeName");
     }
     spec
 }
 
-/// `podIP` is the first of `podIPs`, whichever of them a kubelet writes.
+/// Keeps `podIP` equal to the first of `podIPs`, whichever of them a kubelet writes.
 pub(crate) fn complete_status(pod: &mut Value) {
     let own = str_at(pod, &["status", "podIP"]).to_owned();
     let list = at(pod, &["status", "podIPs"]).and_then(Value::as_array).cloned().unwrap_or_default();
@@ -176,7 +176,7 @@ pub(crate) fn complete_status(pod: &mut Value) {
     }
 }
 
-/// True if the pod's Ready condition is.
+/// Returns true if the pod's Ready condition is true.
 pub(crate) fn is_ready(pod: &Value) -> bool {
     let conditions = at(pod, &["status", "conditions"]).and_then(Value::as_array).into_iter().flatten();
     conditions.into_iter().any(|one| str_at(one, &["type"]) == "Ready" && str_at(one, &["status"]) == "True")

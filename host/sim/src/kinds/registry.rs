@@ -1,11 +1,11 @@
-//! The table of served kinds, built in or defined by CustomResourceDefinitions: their names, their paths and their
+//! The registry of served kinds, built in or defined by CustomResourceDefinitions: their names, paths and
 //! traits.
 
 use std::{collections::BTreeMap, sync::Arc};
 
 use crate::kinds::crd_kinds::CustomVersion;
 
-/// Index of the table that keeps the objects of a kind. Versions of one kind share it, and so do the two faces of
+/// Index of the table that stores the objects of a kind. All versions of a kind share one table, and so do the two APIs of
 /// Event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TableId(pub(crate) usize);
@@ -13,42 +13,42 @@ pub struct TableId(pub(crate) usize);
 /// Differences of a kind from the generic behaviour.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Traits {
-    /// Has a status subresource.
+    /// The kind has a status subresource.
     pub(crate) status: bool,
-    /// Has a scale subresource.
+    /// The kind has a scale subresource.
     pub(crate) scale: bool,
-    /// metadata.generation is kept and counts spec changes.
+    /// The server sets metadata.generation and raises it when the spec changes.
     pub(crate) generation: bool,
-    /// A deletion answers with the last object and not with a Status.
+    /// A deletion returns the last object instead of a Status.
     pub(crate) returns_deleted: bool,
     /// An update of an absent object creates it.
     pub(crate) create_on_update: bool,
-    /// An update must say which version it replaces.
+    /// An update must contain the resourceVersion that it replaces.
     pub(crate) conditional: bool,
-    /// A question that is answered at its creation and not kept.
+    /// The kind is a review: the server answers it on creation and does not store it.
     pub(crate) create_only: bool,
 }
 
-/// One served version of one kind.
+/// One served version of a kind.
 #[derive(Debug, Clone)]
 pub(crate) struct Kind {
     /// API group, empty for the core group.
     pub(crate) group: String,
-    /// Version, `v1`.
+    /// Version, such as `v1`.
     pub(crate) version: String,
-    /// Kind, `Pod`.
+    /// Kind, such as `Pod`.
     pub(crate) kind: String,
-    /// Kind of the list, `PodList`.
+    /// Kind of the list, such as `PodList`.
     pub(crate) list_kind: String,
-    /// Path segment, `pods`.
+    /// Path segment, such as `pods`.
     pub(crate) plural: String,
-    /// Singular name, `pod`.
+    /// Singular name, such as `pod`.
     pub(crate) singular: String,
     /// Short names for kubectl.
     pub(crate) short_names: Vec<String>,
-    /// Categories for kubectl, `all`.
+    /// Categories for kubectl, such as `all`.
     pub(crate) categories: Vec<String>,
-    /// Objects live in namespaces.
+    /// Whether the objects belong to namespaces.
     pub(crate) namespaced: bool,
     pub(crate) traits: Traits,
     pub(crate) table: TableId,
@@ -56,27 +56,27 @@ pub(crate) struct Kind {
 }
 
 impl Kind {
-    /// `pods`, `deployments.apps`.
+    /// Returns the qualified plural name, such as `pods` or `deployments.apps`.
     pub(crate) fn resource(&self) -> String {
         qualified(&self.plural, &self.group)
     }
 
-    /// `Pod`, `Deployment.apps`.
+    /// Returns the qualified kind, such as `Pod` or `Deployment.apps`.
     pub(crate) fn group_kind(&self) -> String {
         qualified(&self.kind, &self.group)
     }
 
-    /// `v1`, `apps/v1`.
+    /// Returns the apiVersion, such as `v1` or `apps/v1`.
     pub(crate) fn api_version(&self) -> String {
         if self.group.is_empty() { self.version.clone() } else { format!("{}/{}", self.group, self.version) }
     }
 
-    /// True for the kind `name` of `group` in any version.
+    /// Returns true if this is the kind `name` of `group`, in any version.
     pub(crate) fn is(&self, group: &str, name: &str) -> bool {
         self.group == group && self.kind == name
     }
 
-    /// The verbs that discovery announces.
+    /// Returns the verbs that discovery lists.
     pub(crate) fn verbs(&self) -> &'static [&'static str] {
         if self.traits.create_only {
             return &["create"];
@@ -88,21 +88,21 @@ impl Kind {
     }
 }
 
-/// `pods`, `deployments.apps`, from a name and a group.
+/// Joins a name and a group, such as `pods` or `deployments.apps`.
 pub(crate) fn qualified(name: &str, group: &str) -> String {
     if group.is_empty() { name.to_owned() } else { format!("{name}.{group}") }
 }
 
-/// Everything that is served.
+/// All served kinds.
 #[derive(Debug, Default)]
 pub(crate) struct Kinds {
-    /// By plural name; kinds of several groups may share one.
+    /// Kinds by plural name. Several groups may use the same name.
     by_plural: BTreeMap<String, Vec<Arc<Kind>>>,
     tables: BTreeMap<(String, String), TableId>,
 }
 
 impl Kinds {
-    /// The built-in kinds.
+    /// Returns the built-in kinds.
     pub(crate) fn built_in() -> Self {
         let mut kinds = Self::default();
         for row in BUILT_IN {
@@ -112,10 +112,10 @@ impl Kinds {
         kinds
     }
 
-    /// The table of a kind, a new one for a kind never seen before. Tables outlive a deleted CRD, so that a watch on it
+    /// Returns the table of a kind, and creates it for a new kind. A table outlives its deleted CRD, so that watches on it
     /// can end.
     pub(crate) fn table(&mut self, group: &str, plural: &str) -> TableId {
-        // core/v1 and events.k8s.io/v1 are two faces of the same objects.
+        // core/v1 and events.k8s.io/v1 serve the same objects.
         let group = if plural == "events" && group == "events.k8s.io" { "" } else { group };
         let next = TableId(self.tables.len());
         *self.tables.entry((group.to_owned(), plural.to_owned())).or_insert(next)
@@ -136,7 +136,7 @@ impl Kinds {
         self.by_plural.get(plural)?.iter().find(|kind| kind.group == group && kind.version == version)
     }
 
-    /// The kind that an `apiVersion` and `kind` pair names.
+    /// Returns the kind with this `apiVersion` and `kind`.
     pub(crate) fn by_name(&self, api_version: &str, kind: &str) -> Option<&Arc<Kind>> {
         let (group, version) = split_api_version(api_version);
         self.all().find(|one| one.group == group && one.version == version && one.kind == kind)
@@ -147,20 +147,20 @@ impl Kinds {
     }
 }
 
-/// `apps/v1` as group and version; the core group is empty.
+/// Splits an apiVersion such as `apps/v1` into group and version. The core group is empty.
 pub(crate) fn split_api_version(api_version: &str) -> (&str, &str) {
     api_version.split_once('/').unwrap_or(("", api_version))
 }
 
-/// One line of the table of built-in kinds.
+/// One row of the table of built-in kinds.
 struct Row {
     group: &'static str,
     version: &'static str,
     kind: &'static str,
     plural: &'static str,
     short: &'static [&'static str],
-    /// Letters: `n`amespaced, `s`tatus, s`c`ale, `g`eneration, `r`eturns deleted, `u`pdate creates, in category `a`ll,
-    /// update needs a `v`ersion, `x` creation is all.
+    /// Flag letters: `n`amespaced, `s`tatus, s`c`ale, `g`eneration, `r`eturns deleted, `u`pdate creates, category `a`ll,
+    /// update needs a `v`ersion, `x` for create only.
     flags: &'static str,
 }
 

@@ -14,7 +14,7 @@ use crate::{
     object::{at, str_at},
 };
 
-/// The shape of a value.
+/// The type of a value in a schema.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Shape {
     /// Any value.
@@ -26,25 +26,25 @@ pub(crate) enum Shape {
     Integer,
     Number,
     Boolean,
-    /// A whole number or text.
+    /// A whole number or a text.
     IntOrString,
-    /// `resource.Quantity`: a number or text in requests, text when stored.
+    /// A `resource.Quantity`: a number or text in requests, a text in the store.
     Quantity,
 }
 
-/// Identity of the elements of a list.
+/// The way to identify the elements of a list.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) enum ListType {
-    /// The list is one value.
+    /// The list is one value without identifiable elements.
     #[default]
     Atomic,
-    /// Elements are scalars and are there once.
+    /// The elements are unique scalars.
     Set,
-    /// Elements are told apart by these fields.
+    /// These fields identify an element.
     Map(Vec<String>),
 }
 
-/// A rule in CEL.
+/// A validation rule in CEL.
 #[derive(Debug, Clone)]
 pub(crate) struct CelRule {
     pub(crate) source: String,
@@ -52,11 +52,11 @@ pub(crate) struct CelRule {
     pub(crate) message_expression: String,
     pub(crate) reason: String,
     pub(crate) field_path: String,
-    /// Holds only where there is an old value to compare with.
+    /// Whether the rule compares with an old value. Without one, the rule does not apply.
     pub(crate) transition: bool,
 }
 
-/// Bounds of a value; absent means unbounded.
+/// The bounds of a value. An absent bound does not limit it.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Limits {
     pub(crate) required: Vec<String>,
@@ -66,11 +66,11 @@ pub(crate) struct Limits {
     pub(crate) exclusive: (bool, bool),
     pub(crate) multiple_of: Option<f64>,
     pub(crate) pattern: Option<Regex>,
-    /// Characters of text.
+    /// Least and most characters of a text.
     pub(crate) length: (Option<u64>, Option<u64>),
-    /// Elements of a list.
+    /// Least and most elements of a list.
     pub(crate) items: (Option<u64>, Option<u64>),
-    /// Entries of a map.
+    /// Least and most entries of a map.
     pub(crate) properties: (Option<u64>, Option<u64>),
     pub(crate) unique: bool,
     pub(crate) format: String,
@@ -81,64 +81,64 @@ pub(crate) struct Limits {
 pub(crate) struct Schema {
     pub(crate) shape: Shape,
     pub(crate) nullable: bool,
-    /// Unknown fields are kept.
+    /// Whether unknown fields are preserved.
     pub(crate) preserve: bool,
-    /// A whole object with kind, apiVersion and metadata.
+    /// Whether the value is a whole object with kind, apiVersion and metadata.
     pub(crate) embedded: bool,
     pub(crate) default: Option<Value>,
     pub(crate) properties: BTreeMap<String, Arc<Schema>>,
-    /// Values of a map with free keys.
+    /// Schema of the values of a map with free keys.
     pub(crate) additional: Option<Arc<Schema>>,
     pub(crate) items: Option<Arc<Schema>>,
     pub(crate) list: ListType,
-    /// The map is one value.
+    /// Whether server-side apply treats the map as one value.
     pub(crate) atomic: bool,
-    /// Strategic merge: the key of a merged list, empty for a merged list of scalars.
+    /// For strategic merge patches: the key of a merged list, empty for a merged list of scalars.
     pub(crate) merge_key: Option<String>,
     pub(crate) limits: Limits,
     pub(crate) rules: Vec<CelRule>,
 }
 
 impl Schema {
-    /// True if there is a rule anywhere in it.
+    /// Returns true if the schema or any schema inside it has a rule.
     pub(crate) fn has_rules(&self) -> bool {
         let mut below = self.properties.values().chain(&self.additional).chain(&self.items);
         !self.rules.is_empty() || below.any(|one| one.has_rules())
     }
 
-    /// The schema of a field, that of a free map's values included.
+    /// Returns the schema of a field, or of the values of a map with free keys.
     pub(crate) fn field(&self, name: &str) -> Option<&Arc<Self>> {
         self.properties.get(name).or(self.additional.as_ref())
     }
 }
 
-/// The schemas of the built-in kinds, word for word from Kubernetes' own OpenAPI documents.
+/// The schemas of the built-in kinds, unchanged from Kubernetes' OpenAPI documents.
 const BUILT_IN_TEXT: &str = include_str!("../../schemas/builtin.json");
 
-/// Definitions of the built-in kinds by their full names.
+/// The built-in definitions by full name.
 pub(crate) static DEFINITIONS: LazyLock<Map<String, Value>> = LazyLock::new(|| {
-    // The file is part of this crate; a test reads it, so an error here cannot reach a user.
+    // The file is part of this crate, and a test parses it. So no user can see an error here.
     serde_json::from_str(BUILT_IN_TEXT).unwrap_or_default()
 });
 
 static PARSED: LazyLock<Mutex<BTreeMap<String, Arc<Schema>>>> = LazyLock::new(Mutex::default);
 
-/// The schema of metadata, for custom resources too.
+/// Returns the schema of metadata, also for custom kinds.
 pub(crate) fn object_meta() -> Arc<Schema> {
     definition("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta")
 }
 
-/// The schema of a built-in kind.
+/// Returns the schema of a built-in kind.
 pub(crate) fn built_in(kind: &Kind) -> Option<Arc<Schema>> {
     definition_name(kind).map(definition)
 }
 
-/// The full name of a built-in kind's definition.
+/// Returns the full definition name of a built-in kind.
 pub(crate) fn definition_name(kind: &Kind) -> Option<&'static str> {
     definition_of([&kind.group, &kind.version, &kind.kind])
 }
 
-/// The full name of a definition by the group, version and kind of its objects.
+/// Returns the full definition name for a group, version and kind.
 pub(crate) fn definition_of(own: [&str; 3]) -> Option<&'static str> {
     DEFINITIONS.iter().find(|(_, schema)| names(schema, own)).map(|(name, _)| name.as_str())
 }
@@ -149,12 +149,12 @@ fn names(schema: &Value, own: [&str; 3]) -> bool {
     list.is_some_and(|list| list.len() == 1 && list.iter().all(matches))
 }
 
-/// A built-in definition, parsed once in the life of the process.
+/// Returns a built-in definition. The process parses each definition once.
 pub(crate) fn definition(name: &str) -> Arc<Schema> {
     if let Some(known) = PARSED.lock().get(name) {
         return Arc::clone(known);
     }
-    // Schemas of schemas refer to themselves: all of their content is kept.
+    // The schema of schemas refers to itself, so it is not parsed and keeps all content.
     let recursive = name.ends_with("JSONSchemaProps");
     let parsed = match DEFINITIONS.get(name).filter(|_| !recursive) {
         Some(schema) => Arc::new(special(name).unwrap_or_else(|| parse(schema))),
@@ -174,7 +174,7 @@ fn special(name: &str) -> Option<Schema> {
     Some(Schema { shape, preserve: true, ..Schema::default() })
 }
 
-/// A schema of a CRD or of a built-in definition.
+/// Parses a schema of a CRD or of a built-in definition.
 pub(crate) fn parse(schema: &Value) -> Schema {
     if let Some(name) = reference(schema) {
         let mut target = (*definition(name)).clone();

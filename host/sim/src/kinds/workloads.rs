@@ -1,5 +1,5 @@
-//! Rules beyond the schema for workloads, budgets, definitions and policies. It covers the mistakes that people make;
-//! the real server knows more.
+//! Rules beyond the schema for workloads, budgets, definitions and policies. They cover common mistakes. The real server
+//! has more rules.
 
 use serde_json::{Value, json};
 
@@ -11,7 +11,7 @@ use crate::{
     server::status::FieldError,
 };
 
-/// Errors of a new object.
+/// Returns the errors of a new object.
 pub(crate) fn create_errors(kind: &Kind, object: &Value) -> Vec<FieldError> {
     match (kind.group.as_str(), kind.kind.as_str()) {
         ("apps", "Deployment" | "ReplicaSet" | "StatefulSet" | "DaemonSet") => {
@@ -27,7 +27,7 @@ pub(crate) fn create_errors(kind: &Kind, object: &Value) -> Vec<FieldError> {
     }
 }
 
-/// Errors of a change.
+/// Returns the errors of an updated object.
 pub(crate) fn update_errors(kind: &Kind, old: &Value, new: &Value) -> Vec<FieldError> {
     if kind.is("batch", "Job") {
         return job_update_rules::update_errors(old, new);
@@ -50,7 +50,7 @@ pub(crate) fn update_errors(kind: &Kind, old: &Value, new: &Value) -> Vec<FieldE
     errors
 }
 
-/// A ConfigMap or Secret that was made immutable stays as it is.
+/// Returns the errors of a changed ConfigMap or Secret that is marked immutable.
 fn immutable_errors(old: &Value, new: &Value) -> Vec<FieldError> {
     if old.get("immutable") != Some(&json!(true)) {
         return Vec::new();
@@ -78,7 +78,7 @@ fn selector_errors(object: &Value) -> Vec<FieldError> {
     Vec::new()
 }
 
-/// Errors of the pod template of an object.
+/// Returns the errors of an object's pod template.
 pub(crate) fn template_errors(object: &Value) -> Vec<FieldError> {
     let template = at(object, &["spec", "template"]).cloned().unwrap_or(Value::Null);
     let errors = pods::create_errors(&template).into_iter();
@@ -89,7 +89,7 @@ fn budget_errors(budget: &Value) -> Vec<FieldError> {
     let set = |field: &str| at(budget, &["spec", field]).is_some();
     if set("minAvailable") && set("maxUnavailable") {
         let detail = "minAvailable and maxUnavailable cannot be both set";
-        // The real server shows the spec as its own code names the fields.
+        // The real server's error shows the spec with the Go names of the fields.
         let own = |field: &str| at(budget, &["spec", field]).cloned().unwrap_or(Value::Null);
         let shown = json!({
             "MinAvailable": own("minAvailable"), "Selector": own("selector"), "MaxUnavailable": own("maxUnavailable"),

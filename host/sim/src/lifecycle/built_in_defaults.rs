@@ -1,5 +1,5 @@
-//! The defaults that the real server fills in when it decodes objects of built-in kinds. Values of the client are
-//! kept.
+//! The defaults that the real server fills in when it decodes objects of built-in kinds. They never replace a client's
+//! values.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::{Map, Value, json};
@@ -9,7 +9,7 @@ use crate::{
     object::{as_map, map_at, str_at},
 };
 
-/// Fills in the defaults of a kind.
+/// Fills in the defaults of an object of a built-in kind.
 pub(crate) fn fill(kind: &Kind, object: &mut Value) {
     match (kind.group.as_str(), kind.kind.as_str()) {
         ("", "Pod") => pods::default_spec(map_at(object, "spec")),
@@ -32,7 +32,7 @@ pub(crate) fn fill(kind: &Kind, object: &mut Value) {
     }
 }
 
-/// Sets a field that is absent or null.
+/// Sets a field if it is absent or null.
 fn set(map: &mut Map<String, Value>, field: &str, value: Value) {
     if map.get(field).is_none_or(Value::is_null) {
         map.insert(field.to_owned(), value);
@@ -138,7 +138,7 @@ fn service(object: &mut Value) {
     }
 }
 
-/// `stringData` is for writing only and ends up in `data`.
+/// Fills in the defaults of a Secret. The write-only `stringData` moves to `data`.
 fn secret(object: &mut Value) {
     let map = as_map(object);
     set(map, "type", json!("Opaque"));

@@ -1,4 +1,4 @@
-//! Rules for the metadata of all kinds: names, labels, owners, finalizers, immutable fields. The texts are the real
+//! Rules for the metadata of all kinds: names, labels, owners, finalizers and immutable fields. The messages are the real
 //! server's.
 
 use std::sync::LazyLock;
@@ -24,9 +24,9 @@ const QUALIFIED: &str = "name part must consist of alphanumeric characters, '-',
 const LABEL_VALUE: &str = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or \
     '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex \
     used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')";
-/// Finalizers of built-in kinds that need no domain.
+/// The finalizers that need no domain in built-in kinds.
 const STANDARD_FINALIZERS: [&str; 3] = ["kubernetes", "orphan", "foregroundDeletion"];
-/// Limit of all annotations together, as the real server has it.
+/// The real server's limit for the total size of all annotations in bytes.
 const ANNOTATIONS_LIMIT: u64 = 262_144;
 
 fn pattern(text: &str) -> Option<Regex> {
@@ -42,7 +42,7 @@ fn fits(regex: &LazyLock<Option<Regex>>, text: &str) -> bool {
     regex.as_ref().is_some_and(|regex| regex.is_match(text))
 }
 
-/// Errors of a name under the rules of its kind.
+/// Returns the errors of a name under the rules of its kind.
 fn name_errors(kind: &Kind, name: &str) -> Vec<FieldError> {
     let field = "metadata.name";
     if kind.group == "rbac.authorization.k8s.io" {
@@ -51,13 +51,13 @@ fn name_errors(kind: &Kind, name: &str) -> Vec<FieldError> {
     if kind.is("", "Namespace") { label_name_errors(field, name) } else { subdomain_errors(field, name) }
 }
 
-/// Error of a text that is too long. What is counted is bytes, which the real server calls characters in names.
+/// Returns the error of a text that is too long. The limit is in bytes, although the real server's message says characters for names.
 fn length_error(field: &str, text: &str, (limit, unit): (usize, &str)) -> Option<FieldError> {
     let detail = format!("must be no more than {limit} {unit}");
     (text.len() > limit).then(|| FieldError::invalid(field, &json!(text), &detail))
 }
 
-/// Errors of a DNS subdomain.
+/// Returns the errors of a DNS subdomain.
 pub(crate) fn subdomain_errors(field: &str, text: &str) -> Vec<FieldError> {
     let mut errors = Vec::new();
     errors.extend(length_error(field, text, (253, "characters")));
@@ -67,12 +67,12 @@ pub(crate) fn subdomain_errors(field: &str, text: &str) -> Vec<FieldError> {
     errors
 }
 
-/// True for a text that names a host: a DNS label of at most 63 bytes.
+/// Returns true if the text is a valid host name: a DNS label of at most 63 bytes.
 pub(crate) fn is_label_name(text: &str) -> bool {
     text.len() <= 63 && fits(&LABEL_RE, text)
 }
 
-/// Errors of a DNS label, such as the name of a container. One whose only fault is its dots gets a text of its own.
+/// Returns the errors of a DNS label, such as a container name. A label that is wrong only in its dots gets its own message.
 pub(crate) fn label_name_errors(field: &str, name: &str) -> Vec<FieldError> {
     let mut errors = Vec::new();
     errors.extend(length_error(field, name, (63, "characters")));
@@ -88,7 +88,7 @@ fn path_segment_errors(field: &str, name: &str) -> Vec<FieldError> {
     bad.map(|c| FieldError::invalid(field, &json!(name), &format!("may not contain '{c}'"))).collect()
 }
 
-/// Errors of the metadata of an object.
+/// Returns the errors of an object's metadata.
 pub(crate) fn errors(kind: &Kind, object: &Value) -> Vec<FieldError> {
     let name = object::name(object);
     if name.is_empty() {
@@ -110,12 +110,12 @@ pub(crate) fn errors(kind: &Kind, object: &Value) -> Vec<FieldError> {
     errors
 }
 
-/// Errors of an object's labels.
+/// Returns the errors of an object's labels.
 pub(crate) fn label_errors(object: &Value, field: &str) -> Vec<FieldError> {
     label_map_errors(meta(object, "labels"), field)
 }
 
-/// Errors of a map of labels, as objects and selectors have them.
+/// Returns the errors of a label map in an object or a selector.
 pub(crate) fn label_map_errors(labels: Option<&Value>, field: &str) -> Vec<FieldError> {
     let mut errors = Vec::new();
     for (key, value) in labels.and_then(Value::as_object).into_iter().flatten() {
@@ -125,7 +125,7 @@ pub(crate) fn label_map_errors(labels: Option<&Value>, field: &str) -> Vec<Field
     errors
 }
 
-/// Errors of the value of a label.
+/// Returns the errors of a label value.
 pub(crate) fn label_value_errors(field: &str, text: &str) -> Vec<FieldError> {
     let mut errors = Vec::new();
     errors.extend(length_error(field, text, (63, "bytes")));
@@ -135,7 +135,7 @@ pub(crate) fn label_value_errors(field: &str, text: &str) -> Vec<FieldError> {
     errors
 }
 
-/// Errors of an object's annotations.
+/// Returns the errors of an object's annotations.
 pub(crate) fn annotation_errors(object: &Value, field: &str) -> Vec<FieldError> {
     let annotations = meta(object, "annotations").and_then(Value::as_object);
     let mut errors = Vec::new();
@@ -150,7 +150,7 @@ pub(crate) fn annotation_errors(object: &Value, field: &str) -> Vec<FieldError> 
     errors
 }
 
-/// Errors of a `prefix/name`.
+/// Returns the errors of a qualified name `prefix/name`.
 pub(crate) fn qualified_errors(field: &str, key: &str) -> Vec<FieldError> {
     if key.matches('/').count() > 1 {
         let rule = QUALIFIED.strip_prefix("name part ").unwrap_or_default();
@@ -212,7 +212,7 @@ fn owner_errors(object: &Value) -> Vec<FieldError> {
     errors
 }
 
-/// Errors of a change of metadata.
+/// Returns the errors of changed metadata.
 pub(crate) fn change_errors(old: &Value, new: &Value) -> Vec<FieldError> {
     let immutable =
         ["name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"];
@@ -247,7 +247,7 @@ fn new_finalizer_error(old: &Value, new: &Value) -> Option<FieldError> {
     Some(FieldError::forbidden("metadata.finalizers", &detail))
 }
 
-/// Metadata that a client may not set itself, taken away before an object is created.
+/// Removes the metadata that a client cannot set on a new object.
 pub(crate) fn strip_for_create(object: &mut Value) {
     for field in [
         "deletionTimestamp",
@@ -263,7 +263,7 @@ pub(crate) fn strip_for_create(object: &mut Value) {
     }
 }
 
-/// Fills in and keeps the fields that an update cannot change, as the real server does before it validates.
+/// Fills in the fields that an update cannot change, as the real server does before it validates.
 pub(crate) fn keep_for_update(old: &Value, new: &mut Value) {
     object::copy_meta(old, new, "generation");
     if meta_str(new, "uid").is_empty() {

@@ -1,5 +1,5 @@
-//! Brings a decoded object into its stored form: unknown fields dropped, empty ones too where Go's structs have none,
-//! defaults filled in. Values are checked only as far as Go's decoder does: wrong types of built-in kinds.
+//! Converts a decoded object to its stored form: drops unknown fields, drops empty fields as Go's structs do, and fills in
+//! defaults. It checks only the types of built-in kinds, as Go's decoder does.
 
 use serde_json::Value;
 
@@ -21,7 +21,7 @@ pub(crate) enum UnknownFields {
 }
 
 impl UnknownFields {
-    /// The `fieldValidation` parameter; absent means to warn.
+    /// Reads the `fieldValidation` parameter. The default is to warn.
     pub(crate) fn wanted(query: &Query) -> Self {
         match query.get("fieldValidation") {
             Some("Ignore") => Self::Ignore,
@@ -31,7 +31,7 @@ impl UnknownFields {
     }
 }
 
-/// Brings an object into its stored form; returns warnings about dropped fields.
+/// Converts an object to its stored form. Returns warnings about dropped fields.
 pub(crate) fn normalise(kind: &Kind, object: &mut Value, unknown: UnknownFields) -> Result<Vec<String>, Refusal> {
     let mut dropped = Vec::new();
     let meta = schema::object_meta();
@@ -128,7 +128,7 @@ fn mismatch(schema: &Schema, value: &Value, path: &str) -> Option<(String, &'sta
     }
 }
 
-/// Numbers where quantities are wanted become text, as they are stored.
+/// Converts numbers in quantity fields to text, as the store keeps them.
 fn text_quantities(schema: &Schema, value: &mut Value) {
     match value {
         Value::Number(number) if schema.shape == Shape::Quantity => *value = Value::String(number.to_string()),
@@ -148,7 +148,7 @@ fn text_quantities(schema: &Schema, value: &mut Value) {
     }
 }
 
-/// The refusal of a patch whose outcome cannot be decoded: the patch is to blame, not the body.
+/// Turns a decode error after a patch into the refusal of the patch, because the body itself is valid.
 pub(crate) fn blame_patch(patched: &Value, refusal: Refusal) -> Refusal {
     if refusal.code != 400 {
         return refusal;

@@ -1,5 +1,5 @@
-//! Prepares an object for the store as its kind demands, and checks it: status on the status path only, generation,
-//! fields that the server fills in. `metadata` has the rules that are the same for all kinds.
+//! Applies the rules of a kind before an object is stored: which path may write status, the generation, the fields that the server
+//! sets, and validation. `metadata` has the rules that all kinds share.
 
 use serde_json::{Value, json};
 
@@ -10,7 +10,7 @@ use crate::{
     server::status::FieldError,
 };
 
-/// Brings a new object into the form that the server stores.
+/// Prepares a new object for the store.
 pub(crate) fn for_create(kind: &Kind, object: &mut Value) {
     if kind.traits.status && !kind.is("", "Node") {
         as_map(object).shift_remove("status");
@@ -43,14 +43,14 @@ pub(crate) fn for_create(kind: &Kind, object: &mut Value) {
     }
 }
 
-/// Fills in what the real server fills in as it reads a new object back from its store, after all rules were run.
+/// Fills in the fields that the real server sets when it reads a new object back from its store, after validation.
 pub(crate) fn for_store(kind: &Kind, object: &mut Value) {
     if kind.is("batch", "Job") {
         jobs::default_labels(object);
     }
 }
 
-/// Keeps the fields that the path of an update does not reach: status on the main resource, all else on the status
+/// Restores the fields that an update's path cannot change: status on the main resource, everything else on the status
 /// path.
 pub(crate) fn for_update(kind: &Kind, subresource: &str, old: &Value, new: &mut Value) {
     if subresource == "status" {
@@ -74,7 +74,7 @@ pub(crate) fn for_update(kind: &Kind, subresource: &str, old: &Value, new: &mut 
 
 fn keep_for_status(kind: &Kind, old: &Value, new: &mut Value) {
     if kind.custom.is_some() {
-        // Nothing of a custom resource but its status is taken; not even a wrong metadata.uid is noticed.
+        // The real server takes only the status of a custom resource here. It does not even check metadata.uid.
         let mut kept = old.clone();
         copy_field(new, &mut kept, "status");
         copy_meta(new, &mut kept, "managedFields");
@@ -96,7 +96,7 @@ fn keep_for_status(kind: &Kind, old: &Value, new: &mut Value) {
     as_map(new).extend(own);
 }
 
-/// Raises metadata.generation if anything but metadata and status changed.
+/// Raises metadata.generation if more than metadata and status changed.
 pub(crate) fn raise_generation(kind: &Kind, old: &Value, new: &mut Value) {
     if kind.traits.generation && !same_intent(kind, old, new) {
         object::set_meta(new, "generation", json!(object::generation(old) + 1));
@@ -112,8 +112,8 @@ fn same_intent(kind: &Kind, old: &Value, new: &Value) -> bool {
     fields(old) == fields(new) && new.as_object().into_iter().flatten().filter(|(field, _)| counts(field)).all(same)
 }
 
-/// Errors of an object of a custom kind by schema and rules. Rules run only on objects of the right shape; the status
-/// path checks nothing but status.
+/// Returns the errors of a custom object by its schema and its CEL rules. Rules run only on objects of the right shape. The status
+/// path checks only status.
 fn schema_errors(schema: &Schema, new: &Value, old: Option<&Value>, subresource: &str) -> Vec<FieldError> {
     let mut found = Vec::new();
     if subresource == "status" {
@@ -137,7 +137,7 @@ fn schema_errors(schema: &Schema, new: &Value, old: Option<&Value>, subresource:
     found
 }
 
-/// Errors of a new object.
+/// Returns the errors of a new object.
 pub(crate) fn create_errors(kind: &Kind, object: &Value) -> Vec<FieldError> {
     if let Some(custom) = &kind.custom {
         return schema_errors(&custom.root, object, None, "");
@@ -149,7 +149,7 @@ pub(crate) fn create_errors(kind: &Kind, object: &Value) -> Vec<FieldError> {
     }
 }
 
-/// Errors of a change of an object.
+/// Returns the errors of an updated object.
 pub(crate) fn update_errors(kind: &Kind, subresource: &str, old: &Value, new: &Value) -> Vec<FieldError> {
     if let Some(custom) = &kind.custom {
         return schema_errors(&custom.root, new, Some(old), subresource);

@@ -1,10 +1,10 @@
-//! Drops fields that a schema does not know, and lists their paths. Values of a wrong type are left for `validate`.
+//! Drops fields that a schema does not define, and lists their paths. `validate` handles values of a wrong type.
 
 use serde_json::{Map, Value};
 
 use crate::kinds::schema::{Schema, Shape};
 
-/// Drops unknown fields; the paths of the dropped ones are added to `unknown`.
+/// Drops unknown fields, and adds their paths to `unknown`.
 pub(crate) fn prune(schema: &Schema, value: &mut Value, path: &str, unknown: &mut Vec<String>) {
     match value {
         Value::Object(map) => prune_map(schema, map, path, unknown),
@@ -36,7 +36,7 @@ fn prune_map(schema: &Schema, map: &mut Map<String, Value>, path: &str, unknown:
     });
 }
 
-/// Texts that Go holds by pointer, so that an empty one is no absent one; each with a field that tells its struct.
+/// Text fields that Go holds by pointer, so an empty text differs from an absent one. The second name is a field of the same struct.
 const POINTERS: [(&str, &str); 5] = [
     ("completionMode", "backoffLimitPerIndex"),
     ("managedBy", "backoffLimitPerIndex"),
@@ -45,8 +45,8 @@ const POINTERS: [(&str, &str); 5] = [
     ("containerName", "operator"),
 ];
 
-/// Drops the values that Go's `omitempty` does not write: nulls, and empty optional lists, maps and texts. Only for
-/// built-in kinds and metadata, which the real server keeps as Go structs.
+/// Drops the values that Go's `omitempty` omits: nulls, and empty optional lists, maps and texts. This applies only to
+/// built-in kinds and metadata, which the real server holds as Go structs.
 pub(crate) fn drop_empty(schema: &Schema, value: &mut Value) {
     match value {
         Value::Object(map) => {

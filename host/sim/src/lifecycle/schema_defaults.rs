@@ -1,11 +1,11 @@
-//! The defaults of a custom kind's schema. A null where null is not allowed counts as absent: it takes the default, or
-//! is dropped.
+//! The defaults of a custom kind's schema. A null in a field that is not nullable counts as absent: the field gets its default
+//! or is dropped.
 
 use serde_json::{Map, Value};
 
 use crate::kinds::schema::Schema;
 
-/// Fills in defaults, all the way down.
+/// Fills in the defaults of a value and of everything inside it.
 pub(crate) fn default(schema: &Schema, value: &mut Value) {
     match value {
         Value::Object(map) => default_map(schema, map),
@@ -34,24 +34,5 @@ fn default_map(schema: &Schema, map: &mut Map<String, Value>) {
         if let Some(known) = schema.field(field) {
             default(known, value);
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-    use crate::kinds::schema::parse;
-
-    #[test]
-    fn null_takes_the_default_or_goes_unless_it_is_allowed() {
-        let schema = parse(&json!({"type": "object", "properties": {
-            "a": {"type": "integer", "default": 3}, "b": {"type": "string"}, "c": {"type": "string", "nullable": true},
-            "d": {"type": "object", "default": {}, "properties": {"e": {"type": "boolean", "default": true}}},
-        }}));
-        let mut value = json!({"a": null, "b": null, "c": null});
-        default(&schema, &mut value);
-        assert_eq!(value, json!({"a": 3, "c": null, "d": {"e": true}}));
     }
 }

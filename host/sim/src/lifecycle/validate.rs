@@ -1,4 +1,4 @@
-//! Checks an object of a custom kind against its schema, in the real server's words.
+//! Validates an object of a custom kind against its schema, with the real server's messages.
 
 use serde_json::Value;
 
@@ -7,11 +7,11 @@ use crate::{
     server::status::FieldError,
 };
 
-/// A value, and the one that it replaces where there is one.
+/// A value, and the old value that it replaces if there is one.
 pub(crate) type Pair<'a> = (&'a Value, Option<&'a Value>);
 
-/// Collects all errors of a value. Unchanged values have none: an object that a newer schema would refuse can still be
-/// written.
+/// Collects the errors of a value and everything inside it. Unchanged values have no errors, so an object that a newer schema
+/// would refuse can still be written.
 pub(crate) fn errors(schema: &Schema, (value, old): Pair<'_>, path: &str, found: &mut Vec<FieldError>) {
     if old == Some(value) || (value.is_null() && (schema.nullable || schema.shape == Shape::Any)) {
         return;
@@ -47,14 +47,14 @@ fn map_errors(schema: &Schema, (value, old): Pair<'_>, path: &str, found: &mut V
     }
 }
 
-/// The old element that a list element continues: only elements with keys have one.
+/// Returns the old version of a list element. Only lists with keys have one.
 pub(crate) fn counterpart<'o>(schema: &Schema, element: &Value, old: Option<&'o Value>) -> Option<&'o Value> {
     let ListType::Map(keys) = &schema.list else { return None };
     let same = |other: &&Value| keys.iter().all(|key| other.get(key) == element.get(key));
     old?.as_array()?.iter().find(same)
 }
 
-/// The path of a field.
+/// Appends a field to a path.
 pub(crate) fn join(path: &str, field: &str) -> String {
     match (path.is_empty(), field.is_empty() || field.starts_with('[')) {
         (true, _) => field.to_owned(),
@@ -142,7 +142,7 @@ fn list_errors(schema: &Schema, (list, old): (&[Value], Option<&Value>), path: &
     }
 }
 
-/// The keys of a list element, as an object.
+/// Returns the keys of a list element as an object.
 fn identity(element: &Value, keys: &[String]) -> Value {
     let own = keys.iter().filter_map(|key| Some((key.clone(), element.get(key)?.clone())));
     Value::Object(own.collect())
@@ -196,7 +196,7 @@ fn number_errors(schema: &Schema, number: &serde_json::Number, path: &str, found
     }
 }
 
-/// A number that does not fit into the integer that is wanted.
+/// Returns the error of a number that does not fit into the schema's integer format.
 fn range_error(schema: &Schema, value: &Value, path: &str) -> Option<FieldError> {
     let format = schema.limits.format.as_str();
     let whole = value.as_i64();
@@ -207,8 +207,8 @@ fn range_error(schema: &Schema, value: &Value, path: &str) -> Option<FieldError>
     }
     let kind = if format.is_empty() { "(default format)".to_owned() } else { format!("with format {format}") };
     let detail = format!("Checked value must be of type integer {kind} in {path}");
-    // Where the type was complained about with its field, the real server says this once more without one. Where this
-    // is the only complaint it names no field either; here it does, since the number could not be found otherwise.
+    // If the type error already names the field, the real server repeats the error without a field. If this is the only error, the
+    // real server names no field either. This one does, since nobody could find the number otherwise.
     let field = if whole.is_none() && value.is_f64() { "<nil>" } else { path };
     Some(FieldError::invalid(field, &Value::String(String::new()), &detail))
 }

@@ -1,5 +1,5 @@
-//! Union and difference of two objects as server-side apply sees them: fields one by one, list elements by their keys,
-//! atomic values whole.
+//! Union and difference of two objects as server-side apply computes them: maps field by field, lists element by element, and
+//! atomic values as a whole.
 
 use serde_json::{Map, Value};
 
@@ -8,13 +8,13 @@ use crate::{
     merge::field_set::FieldSet,
 };
 
-/// A value, taken apart.
+/// A value, split into parts as its schema says.
 enum Parts<'v> {
-    /// Not at all.
+    /// The value has no parts.
     Whole,
-    /// By field.
+    /// The parts are the fields of a map.
     Map(&'v Map<String, Value>),
-    /// By element.
+    /// The parts are the elements of a list.
     List(&'v [Value]),
 }
 
@@ -26,7 +26,7 @@ fn parts<'v>(schema: Option<&Schema>, value: &'v Value) -> Parts<'v> {
     }
 }
 
-/// The path step of a list element.
+/// Returns the path step of a list element.
 fn element_step(schema: &Schema, element: &Value) -> String {
     match &schema.list {
         ListType::Map(keys) => {
@@ -38,7 +38,7 @@ fn element_step(schema: &Schema, element: &Value) -> String {
                     own.insert(key.clone(), value);
                 }
             }
-            // Keys are written in alphabetical order.
+            // managedFields lists keys in alphabetical order.
             own.sort_keys();
             format!("k:{}", Value::Object(own))
         }
@@ -50,7 +50,7 @@ fn below<'s>(schema: Option<&'s Schema>, field: &str) -> Option<&'s Schema> {
     schema?.field(field).map(AsRef::as_ref)
 }
 
-/// All fields of a value.
+/// Returns all fields of a value.
 pub(crate) fn fields_of(schema: Option<&Schema>, value: &Value) -> FieldSet {
     let mut set = FieldSet::default();
     match parts(schema, value) {
@@ -78,16 +78,16 @@ pub(crate) fn fields_of(schema: Option<&Schema>, value: &Value) -> FieldSet {
     set
 }
 
-/// Difference between two values.
+/// The difference between two values.
 #[derive(Debug, Default)]
 pub(crate) struct Difference {
-    /// Added or changed.
+    /// The added and changed fields.
     pub(crate) written: FieldSet,
-    /// Gone.
+    /// The removed fields.
     pub(crate) removed: FieldSet,
 }
 
-/// Compares an object with the one that it replaces.
+/// Compares an object with its previous version.
 pub(crate) fn difference(schema: Option<&Schema>, old: &Value, new: &Value) -> Difference {
     let mut found = Difference::default();
     compare(schema, (old, new), &mut found.written, &mut found.removed);
@@ -139,7 +139,7 @@ fn sides(
         }
         (None, Some(new)) => {
             let mut all = fields_of(schema, new);
-            // A map or list that came into being is a change of its own.
+            // A new map or list counts as a change itself, besides its content.
             all.own |= element || !all.children.is_empty();
             insert(written, &step, all);
         }
@@ -158,7 +158,7 @@ fn insert(set: &mut FieldSet, step: &str, inner: FieldSet) {
     }
 }
 
-/// Merges `config` into `live`.
+/// Merges the applied configuration into the live object.
 pub(crate) fn merge(schema: Option<&Schema>, live: &mut Value, config: &Value) {
     match (parts(schema, config), live) {
         (Parts::Map(fields), Value::Object(map)) => {
@@ -183,7 +183,7 @@ pub(crate) fn merge(schema: Option<&Schema>, live: &mut Value, config: &Value) {
     }
 }
 
-/// Removes the paths of a set from a value; maps and lists that become empty by it go as well if they are in the set.
+/// Removes the paths of a set from a value. Also removes maps and lists that become empty, if the set contains them.
 pub(crate) fn remove(schema: Option<&Schema>, value: &mut Value, gone: &FieldSet) {
     match value {
         Value::Object(map) => {
@@ -208,7 +208,7 @@ fn keep(schema: Option<&Schema>, value: &mut Value, gone: &FieldSet) -> bool {
         return !gone.own;
     }
     remove(schema, value, gone);
-    // The keys of a list element stay until the element itself goes.
+    // An element keeps its key fields until the whole element is removed.
     if gone.own && schema.is_none_or(|schema| schema.shape != Shape::Any || value.is_object()) {
         return false;
     }

@@ -1,20 +1,20 @@
-//! Sets of field paths in the form of `managedFields`: `f:` a field, `k:` a list element by its keys, `v:` an element
-//! of a set.
+//! Sets of field paths in the format of `managedFields`: `f:` is a field, `k:` a list element by its keys, and `v:` an
+//! element of a set.
 
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
-/// A set of paths, as a tree.
+/// A set of field paths, stored as a tree.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct FieldSet {
-    /// The path to here is in the set itself.
+    /// Whether the set contains the path to this node itself.
     pub(crate) own: bool,
     pub(crate) children: BTreeMap<String, FieldSet>,
 }
 
 impl FieldSet {
-    /// Reads a stored `FieldsV1`. Anything but an object is an empty set.
+    /// Reads a stored `FieldsV1`. Anything but an object gives an empty set.
     pub(crate) fn decode(value: &Value) -> Self {
         let mut set = Self::default();
         for (step, below) in value.as_object().into_iter().flatten() {
@@ -29,7 +29,7 @@ impl FieldSet {
         set
     }
 
-    /// `FieldsV1` as stored.
+    /// Returns the set as a `FieldsV1`.
     pub(crate) fn encode(&self) -> Value {
         let mut map = Map::new();
         if self.own && !self.children.is_empty() {
@@ -43,7 +43,7 @@ impl FieldSet {
         !self.own && self.children.values().all(Self::is_empty)
     }
 
-    /// The set below a step, made if it is missing.
+    /// Returns the subset below a step, and creates it if it is missing.
     pub(crate) fn at(&mut self, step: String) -> &mut Self {
         self.children.entry(step).or_default()
     }
@@ -56,7 +56,7 @@ impl FieldSet {
         }
     }
 
-    /// Takes away the paths that are in another set.
+    /// Removes the paths that the other set contains.
     pub(crate) fn subtract(&mut self, other: &Self) {
         self.own &= !other.own;
         for (step, below) in &mut self.children {
@@ -67,7 +67,7 @@ impl FieldSet {
         self.children.retain(|_, below| !below.is_empty());
     }
 
-    /// Takes away the paths that another set holds or leads through, but not those below them.
+    /// Removes the paths that the other set contains or passes through, but not the paths below them.
     pub(crate) fn subtract_above(&mut self, other: &Self) {
         self.own &= other.is_empty();
         for (step, below) in &mut self.children {
@@ -78,7 +78,7 @@ impl FieldSet {
         self.children.retain(|_, below| !below.is_empty());
     }
 
-    /// Takes away the paths of another set and everything below them.
+    /// Removes the paths of the other set and every path below them.
     pub(crate) fn subtract_below(&mut self, other: &Self) {
         if other.own {
             *self = Self::default();
@@ -92,7 +92,7 @@ impl FieldSet {
         self.children.retain(|_, below| !below.is_empty());
     }
 
-    /// The paths that are in both.
+    /// Returns the paths that both sets contain.
     pub(crate) fn intersection(&self, other: &Self) -> Self {
         let both = self.children.iter().filter_map(|(step, below)| {
             let shared = below.intersection(other.children.get(step)?);
@@ -101,7 +101,7 @@ impl FieldSet {
         Self { own: self.own && other.own, children: both.collect() }
     }
 
-    /// Drops a path and everything below it.
+    /// Removes a path and every path below it.
     pub(crate) fn drop_below(&mut self, path: &[&str]) {
         match path {
             [] => *self = Self::default(),
@@ -117,7 +117,7 @@ impl FieldSet {
         }
     }
 
-    /// The paths as people read them: `.spec.containers[name="c"].image`.
+    /// Returns the paths in readable form, such as `.spec.containers[name="c"].image`.
     pub(crate) fn paths(&self) -> Vec<String> {
         let mut all = Vec::new();
         self.collect("", &mut all);

@@ -1,4 +1,4 @@
-//! Keeps an object's `managedFields`: the owner of each field, and since when. Only apply has conflicts.
+//! Maintains an object's `managedFields`: the owner of each field, and the time of its last change. Only apply has conflicts.
 
 use serde_json::{Value, json};
 
@@ -27,7 +27,7 @@ pub(crate) struct FieldOwner {
     pub(crate) fields: FieldSet,
 }
 
-/// Fields without an owner: the server keeps them.
+/// Fields without an owner, because the server sets them.
 const NOBODYS: [&[&str]; 13] = [
     &["f:apiVersion"],
     &["f:kind"],
@@ -43,10 +43,10 @@ const NOBODYS: [&[&str]; 13] = [
     &["f:metadata", "f:deletionGracePeriodSeconds"],
     &["f:metadata", "f:generateName"],
 ];
-/// More `Update` entries than this are folded into one.
+/// The most `Update` entries of an object. The oldest entries beyond the limit become one entry.
 const MOST_UPDATERS: usize = 10;
 
-/// Takes away the fields that have no owner.
+/// Removes the fields that have no owner.
 pub(crate) fn strip(fields: &mut FieldSet) {
     for path in NOBODYS {
         fields.drop_below(path);
@@ -59,7 +59,7 @@ pub(crate) fn strip(fields: &mut FieldSet) {
     }
 }
 
-/// The owners that an object names.
+/// Reads the owners from an object's `managedFields`.
 pub(crate) fn owners(object: &Value) -> Vec<FieldOwner> {
     let list = object::meta(object, "managedFields").and_then(Value::as_array).into_iter().flatten();
     let text = |one: &Value, field: &str| object::str_at(one, &[field]).to_owned();
@@ -74,7 +74,7 @@ pub(crate) fn owners(object: &Value) -> Vec<FieldOwner> {
     .collect()
 }
 
-/// Writes owners into an object.
+/// Writes the owners to an object's `managedFields`.
 pub(crate) fn store(object: &mut Value, owners: &[FieldOwner]) {
     let entry = |owner: &FieldOwner| {
         let mut entry = json!({
@@ -90,14 +90,14 @@ pub(crate) fn store(object: &mut Value, owners: &[FieldOwner]) {
     object::set_meta(object, "managedFields", if list.is_empty() { Value::Null } else { list.into() });
 }
 
-/// The writer's name: given by the request, else the program in the user agent.
+/// Returns the field manager of a call: the request's `fieldManager`, or the program name in its user agent.
 pub(crate) fn manager(call: &Call) -> String {
     let agent = call.user_agent.split('/').next().unwrap_or_default();
     let named = call.query.get("fieldManager").unwrap_or(agent);
     if named.is_empty() { "unknown".to_owned() } else { named.to_owned() }
 }
 
-/// The schema by which a kind's objects are taken apart.
+/// Calls `work` with the schema of a kind.
 pub(crate) fn with_schema<T>(kind: &Kind, work: impl FnOnce(Option<&Schema>) -> T) -> T {
     match &kind.custom {
         Some(custom) => work(Some(&custom.typed)),
@@ -105,7 +105,7 @@ pub(crate) fn with_schema<T>(kind: &Kind, work: impl FnOnce(Option<&Schema>) -> 
     }
 }
 
-/// Makes the writer of a plain write the owner of the fields it changed; other owners lose changed and removed fields.
+/// Makes the writer of a non-apply write the owner of the changed fields. Other owners lose the changed and removed fields.
 pub(crate) fn track(call: &Call, old: Option<&Value>, new: &mut Value, time: &str) {
     let mut owners = match (object::meta(new, "managedFields"), old) {
         (Some(_), _) => owners(new),
@@ -140,7 +140,7 @@ fn is_same(one: &FieldOwner, other: &FieldOwner) -> bool {
         && (one.operation == "Apply" || one.api_version == other.api_version)
 }
 
-/// Takes changed fields away from all owners but the one that may keep them, and removed fields from all.
+/// Removes the changed fields from all owners that `keeps` does not match, and the removed fields from all owners.
 pub(crate) fn disown(owners: &mut Vec<FieldOwner>, change: &Difference, keeps: impl Fn(&FieldOwner) -> bool) {
     for owner in owners.iter_mut() {
         owner.fields.subtract_below(&change.removed);

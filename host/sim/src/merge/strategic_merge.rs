@@ -1,16 +1,16 @@
-//! Strategic merge patches: lists with a merge key are merged element by element. Custom kinds have no merge keys.
+//! Strategic merge patches. They merge lists that have a merge key element by element. Custom kinds have no merge keys.
 
 use serde_json::{Map, Value, json};
 
 use crate::{kinds::schema::Schema, object::as_map, server::status::Refusal};
 
-/// Way to merge a list.
+/// The way to merge a list.
 enum ListMerge<'s> {
-    /// The patch's list replaces the object's.
+    /// The patch's list replaces the object's list.
     Replace,
-    /// Elements are maps and are told apart by this field.
+    /// The elements are maps, and this field identifies an element.
     ByKey(&'s str),
-    /// Elements are scalars and each is there once.
+    /// The elements are unique scalars.
     Set,
 }
 
@@ -155,7 +155,7 @@ fn delete_from_set(object: &mut Map<String, Value>, field: &str, gone: &Value) {
     }
 }
 
-/// Identity of an element of a merged list.
+/// Returns the identity of an element of a merged list.
 fn identity(schema: Option<&Schema>, element: &Value) -> Option<Value> {
     match list_merge(schema) {
         ListMerge::ByKey(key) => element.get(key).cloned(),
@@ -163,7 +163,7 @@ fn identity(schema: Option<&Schema>, element: &Value) -> Option<Value> {
     }
 }
 
-/// Puts the elements that the patch names into its order and fits the others in between, where they stood before.
+/// Sorts the elements named in the patch by the patch's order, and keeps the others near their previous positions.
 fn arrange(schema: Option<&Schema>, list: &mut Vec<Value>, before: &[Value], patch: &[Value]) {
     let named = patch.iter().map(|one| identity(schema, one)).collect::<Vec<_>>();
     let place = |one: &Value, among: &[Option<Value>]| among.iter().position(|other| *other == identity(schema, one));
@@ -192,28 +192,6 @@ fn arrange(schema: Option<&Schema>, list: &mut Vec<Value>, before: &[Value], pat
 mod tests {
     use super::*;
     use crate::kinds::schema::definition;
-
-    fn merged(mut object: Value, patch: &Value) -> Value {
-        merge(Some(&definition("io.k8s.api.core.v1.Pod")), &mut object, patch).unwrap();
-        object
-    }
-
-    #[test]
-    fn containers_are_merged_by_name() {
-        let object = json!({"spec": {"containers": [{"name": "a", "image": "1"}, {"name": "b", "image": "1"}]}});
-        let patch = json!({"spec": {"containers": [{"name": "b", "image": "2"}, {"name": "c"}, {"name": "a", "$patch": "delete"}]}});
-        assert_eq!(
-            merged(object, &patch),
-            json!({"spec": {"containers": [{"name": "b", "image": "2"}, {"name": "c"}]}})
-        );
-    }
-
-    #[test]
-    fn finalizers_are_a_set() {
-        let object = json!({"metadata": {"finalizers": ["a", "b"]}});
-        let patch = json!({"metadata": {"finalizers": ["b", "c"], "$deleteFromPrimitiveList/finalizers": ["a"]}});
-        assert_eq!(merged(object, &patch)["metadata"]["finalizers"], json!(["b", "c"]));
-    }
 
     #[test]
     fn an_element_without_its_key_is_refused_by_name() {

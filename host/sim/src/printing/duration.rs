@@ -1,15 +1,15 @@
-//! Spans of time as kubectl's tables show them: two units at most.
+//! Durations as kubectl's tables show them: in at most two units.
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
-/// The age of a timestamp, `<unknown>` where there is none.
+/// Returns the age of a timestamp, `<unknown>` without a timestamp.
 pub(crate) fn age(since: Option<&Value>, now: Timestamp) -> String {
     let since = since.and_then(Value::as_str).and_then(|text| text.parse::<Timestamp>().ok());
     since.map_or_else(|| "<unknown>".to_owned(), |since| human(now.duration_since(since)))
 }
 
-/// A span in the words of kubectl.
+/// Formats a duration as kubectl does.
 pub(crate) fn human(span: SignedDuration) -> String {
     let seconds = span.as_secs();
     if seconds < -1 {

@@ -1,9 +1,9 @@
-//! The part of JSONPath that printer columns use: fields, indexes, `[*]` and `[?(@.a=="b")]`. A path that leads
-//! nowhere finds nothing.
+//! The part of JSONPath that printer columns use: fields, indexes, `[*]` and `[?(@.a=="b")]`. A path that matches
+//! nothing returns no values.
 
 use serde_json::Value;
 
-/// The values at `path`, in order.
+/// Returns the values at `path`, in order.
 pub(crate) fn find<'v>(value: &'v Value, path: &str) -> Vec<&'v Value> {
     let mut found = vec![value];
     let mut rest = path.trim().trim_start_matches('{').trim_end_matches('}');
@@ -15,7 +15,7 @@ pub(crate) fn find<'v>(value: &'v Value, path: &str) -> Vec<&'v Value> {
     found
 }
 
-/// The first step of a path, and the rest.
+/// Splits a path into its first step and the rest.
 fn step(path: &str) -> (&str, &str) {
     if path.starts_with('[') {
         let end = path.find(']').map_or(path.len(), |end| end + 1);
@@ -50,7 +50,7 @@ fn follow<'v>(value: &'v Value, step: &str) -> Vec<&'v Value> {
     index.or_else(|| value.get(quoted)).into_iter().collect()
 }
 
-/// A value as text in a cell.
+/// Returns a value as cell text.
 pub(crate) fn text(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }

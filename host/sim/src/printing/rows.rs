@@ -1,4 +1,4 @@
-//! Columns and cells of the built-in kinds, as the real server prints them: here those that run no pods.
+//! Columns and cells of the built-in kinds, as the real server prints them. `workload_rows` has the kinds that run pods.
 
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
@@ -13,7 +13,7 @@ use crate::{
     },
 };
 
-/// The columns after `Name`.
+/// Returns the columns of a built-in kind after `Name`.
 pub(crate) fn columns(kind: &Kind) -> Columns {
     workload_rows::columns(&kind.kind).unwrap_or_else(|| other_columns(&kind.kind))
 }
@@ -58,7 +58,7 @@ fn other_columns(kind: &str) -> Columns {
     }
 }
 
-/// The cells after the name.
+/// Returns the cells of a row after the name.
 pub(crate) fn cells(kind: &Kind, object: &Value, now: Timestamp) -> Vec<Value> {
     let row = PrintedObject { object, now };
     workload_rows::cells(&kind.kind, row).unwrap_or_else(|| other_cells(&kind.kind, row))

@@ -1,4 +1,4 @@
-//! The tables that `kubectl get` prints: columns of built-in kinds, and the ones that definitions name for their
+//! The tables of `kubectl get`: fixed columns for built-in kinds, and the columns that definitions give their custom
 //! kinds.
 
 use k8s_openapi::jiff::Timestamp;
@@ -12,7 +12,7 @@ use crate::{
 
 const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
 
-/// One column: name, type, format, priority (above 0: with `-o wide` only), description.
+/// A column: name, type, priority (above 0 only `-o wide` shows it), description and JSON path.
 #[derive(Debug, Clone)]
 struct Column {
     name: String,
@@ -29,7 +29,7 @@ impl Column {
     }
 }
 
-/// The real server's description of a column: for most, the description of the field that it shows.
+/// Returns the real server's description of a column. For most columns, it is the description of the field shown.
 fn describe(column: &str) -> &'static str {
     let pod = |part: &str, field: &str| field_description(&format!("io.k8s.api.core.v1.Pod{part}"), field);
     match column {
@@ -53,7 +53,7 @@ fn field_description(definition: &str, field: &str) -> &'static str {
     DEFINITIONS.get(definition).map(|schema| str_at(schema, &["properties", field, "description"])).unwrap_or_default()
 }
 
-/// The column definitions of a kind.
+/// Returns the column definitions of a kind.
 pub(crate) fn columns(kind: &Kind) -> Vec<Value> {
     let definition = |column: Column| {
         let format = if column.name == "Name" { "name" } else { "" };
@@ -98,9 +98,9 @@ fn custom_column(column: &Value) -> Column {
     }
 }
 
-/// The cells of an object's row.
+/// Returns the cells of an object's row.
 pub(crate) fn cells(kind: &Kind, object: &Value, now: Timestamp) -> Vec<Value> {
-    // Rows of events have no name.
+    // Rows of events do not begin with a name.
     if kind.kind == "Event" && kind.custom.is_none() {
         return rows::cells(kind, object, now);
     }

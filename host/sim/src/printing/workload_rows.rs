@@ -1,4 +1,4 @@
-//! Columns and cells of pods and of the kinds that run them.
+//! Columns and cells of pods and of the kinds that create pods.
 
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
@@ -11,7 +11,7 @@ use crate::{
     },
 };
 
-/// The columns after `Name`; `None` for any other kind.
+/// Returns the columns after `Name`, or `None` for any other kind.
 pub(crate) fn columns(kind: &str) -> Option<Columns> {
     Some(match kind {
         "Pod" => &[
@@ -46,7 +46,7 @@ pub(crate) fn columns(kind: &str) -> Option<Columns> {
     })
 }
 
-/// The cells after the name; `None` for any other kind.
+/// Returns the cells after the name, or `None` for any other kind.
 pub(crate) fn cells(kind: &str, row: PrintedObject<'_>) -> Option<Vec<Value>> {
     Some(match kind {
         "Pod" => pod(row),

@@ -1,7 +1,7 @@
-//! Refuses requests that a web page makes through the browser of whoever serves the API on their own machine.
+//! Refuses requests that a web page makes through the browser of the user who serves the API on this machine.
 //!
-//! The API does not authenticate there. A page of another site can reach it by a name of its own that it has resolved to this
-//! machine, which the `Host` shows, or without such a name, which the `Origin` shows.
+//! The API does not authenticate there. A page of another site can reach it through its own host name if that name resolves to this
+//! machine. The `Host` header shows this. The page can also use the address directly, and then the `Origin` header shows the page.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -9,7 +9,7 @@ use http::{HeaderMap, Request, header, uri::Authority};
 
 use crate::server::status::Refusal;
 
-/// The refusal of a request that is for another address than `own` and this machine's, or comes from a page of another one.
+/// Returns a refusal if the request addresses neither `own` nor this machine, or comes from a page of another origin.
 pub(crate) fn refusal<B>(request: &Request<B>, own: SocketAddr) -> Option<Refusal> {
     let named = texts(request.headers(), header::HOST);
     let hosts: Vec<String> = request.uri().authority().map(Authority::to_string).into_iter().chain(named).collect();
@@ -27,12 +27,12 @@ pub(crate) fn refusal<B>(request: &Request<B>, own: SocketAddr) -> Option<Refusa
     Some(Refusal::plain(403, "Forbidden", message))
 }
 
-/// All values of a header. A value that is no text is shown as none, and is nobody's address.
+/// Returns all values of a header. A value that is not text becomes empty, which matches no address.
 fn texts(headers: &HeaderMap, name: header::HeaderName) -> Vec<String> {
     headers.get_all(name).iter().map(|value| value.to_str().unwrap_or_default().to_owned()).collect()
 }
 
-/// True for `localhost`, the loopback addresses and `own`, whatever the port.
+/// Returns true for `localhost`, the loopback addresses and `own`, with any port.
 fn is_local(host: &str, own: IpAddr) -> bool {
     let Ok(authority) = host.parse::<Authority>() else { return false };
     let name = authority.host().trim_start_matches('[').trim_end_matches(']');

@@ -1,4 +1,4 @@
-//! The whole API server as one value that is cheap to clone. Every change of state happens inside a request, under one
+//! The whole API server as one cheaply cloned value. Every change of state happens inside a request, under one
 //! lock, in the order of arrival.
 
 use std::{
@@ -37,11 +37,11 @@ use crate::{
 pub struct Options {
     /// Source of timestamps.
     pub clock: Arc<dyn Clock>,
-    /// Fixes every UID and every generated name.
+    /// Seed of every UID and every generated name.
     pub seed: u64,
-    /// Number of past writes that a watch can start from; older resourceVersions are answered with 410.
+    /// Number of past writes that a watch can start from. Older resourceVersions get a 410.
     pub window: usize,
-    /// Keep every write for [`Cluster::history`]. Memory grows without bound.
+    /// Whether to keep every write for [`Cluster::history`]. The memory use then grows without a limit.
     pub history: bool,
 }
 
@@ -51,20 +51,20 @@ impl Default for Options {
     }
 }
 
-/// One combination of request and answer, by which requests are counted.
+/// One combination of request and response. The cluster counts requests by it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RequestKind {
-    /// Verb.
+    /// Verb of the request.
     pub verb: Verb,
-    /// `pods`, `deployments.apps`.
+    /// Qualified resource, such as `pods` or `deployments.apps`.
     pub resource: String,
-    /// Empty for the main resource.
+    /// Subresource, empty for the main resource.
     pub subresource: String,
-    /// HTTP status code of the answer.
+    /// HTTP status code of the response.
     pub code: u16,
 }
 
-/// An in-memory Kubernetes API server. Clones are handles on the same cluster.
+/// An in-memory Kubernetes API server. Clones are handles to the same cluster.
 #[derive(Clone)]
 pub struct Cluster {
     inner: Arc<Inner>,
@@ -76,20 +76,20 @@ struct Inner {
     requests: Mutex<BTreeMap<RequestKind, u64>>,
 }
 
-/// Everything behind the lock.
+/// The state behind the cluster's lock.
 #[derive(Debug)]
 pub(crate) struct State {
     pub(crate) store: Store,
     pub(crate) kinds: Kinds,
     pub(crate) random: Random,
     pub(crate) token_key: TokenKey,
-    /// The time of the request being handled.
+    /// The time of the current request.
     pub(crate) now: Timestamp,
     pub(crate) controllers: run::Controllers,
 }
 
 impl State {
-    /// The request's time as objects carry it.
+    /// Returns the time of the current request as a timestamp of an object.
     pub(crate) fn time(&self) -> String {
         clock::seconds(self.now)
     }
@@ -102,7 +102,7 @@ impl std::fmt::Debug for Cluster {
 }
 
 impl Cluster {
-    /// A cluster with the namespaces that every cluster has.
+    /// Returns a cluster with the default namespaces and roles.
     pub fn new(options: Options) -> Self {
         let Options { clock, seed, window, history } = options;
         let mut state = State {
@@ -118,44 +118,44 @@ impl Cluster {
         Self { inner: Arc::new(Inner { state: Mutex::new(state), clock, requests }) }
     }
 
-    /// The cluster as a tower service, for `kube::Client::new(cluster.service(), "default")`.
+    /// Returns the cluster as a tower service, for `kube::Client::new(cluster.service(), "default")`.
     pub fn service(&self) -> ApiService {
         ApiService { cluster: self.clone(), delayed: None }
     }
 
-    /// The same for a client that is far away: its requests take time, and its watches lag.
+    /// Returns the cluster as a tower service for a distant client, with delayed requests and watches.
     pub fn delayed(&self, delays: Delays) -> ApiService {
         ApiService { cluster: self.clone(), delayed: Some(Delayed::new(delays)) }
     }
 
-    /// Number of requests of each kind answered so far.
+    /// Returns the number of answered requests of each kind.
     pub fn requests(&self) -> BTreeMap<RequestKind, u64> {
         self.inner.requests.lock().clone()
     }
 
-    /// Every write since the cluster was made, in order; empty unless [`Options::history`] was set.
+    /// Returns every write since the cluster was created, in order. Empty unless [`Options::history`] is set.
     pub fn history(&self) -> Vec<Arc<LogEntry>> {
         self.inner.state.lock().store.history()
     }
 
-    /// The resourceVersion of the last write.
+    /// Returns the resourceVersion of the last write.
     pub fn resource_version(&self) -> u64 {
         self.inner.state.lock().store.rv()
     }
 
-    /// The table that a [`LogEntry`] names for a kind, by group and plural name.
+    /// Returns the table of a kind, by group and plural name, as a [`LogEntry`] names it.
     pub fn table(&self, group: &str, plural: &str) -> crate::kinds::registry::TableId {
         self.inner.state.lock().kinds.table(group, plural)
     }
 
-    /// Forgets all past writes: watches and pages from an older resourceVersion are answered with 410 from now on.
+    /// Drops all past writes. From now on, watches and pages from an older resourceVersion get a 410.
     pub fn compact(&self) {
         let mut state = self.inner.state.lock();
         let now = state.store.rv();
         state.store.compact(now);
     }
 
-    /// The present moment on the cluster's clock.
+    /// Returns the current time of the cluster's clock.
     pub fn now(&self) -> Timestamp {
         self.inner.clock.now()
     }
@@ -189,7 +189,7 @@ impl Cluster {
         *self.inner.requests.lock().entry(kind).or_default() += 1;
     }
 
-    /// Answers one request.
+    /// Answers a request.
     pub async fn respond<B>(&self, request: Request<B>) -> Response<ApiBody>
     where
         B: http_body::Body,

@@ -1,4 +1,4 @@
-//! Decodes the body of a write into an object. It fills in kind and apiVersion from the path and changes nothing else.
+//! Decodes the body of a write into an object. Kind and apiVersion come from the path if the body lacks them.
 
 use serde_json::{Value, json};
 
@@ -13,10 +13,10 @@ use crate::{
     },
 };
 
-/// Characters that an error shows of an unreadable body.
+/// Characters of an unreadable body that an error shows.
 const SUMMARY: usize = 30;
 
-/// The body as JSON, from any known format.
+/// Returns the body as JSON, from any supported format.
 pub(crate) fn body(call: &Call) -> Result<Value, Refusal> {
     let media = call.content_type.split(';').next().unwrap_or_default().trim();
     match media {
@@ -27,13 +27,13 @@ pub(crate) fn body(call: &Call) -> Result<Value, Refusal> {
     }
 }
 
-/// JSON text as a value.
+/// Parses JSON text.
 pub(crate) fn json_text(body: &[u8]) -> Result<Value, Refusal> {
     serde_json::from_slice(body)
         .map_err(|cause| Refusal::bad_request(format!("error decoding the body of the request: {cause}")))
 }
 
-/// YAML text as a value: patches of server-side apply come as YAML, of which JSON is a part.
+/// Parses YAML text, also JSON, which is valid YAML. Server-side apply sends YAML.
 pub(crate) fn yaml_text(body: &[u8]) -> Result<Value, Refusal> {
     if let Ok(value) = serde_json::from_slice(body) {
         return Ok(value);
@@ -43,31 +43,31 @@ pub(crate) fn yaml_text(body: &[u8]) -> Result<Value, Refusal> {
     serde_saphyr::from_str(text).map_err(|cause| Refusal::bad_request(format!("error decoding YAML: {cause}")))
 }
 
-/// A client's object, ready to be stored, and the warnings for the client.
+/// A client's object in its stored form, with the warnings for the client.
 #[derive(Debug)]
 pub(crate) struct Decoded {
     pub(crate) object: Value,
     pub(crate) warnings: Vec<String>,
 }
 
-/// The object in the body of a create or update.
+/// Decodes the object in the body of a create or update.
 pub(crate) fn object(call: &Call) -> Result<Decoded, Refusal> {
     finish(call, body(call)?)
 }
 
-/// A value as an object of the call's kind, in its stored form.
+/// Converts a value to an object of the call's kind in its stored form.
 pub(crate) fn finish(call: &Call, mut value: Value) -> Result<Decoded, Refusal> {
     let warnings = normalise(call, &mut value)?;
     Ok(Decoded { object: stored_form(&call.kind, value), warnings })
 }
 
-/// Checks that a value is an object of the call's kind and brings it into shape; returns warnings.
+/// Checks that a value is an object of the call's kind, and normalises it. Returns warnings.
 pub(crate) fn normalise(call: &Call, value: &mut Value) -> Result<Vec<String>, Refusal> {
     typed(&call.kind, value)?;
     normalise::normalise(&call.kind, value, UnknownFields::wanted(&call.query))
 }
 
-/// Checks that a value is an object of the kind that the path names.
+/// Checks that a value is an object of the path's kind.
 pub(crate) fn typed(kind: &Kind, value: &mut Value) -> Result<(), Refusal> {
     if !value.is_object() {
         let message = format!(
@@ -78,7 +78,7 @@ pub(crate) fn typed(kind: &Kind, value: &mut Value) -> Result<(), Refusal> {
     }
     named(kind, value)?;
     let map = object::as_map(value);
-    // First in the text, where a list can leave them out without a second serialisation.
+    // Kind and apiVersion come first in the JSON text, so that a list can cut them off without serialising again.
     map.shift_remove("kind");
     map.shift_remove("apiVersion");
     map.shift_insert(0, "kind".into(), json!(kind.kind));
@@ -92,7 +92,7 @@ pub(crate) fn typed(kind: &Kind, value: &mut Value) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Checks the kind and apiVersion in a value.
+/// Checks the kind and apiVersion of a value.
 fn named(kind: &Kind, value: &Value) -> Result<(), Refusal> {
     let (said_kind, said_version) = (object::str_at(value, &["kind"]), object::str_at(value, &["apiVersion"]));
     if kind.custom.is_some() && said_kind.is_empty() {
@@ -123,7 +123,7 @@ fn named(kind: &Kind, value: &Value) -> Result<(), Refusal> {
     Err(Refusal::bad_request(message))
 }
 
-/// An object of any served version as the one that is stored.
+/// Converts an object of any served version to the stored version.
 pub(crate) fn stored_form(kind: &Kind, value: Value) -> Value {
     if kind.is("events.k8s.io", "Event") {
         let mut core = events::to_core(&value);

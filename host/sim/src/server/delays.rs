@@ -1,5 +1,5 @@
-//! Seeded delays: what a network and a busy server do to the order of things. Requests overlap and overtake each other, and
-//! each watch lags behind by its own while, so that nothing is known at once and kinds are in no order to each other.
+//! Seeded delays, as a network and a busy server cause them. Requests overlap and overtake each other. Each watch lags by its own
+//! delay, so clients learn nothing at once, and changes of different kinds arrive in any order.
 
 use std::{sync::Arc, time::Duration};
 
@@ -10,18 +10,18 @@ use parking_lot::Mutex;
 
 use crate::{random::Random, server::reply::ApiBody};
 
-/// How long things take between one client and the server. Every single delay is drawn from the seed.
+/// The longest delays between a client and the server. The seed determines every single delay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Delays {
-    /// The same seed and the same requests give the same delays.
+    /// Seed of the delays. The same seed and the same requests give the same delays.
     pub seed: u64,
-    /// The longest way of a request to the server, and of its reply back.
+    /// The longest delay of a request on the way to the server, and of its response on the way back.
     pub request: Duration,
-    /// The longest time from a change to the moment at which a watch shows it.
+    /// The longest delay of a watch event after its change.
     pub watch: Duration,
 }
 
-/// The delays of one client. Clones draw from the same seed.
+/// The delays of one client. Clones share one random generator.
 #[derive(Debug, Clone)]
 pub(crate) struct Delayed {
     delays: Delays,
@@ -38,12 +38,12 @@ impl Delayed {
         Duration::from_millis(self.random.lock().up_to(most))
     }
 
-    /// The way there, or back.
+    /// Waits for the delay of one direction.
     pub(crate) async fn way(&self) {
         tokio::time::sleep(self.draw(self.delays.request)).await;
     }
 
-    /// The response to a watch, which lags; any other as it is.
+    /// Delays the events of a watch response. Returns any other response unchanged.
     pub(crate) fn lagging(&self, watches: bool, response: Response<ApiBody>) -> Response<ApiBody> {
         if watches { response.map(|body| self.clone().stream(body)) } else { response }
     }
@@ -58,7 +58,7 @@ impl Delayed {
     }
 }
 
-/// Whether a request begins a watch.
+/// Returns true if the request starts a watch.
 pub(crate) fn watches<B>(request: &Request<B>) -> bool {
     let query = request.uri().query().unwrap_or_default();
     query.split('&').any(|pair| matches!(pair, "watch=true" | "watch=1"))
@@ -83,7 +83,7 @@ mod tests {
         http::Request::post("/api/v1/namespaces/default/configmaps").body(body.to_string().into_bytes()).unwrap()
     }
 
-    /// The names of twenty objects that are created at once, in the order in which they were stored.
+    /// Creates twenty objects at once, and returns their names in the order in which they were stored.
     async fn stored(seed: u64) -> Vec<String> {
         let cluster = Cluster::new(Options::default());
         let client = kube::Client::new(cluster.delayed(delays(seed)), "default");

@@ -19,7 +19,7 @@ use crate::{
     verbs::{containers, create, delete, patch, scale, token_request, update},
 };
 
-/// Answers a request about objects.
+/// Answers a request for a resource.
 pub(crate) fn resource(cluster: &Cluster, call: &Call) -> Result<Reply, Refusal> {
     known_subresource(call)?;
     parameters::check(call)?;
@@ -47,7 +47,7 @@ pub(crate) fn resource(cluster: &Cluster, call: &Call) -> Result<Reply, Refusal>
     reply
 }
 
-/// Answers a request about the server itself.
+/// Answers a request for a document about the server.
 pub(crate) fn document(cluster: &Cluster, path: &[String], accept: &str) -> Result<Reply, Refusal> {
     documents::document(&cluster.lock(), path, accept)
 }
@@ -77,12 +77,12 @@ fn get(state: &State, call: &Call) -> Result<Reply, Refusal> {
     shown(state, call, StatusCode::OK, found)
 }
 
-/// The key that a request names.
+/// Returns the key of a call's object.
 pub(crate) fn key(call: &Call) -> Key {
     Key::new(call.namespace.clone(), call.name.clone())
 }
 
-/// The reply with one object in the form that the client asked for.
+/// Returns the reply with one object in the form that the client requested.
 pub(crate) fn shown(state: &State, call: &Call, code: StatusCode, version: &ObjectVersion) -> Result<Reply, Refusal> {
     let form = ResponseForm::wanted(call)?;
     Ok(Reply::Json(code, form.one(version, state.now)))

@@ -1,4 +1,4 @@
-//! Answers lists, whole or page by page. All pages of a list show the moment of the first page, as long as the log
+//! Answers lists, whole or page by page. All pages of a list show the state at the first page, as long as the log
 //! reaches back to it.
 
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::{
     storage::{Key, ObjectVersion},
 };
 
-/// Selectors of a list, watch or deletecollection.
+/// The selectors of a list, watch or deletecollection.
 #[derive(Debug, Clone)]
 pub(crate) struct Selection {
     namespace: String,
@@ -45,7 +45,7 @@ impl Selection {
             && self.fields.matches(object)
     }
 
-    /// The objects of the present that match, in key order.
+    /// Returns the current objects that match, in key order.
     pub(crate) fn now(&self, state: &State, call: &Call) -> Vec<(Key, Arc<ObjectVersion>)> {
         let namespace = Some(self.namespace.as_str()).filter(|namespace| !namespace.is_empty());
         if let (Some(namespace), Some(name)) = (namespace, self.fields.name()) {
@@ -58,13 +58,13 @@ impl Selection {
     }
 }
 
-/// The refusal of a page whose moment the log has lost.
+/// The message for a page whose state the log no longer has.
 const TOO_OLD: &str = "The provided continue parameter is too old to display a consistent list result. You can start a \
     new list without the continue parameter, or use the continue token in this response to retrieve the remainder of the \
     results. Continuing with the provided token results in an inconsistent list - objects that were created, modified, or \
     deleted between the time the first chunk was returned and now may show up in the list.";
 
-/// Beginning of the next page.
+/// The start of the next page.
 struct Continue {
     rv: u64,
     after: Key,
@@ -105,7 +105,7 @@ pub(crate) fn list(state: &State, call: &Call) -> Result<Reply, Refusal> {
     Ok(Reply::Json(StatusCode::OK, form.list(&items, &meta, state.now)))
 }
 
-/// The resourceVersion at which the list must be taken, if the request insists on one.
+/// Returns the resourceVersion of the list if the request requires an exact one.
 fn exact(state: &State, call: &Call) -> Result<Option<u64>, Refusal> {
     let Some(rv) = resource_version(call)? else { return Ok(None) };
     if rv > state.store.rv() {
@@ -117,7 +117,7 @@ fn exact(state: &State, call: &Call) -> Result<Option<u64>, Refusal> {
     Ok(Some(rv).filter(|_| call.query.get("resourceVersionMatch") == Some("Exact")))
 }
 
-/// The `resourceVersion` parameter, none when absent or `0`.
+/// Returns the `resourceVersion` parameter, or none if it is absent or `0`.
 pub(crate) fn resource_version(call: &Call) -> Result<Option<u64>, Refusal> {
     let Some(text) = call.query.get("resourceVersion") else { return Ok(None) };
     let bad = || {
@@ -135,7 +135,7 @@ fn page(
     selection: &Selection,
     (from, limit): (Continue, Option<u64>),
 ) -> Result<Cut, Refusal> {
-    // A token without a moment continues a list whose moment the log has lost, with the present objects.
+    // A token with resourceVersion 0 continues with the current objects, because the log has lost the state of the first page.
     let rv = if from.rv == 0 { state.store.rv() } else { from.rv };
     let Some(objects) = state.store.at(call.kind.table, rv) else {
         let token = Continue { rv: 0, after: from.after }.encode();
@@ -151,7 +151,7 @@ impl Selection {
         let limit = limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(usize::MAX);
         let mut meta = ListMeta { rv, next: None, remaining: None };
         if found.len() > limit {
-            // The number left is told for unselected lists alone.
+            // The real server counts the remaining objects only for lists without selectors.
             let everything = self.labels == LabelSelector::default() && self.fields == FieldSelector::default();
             meta.remaining = everything.then_some(found.len() - limit);
             found.truncate(limit);

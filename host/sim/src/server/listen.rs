@@ -1,4 +1,4 @@
-//! Serves HTTP/1.1 connections of a listener, so that kubectl can talk to the in-memory API. Dropping the future ends
+//! Serves HTTP/1.1 connections of a listener, so that kubectl can reach the in-memory API. Dropping the future closes
 //! every connection.
 
 use std::{convert::Infallible, io};
@@ -18,12 +18,12 @@ use crate::server::{
     reply::{self, ApiBody},
 };
 
-/// Serves a service, a [`Cluster::service`] with layers around it perhaps, until the listener fails or the future is
-/// dropped.
+/// Serves a service, such as [`Cluster::service`] with layers around it, until the listener fails or the caller drops the
+/// future.
 ///
 /// # Errors
 ///
-/// Fails when no further connection can be accepted.
+/// If the listener can accept no further connection.
 pub async fn serve<S>(listener: TcpListener, service: S) -> io::Result<()>
 where
     S: tower::Service<Request<Incoming>, Response = Response<ApiBody>, Error = Infallible> + Clone + Send + 'static,
@@ -39,7 +39,7 @@ where
                 .timer(TokioTimer::new())
                 .serve_connection(TokioIo::new(stream), service);
             if let Err(error) = connection.await {
-                // A client that goes away in the middle of a watch is the ordinary case.
+                // Clients often disconnect in the middle of a watch.
                 tracing::debug!(%error, "connection ended");
             }
         });
@@ -48,12 +48,12 @@ where
 }
 
 impl Cluster {
-    /// Serves the cluster over plain HTTP, to programs of this machine and to no page of another site, until the listener fails or
-    /// the future is dropped.
+    /// Serves the cluster over plain HTTP until the listener fails or the caller drops the future. It refuses requests from pages of
+    /// other sites and requests for other machines.
     ///
     /// # Errors
     ///
-    /// Fails when no further connection can be accepted.
+    /// If the listener can accept no further connection.
     pub async fn serve(&self, listener: TcpListener) -> io::Result<()> {
         let (own, api) = (listener.local_addr()?, self.service());
         let guarded = tower::service_fn(move |request: Request<Incoming>| {

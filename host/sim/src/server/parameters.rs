@@ -1,4 +1,4 @@
-//! Refuses invalid query parameters, before any object is read.
+//! Refuses invalid query parameters before the server reads any object.
 
 use serde_json::json;
 
@@ -7,10 +7,10 @@ use crate::server::{
     status::{FieldError, Refusal},
 };
 
-/// Longest name of a field manager.
+/// The longest name of a field manager in bytes.
 const LONGEST_MANAGER: usize = 128;
 
-/// Refuses parameters that do not go together or mean nothing.
+/// Refuses parameters that are invalid or contradict each other.
 pub(crate) fn check(call: &Call) -> Result<(), Refusal> {
     let (kind, errors) = match call.verb {
         Verb::Get => return Ok(()),

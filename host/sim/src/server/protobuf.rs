@@ -1,5 +1,5 @@
-//! For kubectl and other typed clients of Go, which send built-in kinds as protobuf: decodes such bodies to JSON.
-//! Answers are JSON, which all of these clients read.
+//! Decodes protobuf bodies to JSON. kubectl and other typed Go clients send built-in kinds as protobuf.
+//! The responses are JSON, which all of these clients can read.
 
 use std::sync::LazyLock;
 
@@ -17,18 +17,18 @@ use crate::{
     server::status::Refusal,
 };
 
-/// The media type of such bodies.
+/// The media type of protobuf bodies.
 pub(crate) const MEDIA: &str = "application/vnd.kubernetes.protobuf";
-/// The four bytes that such a body begins with.
+/// The four bytes at the start of a protobuf body.
 const MAGIC: &[u8] = b"k8s\0";
 
-/// Field numbers, names and types of all messages, from Kubernetes' own definitions.
+/// Field numbers, names and types of all messages, from Kubernetes' definitions.
 static MESSAGES: LazyLock<Map<String, Value>> = LazyLock::new(|| {
-    // The file is part of this crate; a test reads it, so an error here cannot reach a user.
+    // The file is part of this crate, and a test reads it. So no user can see an error here.
     serde_json::from_str(include_str!("../../schemas/protobuf.json")).unwrap_or_default()
 });
 
-/// The object in a body: of the kind that the body names.
+/// Decodes the object in a body. The body names the object's kind.
 pub(crate) fn decode(kind: &Kind, body: &[u8]) -> Result<Value, Refusal> {
     let unreadable = || Refusal::bad_request("the body of the request is not protobuf as Kubernetes writes it");
     let envelope = body.strip_prefix(MAGIC).ok_or_else(unreadable)?;
@@ -49,13 +49,13 @@ pub(crate) fn decode(kind: &Kind, body: &[u8]) -> Result<Value, Refusal> {
     Ok(object)
 }
 
-/// One field on the wire.
+/// The value of an encoded field.
 enum Wire<'b> {
     Number(u64),
     Bytes(&'b [u8]),
 }
 
-/// Takes a number off the front.
+/// Reads a number from the front of the bytes.
 fn varint(bytes: &mut &[u8]) -> Option<u64> {
     let mut value = 0_u64;
     for shift in (0..64).step_by(7) {
@@ -90,7 +90,7 @@ fn field<'b>(bytes: &mut &'b [u8]) -> Option<(u64, Wire<'b>)> {
     Some((tag >> 3, wire))
 }
 
-/// A message as JSON, none if the bytes are none.
+/// Decodes a message to JSON. Returns none if the bytes are not such a message.
 fn message(name: &str, mut bytes: &[u8]) -> Option<Value> {
     if let Some(value) = special(name, bytes) {
         return value;
@@ -106,7 +106,7 @@ fn message(name: &str, mut bytes: &[u8]) -> Option<Value> {
         else {
             continue;
         };
-        // A field whose name JSON lacks is embedded in Go, so it is written in place.
+        // A message field without a JSON name is embedded in Go, so its fields belong to the outer object.
         let embedded = known.is_some_and(|known| known.get(own).is_none()) && kind.contains('.');
         if let (true, Wire::Bytes(inner)) = (embedded, &wire) {
             let Value::Object(inner) = message(kind, inner)? else { continue };
@@ -115,7 +115,7 @@ fn message(name: &str, mut bytes: &[u8]) -> Option<Value> {
         }
         insert(&mut object, own, kind, &wire)?;
     }
-    // Absent in JSON, where Go leaves out the zero; a written one would look as if somebody had set it.
+    // Go writes a zero generation in protobuf and omits it in JSON. A zero here would look as if the client had set it.
     if name.ends_with(".ObjectMeta") && object.get("generation") == Some(&json!(0)) {
         object.shift_remove("generation");
     }
@@ -150,14 +150,14 @@ fn value(kind: &str, wire: &Wire<'_>) -> Option<Value> {
         ("bytes", Wire::Bytes(bytes)) => Some(json!(STANDARD.encode(bytes))),
         ("bool", Wire::Number(number)) => Some(json!(*number != 0)),
         ("double", Wire::Number(number)) => Some(json!(f64::from_bits(*number))),
-        // Negative numbers are written as their two's complement.
+        // Protobuf writes negative numbers as two's complement.
         ("int32" | "int64", Wire::Number(number)) => Some(json!(*number as i64)),
         (_, Wire::Number(number)) => Some(json!(number)),
         (name, Wire::Bytes(bytes)) => message(name, bytes),
     }
 }
 
-/// Messages whose JSON is not an object of their fields; the outer option is none for all others.
+/// Decodes messages whose JSON is not an object of their fields. The outer option is none for all other messages.
 fn special(name: &str, bytes: &[u8]) -> Option<Option<Value>> {
     let part = |wanted: u64| {
         let mut rest = bytes;
@@ -201,10 +201,10 @@ mod tests {
 
     #[test]
     fn a_pod_in_protobuf_reads_as_its_json() {
-        // Go writes the zero values of a generation and a creation.
+        // Go writes a generation and a creationTimestamp even if they are zero.
         let mut metadata = [text(1, b"p"), vec![7 << 3, 0], text(8, b"")].concat();
         metadata.extend(text(11, &[text(1, b"app"), text(2, b"web")].concat()));
-        // A volume with an emptyDir: the source is embedded.
+        // A volume with an emptyDir. Go embeds the volume source.
         let volume = [text(1, b"v"), text(2, &text(2, b""))].concat();
         let port = [&[3 << 3, 80][..], &text(4, b"TCP")].concat();
         let container = [text(1, b"c"), text(2, b"i"), text(6, &port)].concat();

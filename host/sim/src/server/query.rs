@@ -1,4 +1,4 @@
-//! The query parameters of a request. Unknown ones are ignored, as the real server does.
+//! The query parameters of a request. As in the real server, unknown parameters are ignored.
 
 use crate::server::status::Refusal;
 
@@ -12,18 +12,18 @@ impl Query {
         Self(pairs.into_owned().collect())
     }
 
-    /// The first value of a parameter, none if it is absent or empty.
+    /// Returns the first value of a parameter, or none if it is absent or empty.
     pub(crate) fn get(&self, name: &str) -> Option<&str> {
         self.0.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str()).filter(|value| !value.is_empty())
     }
 
-    /// Go's reading of a boolean parameter: present without a value is true.
+    /// Reads a boolean parameter as Go does. A parameter without a value is true.
     pub(crate) fn flag(&self, name: &str) -> bool {
         let value = self.0.iter().find(|(key, _)| key == name).map(|(_, value)| value.to_lowercase());
         value.is_some_and(|value| value != "false" && value != "0")
     }
 
-    /// A number, or a refusal that shows the parameter.
+    /// Reads a number. The refusal of an invalid number names the parameter.
     pub(crate) fn number(&self, name: &str) -> Result<Option<u64>, Refusal> {
         let parse = |value: &str| {
             value.parse().map_err(|_bad| {
@@ -33,7 +33,7 @@ impl Query {
         self.get(name).map(parse).transpose()
     }
 
-    /// True for a dry run.
+    /// Returns true for a dry run.
     pub(crate) fn dry_run(&self) -> bool {
         self.get("dryRun").is_some()
     }

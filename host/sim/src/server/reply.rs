@@ -1,4 +1,4 @@
-//! Turns replies and refusals into HTTP responses.
+//! Converts replies and refusals to HTTP responses.
 
 use std::convert::Infallible;
 
@@ -12,20 +12,20 @@ use serde_json::Value;
 use crate::server::{status::Refusal, watch};
 use crate::verbs::log::Log;
 
-/// Body of a response: one chunk, or the stream of a watch.
+/// Body of a response: one chunk, or the stream of a watch or a log.
 pub type ApiBody = UnsyncBoxBody<Bytes, Infallible>;
 
-/// An answer that is not a refusal.
+/// A successful answer.
 pub(crate) enum Reply {
     /// One JSON document.
     Json(StatusCode, Bytes),
-    /// A JSON document of a media type of its own.
+    /// A document with its own media type.
     Document(&'static str, Bytes),
     /// A stream of watch events.
     Watch(Box<watch::Watch>),
     /// The log of a container.
     Log(Box<Log>),
-    /// A document with texts for people in `Warning` headers.
+    /// A reply with `Warning` headers for people.
     Warned(Box<Reply>, Vec<String>),
 }
 
@@ -34,7 +34,7 @@ impl Reply {
         Self::Json(code, Bytes::from(serde_json::to_vec(value).unwrap_or_default()))
     }
 
-    /// The same reply with warnings, if there are any.
+    /// Returns the same reply with warnings, if there are any.
     pub(crate) fn warned(self, warnings: Vec<String>) -> Self {
         if warnings.is_empty() { self } else { Self::Warned(Box::new(self), warnings) }
     }
@@ -76,7 +76,7 @@ fn from_reply(reply: Reply) -> Response<ApiBody> {
     }
 }
 
-/// The response that carries a refusal.
+/// Returns the response for a refusal.
 pub(crate) fn refusal(refusal: &Refusal) -> Response<ApiBody> {
     let code = StatusCode::from_u16(refusal.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let body = serde_json::to_vec(&refusal.to_value()).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Shows stored objects in the form that the client asked for: whole, metadata only, or as a table.
+//! Converts stored objects to the form that the client requested: whole, metadata only, or as a table.
 
 use std::sync::Arc;
 
@@ -17,15 +17,15 @@ use crate::{
 /// The form of objects in a reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Form {
-    /// As stored.
+    /// The whole object.
     Full,
-    /// PartialObjectMetadata.
+    /// The metadata, as a PartialObjectMetadata.
     Metadata,
-    /// Rows for people.
+    /// Table rows for people.
     Table(Include),
 }
 
-/// Part of the object that a table row carries beside its cells.
+/// The part of the object that a table row carries besides its cells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Include {
     Nothing,
@@ -33,14 +33,14 @@ enum Include {
     Object,
 }
 
-/// The form that one request asked for.
+/// The form that a request asks for.
 #[derive(Debug, Clone)]
 pub(crate) struct ResponseForm {
     form: Form,
     kind: Arc<Kind>,
 }
 
-/// `metadata` of a list.
+/// The `metadata` of a list.
 #[derive(Debug, Default)]
 pub(crate) struct ListMeta {
     pub(crate) rv: u64,
@@ -62,7 +62,7 @@ impl ListMeta {
 }
 
 impl ResponseForm {
-    /// The first form in the Accept header that is known here.
+    /// Returns the first supported form in the Accept header.
     pub(crate) fn wanted(call: &Call) -> Result<Self, Refusal> {
         let form = call.accept.split(',').find_map(|media| form(media, call));
         let form = form.ok_or_else(|| {
@@ -71,7 +71,7 @@ impl ResponseForm {
         Ok(Self { form, kind: Arc::clone(&call.kind) })
     }
 
-    /// One object.
+    /// Serialises one object.
     pub(crate) fn one(&self, version: &ObjectVersion, now: Timestamp) -> Bytes {
         match self.form {
             Form::Full => full(&self.kind, version),
@@ -83,7 +83,7 @@ impl ResponseForm {
         }
     }
 
-    /// A list of objects.
+    /// Serialises a list of objects.
     pub(crate) fn list(&self, items: &[Arc<ObjectVersion>], meta: &ListMeta, now: Timestamp) -> Bytes {
         let (kind, api_version) = match self.form {
             Form::Full => (self.kind.list_kind.clone(), self.kind.api_version()),
@@ -107,7 +107,7 @@ impl ResponseForm {
         out.freeze()
     }
 
-    /// One object in a list: those of built-in kinds do not repeat their kind.
+    /// Serialises one object of a list. Built-in kinds omit kind and apiVersion there.
     fn item(&self, version: &ObjectVersion, now: Timestamp) -> Bytes {
         let whole = self.one(version, now);
         if self.form != Form::Full || self.kind.custom.is_some() {
@@ -123,12 +123,12 @@ impl ResponseForm {
         item.freeze()
     }
 
-    /// One line of a watch.
+    /// Returns the first event line of a watch.
     pub(crate) fn event(&self, change: &str, version: &ObjectVersion, now: Timestamp) -> Bytes {
         self.line(change, &self.one(version, now))
     }
 
-    /// One line of a watch after its first: a table names its columns only once.
+    /// Returns a later event line of a watch. A table lists its columns only in the first line.
     pub(crate) fn later_event(&self, change: &str, version: &ObjectVersion, now: Timestamp) -> Bytes {
         let Form::Table(include) = self.form else { return self.event(change, version, now) };
         let meta = json!({"resourceVersion": object::meta(&version.value, "resourceVersion")});
@@ -185,7 +185,7 @@ fn partial(version: &ObjectVersion) -> Value {
     })
 }
 
-/// The whole object in the version that was asked for. Versions of a kind differ in nothing but their name.
+/// Serialises the whole object in the requested version. The versions of a kind differ only in their apiVersion.
 fn full(kind: &Kind, version: &ObjectVersion) -> Bytes {
     if version.value.get("apiVersion").and_then(Value::as_str) == Some(kind.api_version().as_str()) {
         return version.json();
@@ -193,7 +193,7 @@ fn full(kind: &Kind, version: &ObjectVersion) -> Bytes {
     to_bytes(&converted(kind, &version.value))
 }
 
-/// A stored object in the version that was asked for.
+/// Converts a stored object to the requested version.
 pub(crate) fn converted(kind: &Kind, stored: &Value) -> Value {
     let mut value = if kind.is("events.k8s.io", "Event") { events::to_events_api(stored) } else { stored.clone() };
     object::as_map(&mut value).insert("apiVersion".into(), json!(kind.api_version()));

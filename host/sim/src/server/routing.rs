@@ -1,4 +1,4 @@
-//! Reads method, path and query of a request: verb, kind, namespace, name and subresource.
+//! Parses method, path and query of a request into verb, kind, namespace, name and subresource.
 
 use std::{borrow::Cow, sync::Arc};
 
@@ -14,26 +14,26 @@ use crate::{
 /// Verb of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Verb {
-    /// One object is read.
+    /// Reads an object.
     Get,
-    /// Objects are listed.
+    /// Lists objects.
     List,
-    /// Changes are streamed.
+    /// Streams changes.
     Watch,
-    /// An object is created.
+    /// Creates an object.
     Create,
-    /// An object is replaced.
+    /// Replaces an object.
     Update,
-    /// An object is changed in part.
+    /// Changes parts of an object.
     Patch,
-    /// An object is deleted.
+    /// Deletes an object.
     Delete,
-    /// All selected objects are deleted.
+    /// Deletes all selected objects.
     DeleteCollection,
 }
 
 impl Verb {
-    /// The verb as audit logs and RBAC spell it.
+    /// Returns the verb as audit logs and RBAC spell it.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Get => "get",
@@ -47,7 +47,7 @@ impl Verb {
         }
     }
 
-    /// True if the verb changes state.
+    /// Returns true if the verb changes state.
     pub fn writes(self) -> bool {
         !matches!(self, Self::Get | Self::List | Self::Watch)
     }
@@ -58,11 +58,11 @@ impl Verb {
 pub(crate) struct Call {
     pub(crate) verb: Verb,
     pub(crate) kind: Arc<Kind>,
-    /// Empty for cluster-scoped kinds and for lists over all namespaces.
+    /// Namespace of the object, empty for cluster-scoped kinds and for lists over all namespaces.
     pub(crate) namespace: String,
-    /// Empty for lists and creations.
+    /// Name of the object, empty for lists and creations.
     pub(crate) name: String,
-    /// Empty for the main resource.
+    /// Subresource, empty for the main resource.
     pub(crate) subresource: String,
     pub(crate) query: Query,
     pub(crate) accept: String,
@@ -72,16 +72,16 @@ pub(crate) struct Call {
     pub(crate) body: Bytes,
 }
 
-/// Target of a path.
+/// The target of a request.
 #[derive(Debug)]
 pub(crate) enum Route {
-    /// To objects.
+    /// A request for objects.
     Resource(Box<Call>),
-    /// To a document about the server: path segments, the media type asked for.
+    /// A document about the server: path segments and the Accept header.
     Document(Vec<String>, String),
 }
 
-/// A request before its path is understood.
+/// A request before its path is parsed.
 #[derive(Debug)]
 pub(crate) struct Incoming<'a> {
     pub(crate) method: &'a Method,
@@ -90,7 +90,7 @@ pub(crate) struct Incoming<'a> {
     pub(crate) body: Bytes,
 }
 
-/// A path to objects, of a kind that may not be served.
+/// A path to objects, whose kind may not be served.
 #[derive(Debug)]
 pub(crate) struct ObjectPath {
     pub(crate) group: String,
@@ -99,12 +99,12 @@ pub(crate) struct ObjectPath {
     pub(crate) plural: String,
     pub(crate) name: String,
     pub(crate) subresource: String,
-    /// The old form of a watch: `/api/v1/watch/namespaces/x/pods`.
+    /// Whether the path has the old form of a watch: `/api/v1/watch/namespaces/x/pods`.
     watched: bool,
 }
 
 impl ObjectPath {
-    /// The path of a request, none if it is not about objects.
+    /// Parses the path of a request. Returns none if the path does not lead to objects.
     pub(crate) fn of(segments: &[String]) -> Result<Option<Self>, Refusal> {
         let text = segments.iter().map(String::as_str).collect::<Vec<_>>();
         let (group, version, rest) = match text.as_slice() {
@@ -117,7 +117,7 @@ impl ObjectPath {
             rest => (rest, false),
         };
         let (namespace, rest) = match rest {
-            // `/namespaces/x` and `/namespaces/x/status` are about the Namespace itself.
+            // `/namespaces/x` and `/namespaces/x/status` address the Namespace itself.
             ["namespaces", _, "status" | "finalize"] | ["namespaces", _] | ["namespaces"] => ("", rest),
             ["namespaces", namespace, rest @ ..] => (*namespace, rest),
             rest => ("", rest),
@@ -139,7 +139,7 @@ impl ObjectPath {
         Refusal::not_served(&self.plural, &version)
     }
 
-    /// The verb of a request for it.
+    /// Returns the verb of a request with this path.
     pub(crate) fn verb(&self, incoming: &Incoming<'_>) -> Result<Verb, Refusal> {
         let watches = || self.watched || Query::parse(incoming.uri.query()).flag("watch");
         Ok(match (incoming.method.as_str(), !self.name.is_empty()) {
@@ -156,7 +156,7 @@ impl ObjectPath {
     }
 }
 
-/// Finds the object or document that a request is about, if its user may ask.
+/// Returns the target of a request. Refuses the request if its user is not allowed to make it.
 pub(crate) fn route(incoming: Incoming<'_>, state: &State) -> Result<Route, Refusal> {
     let segments = segments(incoming.uri.path())?;
     let user = User::of(incoming.headers)?;

@@ -1,4 +1,4 @@
-//! Refusals, and the `Status` objects by which the real API server words them.
+//! Refusals, and their `Status` objects with the real API server's messages.
 
 use serde_json::{Map, Value, json};
 
@@ -9,24 +9,24 @@ use crate::kinds::registry::Kind;
 pub(crate) struct Refusal {
     /// HTTP status code.
     pub(crate) code: u16,
-    /// Machine-readable reason, for example `NotFound`.
+    /// Machine-readable reason, such as `NotFound`. May be empty.
     pub(crate) reason: &'static str,
-    /// Text for people.
+    /// Message for people.
     pub(crate) message: String,
-    /// `details` of the Status, `null` when there are none.
+    /// `details` of the Status, `null` if there are none.
     pub(crate) details: Box<Value>,
     /// `metadata` of the Status.
     pub(crate) list_meta: Box<Value>,
 }
 
-/// One complaint about one field.
+/// The error of one field.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct FieldError {
-    /// Path of the field, `spec.containers[0].name`.
+    /// Path of the field, such as `spec.containers[0].name`.
     pub(crate) field: String,
-    /// `FieldValueRequired` and the like.
+    /// Reason, such as `FieldValueRequired`.
     pub(crate) reason: &'static str,
-    /// The text after the path.
+    /// Message after the path.
     pub(crate) text: String,
 }
 
@@ -44,7 +44,7 @@ impl FieldError {
         Self::new(field, "FieldValueInvalid", format!("Invalid value: {}: {detail}", quoted(value)))
     }
 
-    /// A complaint about a composite value, which is not shown.
+    /// Returns an error about a composite value. The message does not show the value.
     pub(crate) fn invalid_without_value(field: impl Into<String>, detail: &str) -> Self {
         Self::new(field, "FieldValueInvalid", format!("Invalid value: {detail}"))
     }
@@ -77,19 +77,19 @@ impl FieldError {
         Self::new(field, "FieldValueNotSupported", text)
     }
 
-    /// True if rules are not run on an object with this complaint.
+    /// Returns true if CEL rules do not run on an object with this error.
     pub(crate) fn blocks_rules(&self) -> bool {
         !matches!(self.reason, "FieldValueInvalid" | "FieldValueDuplicate" | "FieldValueForbidden")
     }
 
-    /// The note that rules were not run.
+    /// Returns the note that CEL rules did not run.
     pub(crate) fn rules_not_run() -> Self {
         let text = "Invalid value: null: some validation rules were not checked because the object was invalid; correct \
                     the existing errors to complete validation";
         Self::new("<nil>", "FieldValueInvalid", text.to_owned())
     }
 
-    /// The complaint as one sentence: the field, and what is wrong with it.
+    /// Returns the error as one sentence: the field and its message.
     pub(crate) fn sentence(&self) -> String {
         if self.field.is_empty() { self.text.clone() } else { format!("{}: {}", self.field, self.text) }
     }
@@ -99,12 +99,12 @@ impl FieldError {
     }
 }
 
-/// A value as error texts show it: JSON, which quotes texts.
+/// Returns a value as error messages show it: as JSON, with text in quotes.
 fn quoted(value: &Value) -> String {
     value.to_string()
 }
 
-/// All complaints as one text, each once.
+/// Joins the sentences of all errors without duplicates.
 fn sentences(errors: &[FieldError]) -> String {
     let mut all: Vec<String> = Vec::new();
     for sentence in errors.iter().map(FieldError::sentence) {
@@ -118,7 +118,7 @@ fn sentences(errors: &[FieldError]) -> String {
     }
 }
 
-/// `details` that name an object of a kind by its resource.
+/// Returns the `details` that name an object by its resource.
 fn resource_details(kind: &Kind, name: &str) -> Map<String, Value> {
     let mut details = Map::new();
     if !name.is_empty() {
@@ -132,7 +132,7 @@ fn resource_details(kind: &Kind, name: &str) -> Map<String, Value> {
 }
 
 impl Refusal {
-    /// A refusal without details.
+    /// Returns a refusal without details.
     pub(crate) fn plain(code: u16, reason: &'static str, message: impl Into<String>) -> Self {
         Self { code, reason, message: message.into(), details: Box::default(), list_meta: Box::new(json!({})) }
     }
@@ -156,12 +156,12 @@ impl Refusal {
         Self::plain(404, "NotFound", message).with_details(resource_details(kind, name).into())
     }
 
-    /// No such path at all.
+    /// Returns the refusal of a path that does not exist.
     pub(crate) fn no_such_path() -> Self {
         Self::plain(404, "NotFound", "the server could not find the requested resource").with_details(json!({}))
     }
 
-    /// A kind or a version that nobody serves here.
+    /// Returns the refusal of a kind or version that this cluster does not serve.
     pub(crate) fn not_served(plural: &str, group_version: &str) -> Self {
         let message = format!(
             "a cluster in memory does not serve {plural} of {group_version}: `kubectl api-resources` lists what it serves"
@@ -179,7 +179,7 @@ impl Refusal {
         Self::plain(409, "Conflict", message).with_details(resource_details(kind, name).into())
     }
 
-    /// The conflict of a write with an outdated resourceVersion.
+    /// Returns the conflict of a write with an outdated resourceVersion.
     pub(crate) fn modified(kind: &Kind, name: &str) -> Self {
         let why = "the object has been modified; please apply your changes to the latest version and try again";
         Self::conflict(kind, name, why)
@@ -192,7 +192,7 @@ impl Refusal {
     }
 
     pub(crate) fn invalid(kind: &Kind, name: &str, errors: &[FieldError]) -> Self {
-        // Both faces of Event are one kind to the real server, and it shows here.
+        // The real server uses the core group for both APIs of Event in this error.
         let core = Kind { group: String::new(), ..kind.clone() };
         let kind = if kind.is("events.k8s.io", "Event") { &core } else { kind };
         let message = format!("{} {name:?} is invalid: {}", kind.group_kind(), sentences(errors));
@@ -207,13 +207,13 @@ impl Refusal {
             .with_details(json!({}))
     }
 
-    /// A verb that a custom kind's path does not have.
+    /// Returns the refusal of a verb that the path of a custom kind does not support.
     pub(crate) fn not_supported(kind: &Kind, verb: &str) -> Self {
         let message = format!("{verb} is not supported on resources of kind {:?}", kind.resource());
         Self::plain(405, "MethodNotAllowed", message).with_details(json!({"group": kind.group, "kind": kind.plural}))
     }
 
-    /// Parameters that the server does not take.
+    /// Returns the refusal of invalid request options.
     pub(crate) fn invalid_options(kind: &str, errors: &[FieldError]) -> Self {
         let message = format!("{kind}.meta.k8s.io \"\" is invalid: {}", sentences(errors));
         let causes = errors.iter().map(FieldError::cause).collect::<Vec<_>>();
@@ -231,7 +231,7 @@ impl Refusal {
         Self::plain(410, "Expired", message)
     }
 
-    /// The store's answer to an object that is too large for it, which the server hands on as it is.
+    /// Returns the refusal of an object that is too large. The real server passes on etcd's error unchanged.
     pub(crate) fn too_large() -> Self {
         Self::plain(500, "", "etcdserver: request is too large")
     }
@@ -241,7 +241,7 @@ impl Refusal {
             .with_details(json!({"causes": [{"message": message.to_string()}]}))
     }
 
-    /// The Status object on the wire.
+    /// Returns the refusal as a Status object.
     pub(crate) fn to_value(&self) -> Value {
         let mut status = Map::new();
         status.insert("kind".into(), json!("Status"));
@@ -260,7 +260,7 @@ impl Refusal {
     }
 }
 
-/// The Status of a request that succeeded and has no object to show.
+/// Returns the Status of a successful request that returns no object.
 pub(crate) fn success(details: Value) -> Value {
     let mut status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"});
     if let (Some(map), false) = (status.as_object_mut(), details.is_null()) {

@@ -22,10 +22,10 @@ use crate::{
     storage::{Change, LogEntry, ObjectVersion},
 };
 
-/// Duration of a watch that names none: the real server draws from 30 to 60 minutes.
+/// Duration of a watch without a timeout. The real server draws it from 30 to 60 minutes.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(45 * 60);
 
-/// Interval of the bookmarks of a quiet watch, as in the real server's watch cache.
+/// Interval between the bookmarks of a watch, as in the real server's watch cache.
 const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
 
 /// A running watch.
@@ -34,9 +34,9 @@ pub(crate) struct Watch {
     call: Call,
     form: ResponseForm,
     selection: Selection,
-    /// The last write that was considered.
+    /// resourceVersion of the last write that the watch has read.
     position: u64,
-    /// An object was sent already.
+    /// Whether the watch has already sent an object.
     begun: bool,
     changed: Receiver<u64>,
     ready: VecDeque<Bytes>,
@@ -46,7 +46,7 @@ pub(crate) struct Watch {
     over: bool,
 }
 
-/// Begins a watch.
+/// Starts a watch.
 pub(crate) fn start(cluster: &Cluster, state: &State, call: &Call) -> Result<Reply, Refusal> {
     let form = ResponseForm::wanted(call)?;
     let selection = Selection::of(call)?;
@@ -78,7 +78,7 @@ pub(crate) fn start(cluster: &Cluster, state: &State, call: &Call) -> Result<Rep
     Ok(Reply::Watch(Box::new(watch)))
 }
 
-/// The stream of a watch, as frames of a body.
+/// Returns the stream of a watch as body frames.
 pub(crate) fn frames(watch: Watch) -> impl Stream<Item = Result<Frame<Bytes>, Infallible>> + Send {
     stream::unfold(watch, |mut watch| async move { watch.next().await.map(|lines| (Ok(Frame::data(lines)), watch)) })
 }
@@ -127,7 +127,7 @@ impl Watch {
         Some(all.freeze())
     }
 
-    /// Turns the log since the last position into lines.
+    /// Converts the log entries since the last position to lines.
     fn catch_up(&mut self) {
         let cluster = self.cluster.clone();
         let state = cluster.lock();
@@ -152,7 +152,7 @@ impl Watch {
         let (change, object) = match (before, after) {
             (None, true) => ("ADDED", Arc::clone(&entry.object)),
             (Some(_), true) => ("MODIFIED", Arc::clone(&entry.object)),
-            // An object that leaves the selection is shown as it last was in it, under the new resourceVersion.
+            // An object that leaves the selection is shown in its last selected state with the new resourceVersion.
             (Some(_), false) if entry.change == Change::Deleted => ("DELETED", Arc::clone(&entry.object)),
             (Some(previous), false) => ("DELETED", Arc::new(restamped(previous, entry.rv))),
             (None, false) => return None,

@@ -1,6 +1,6 @@
-//! Server-side apply: merges the configuration in, removes fields that its manager gave up, and refuses to take over
-//! another manager's fields without `force`. The configuration is not defaulted before it is owned: a manager owns
-//! only the fields that it sent.
+//! Server-side apply. It merges the configuration, removes fields that the manager no longer sends, and refuses to change
+//! another manager's fields without `force`. The configuration gets no defaults before its fields are owned, so a manager
+//! owns only the fields that it sent.
 
 use serde_json::{Value, json};
 
@@ -82,7 +82,7 @@ fn configuration(call: &Call) -> Result<Value, Refusal> {
     Err(Refusal::plain(500, "", format!("failed to create typed patch object ({place}): {errors}")))
 }
 
-/// Live object and configuration merged, with the owners that follow.
+/// Merges the configuration into the live object. Returns the result and the new field owners.
 fn merge(call: &Call, live: &Value, config: &Value, time: &str) -> Result<(Value, Vec<FieldOwner>), Refusal> {
     managed_fields::with_schema(&call.kind, |schema| {
         let mut said = apply_merge::fields_of(schema, config);
@@ -114,7 +114,7 @@ fn merge(call: &Call, live: &Value, config: &Value, time: &str) -> Result<(Value
         managed_fields::strip(&mut change.written);
         refuse_conflicts(call, &owners, &mine, &change.written)?;
         managed_fields::disown(&mut owners, &change, mine);
-        // An apply of the same fields keeps even its time.
+        // Applying the same fields again must not change even the time of the entry.
         let unchanged = last.filter(|last| last.fields == said && last.api_version == applier.api_version);
         let entry =
             FieldOwner { time: unchanged.map_or_else(|| applier.time.clone(), |last| last.time), ..applier.clone() };
@@ -126,7 +126,7 @@ fn merge(call: &Call, live: &Value, config: &Value, time: &str) -> Result<(Value
     })
 }
 
-/// The part of a configuration that the path does not write is not owned.
+/// Removes the fields that the path does not write, so that the manager does not own them.
 fn out_of_reach(call: &Call, said: &mut FieldSet) {
     if call.subresource == "status" {
         said.drop_below(&["f:spec"]);

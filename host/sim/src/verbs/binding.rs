@@ -1,4 +1,4 @@
-//! Answers a POST to `pods/x/binding`: the scheduler's way to name the node of a pod, once.
+//! Answers a POST to `pods/x/binding`, with which a scheduler sets the node of a pod once.
 
 use http::StatusCode;
 use serde_json::{Value, json};
@@ -10,7 +10,7 @@ use crate::{
     verbs::{create, update},
 };
 
-/// Answers a binding.
+/// Answers a POST with a binding.
 pub(crate) fn bind(state: &mut State, call: &Call) -> Result<Reply, Refusal> {
     let binding = decode::body(call)?;
     create::namespace_admits(state, call, &call.name)?;
@@ -37,7 +37,7 @@ pub(crate) fn bind(state: &mut State, call: &Call) -> Result<Reply, Refusal> {
     Ok(Reply::value(StatusCode::CREATED, &success))
 }
 
-/// The node that a binding names. The real server answers an invalid binding with 500.
+/// Returns the node of a binding. The real server answers an invalid binding with a 500.
 fn target(binding: &Value) -> Result<&str, Refusal> {
     let invalid = |text: String| Err(Refusal::plain(500, "", text));
     let (kind, name) = (str_at(binding, &["target", "kind"]), str_at(binding, &["target", "name"]));

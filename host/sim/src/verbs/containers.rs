@@ -1,5 +1,5 @@
-//! Answers the requests that a kubelet would: logs, commands, forwarded ports. Of a container, what it would have printed is its log;
-//! nothing runs in one, and other answers say so. What the real server refuses before it asks the kubelet is refused alike.
+//! Answers the requests that a kubelet would answer: logs, commands, forwarded ports. Only logs have content, because no container
+//! really runs. The other requests are refused with this reason, and with the real server's errors where it would refuse them too.
 
 use bytes::Bytes;
 use http::StatusCode;
@@ -17,10 +17,10 @@ use crate::{
     verbs::log::Log,
 };
 
-/// The subresources of a pod that are answered here.
+/// The pod subresources that this file answers.
 pub(crate) const SUBRESOURCES: [&str; 5] = ["attach", "ephemeralcontainers", "exec", "log", "portforward"];
 
-/// Answers one of them.
+/// Answers a request for one of these subresources.
 pub(crate) fn answer(cluster: &Cluster, state: &State, call: &Call) -> Result<Reply, Refusal> {
     let served = match call.subresource.as_str() {
         "log" => matches!(call.verb, Verb::Get | Verb::Watch),
@@ -55,7 +55,7 @@ pub(crate) fn answer(cluster: &Cluster, state: &State, call: &Call) -> Result<Re
     Err(Refusal::bad_request(format!("{undone}: pods of a cluster in memory have no containers, nothing runs in them")))
 }
 
-/// Refuses a container that the pod does not have, and to guess where it has several.
+/// Refuses a container that the pod lacks, and a request without a container if the pod has several.
 fn container_is_there(pod: &Value, call: &Call) -> Result<(), Refusal> {
     let list = |field: &str| at(pod, &["spec", field]).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
     let all = ["initContainers", "containers", "ephemeralContainers"].into_iter().flat_map(list);

@@ -20,7 +20,7 @@ use crate::{
     verbs::{binding, eviction, update::Managed},
 };
 
-/// Names that a generateName may take before the suffix: 63 characters in all.
+/// Characters of a generateName before the suffix. A generated name has at most 63 characters.
 const GENERATED_BASE: usize = 58;
 
 /// Answers a POST.
@@ -40,13 +40,13 @@ pub(crate) fn create(state: &mut State, call: &Call) -> Result<Reply, Refusal> {
     Ok(insert(state, call, (object, Managed::Track))?.warned(warnings))
 }
 
-/// A warning for who creates an object that nobody acts on.
+/// Returns a warning for a kind that no controller of this cluster handles.
 fn without_controller(kind: &Kind) -> Option<String> {
     let idle = kind.is("batch", "CronJob") || kind.is("apps", "DaemonSet");
     idle.then(|| format!("a cluster in memory makes no pods for a {}: it has no controller for them", kind.kind))
 }
 
-/// Stores a new object, also one that an update or an apply brought into being.
+/// Stores a new object. Updates and applies that create an object use it too.
 pub(crate) fn insert(
     state: &mut State,
     call: &Call,
@@ -88,7 +88,7 @@ pub(crate) fn insert(
     shown(state, call, StatusCode::CREATED, &stored)
 }
 
-/// Sets the object's namespace to the path's, or refuses another one.
+/// Sets the object's namespace from the path. Refuses an object with another namespace.
 pub(crate) fn place(call: &Call, object: &mut Value) -> Result<(), Refusal> {
     let said = object::namespace(object);
     if !call.kind.namespaced {
@@ -116,13 +116,13 @@ fn name(state: &mut State, object: &mut Value) {
     }
 }
 
-/// The name of an object whose name may not be generated yet.
+/// Returns the object's name, or its generateName if the name is not generated yet.
 fn named(object: &Value) -> &str {
     let name = object::name(object);
     if name.is_empty() { object::meta_str(object, "generateName") } else { name }
 }
 
-/// Refuses creations in a namespace that is absent or being deleted, also those of a subresource such as an eviction.
+/// Refuses creations in a namespace that is absent or being deleted, also of subresources such as an eviction.
 pub(crate) fn namespace_admits(state: &State, call: &Call, name: &str) -> Result<(), Refusal> {
     if !call.kind.namespaced {
         return Ok(());
@@ -144,7 +144,7 @@ pub(crate) fn namespace_admits(state: &State, call: &Call, name: &str) -> Result
     Err(refusal)
 }
 
-/// The complaint about an object whose name is not the path's.
+/// Refuses an object whose name differs from the path's. Sets a missing name.
 pub(crate) fn name_matches(call: &Call, object: &mut Value) -> Result<(), Refusal> {
     let said = object::name(object);
     if said.is_empty() {
@@ -158,7 +158,7 @@ pub(crate) fn name_matches(call: &Call, object: &mut Value) -> Result<(), Refusa
     Ok(())
 }
 
-/// The complaint about an update that must say which version it replaces.
+/// Returns the error of an update without a resourceVersion.
 pub(crate) fn version_required() -> FieldError {
     FieldError {
         field: "metadata.resourceVersion".into(),

@@ -1,5 +1,5 @@
-//! Answers a DELETE: the object goes at once, or waits for its grace period and finalizers. The garbage collector
-//! deletes its dependents.
+//! Answers a DELETE: removes the object at once, or marks it until its grace period ends and its finalizers are gone. The garbage
+//! collector deletes its dependents.
 
 use http::StatusCode;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
@@ -24,9 +24,9 @@ use crate::{
     storage::{Key, ObjectVersion},
 };
 
-/// The finalizers by which dependents are dealt with before their owner goes.
+/// The finalizer of an owner whose dependents are deleted first.
 pub(crate) const FOREGROUND: &str = "foregroundDeletion";
-/// Dependents lose their reference and stay.
+/// The finalizer of an owner whose dependents stay, without their reference to it.
 pub(crate) const ORPHAN: &str = "orphan";
 
 /// Options of a deletion.
@@ -37,12 +37,12 @@ pub(crate) struct DeleteOptions {
     pub(crate) rv: Option<String>,
     pub(crate) propagation: Option<String>,
     pub(crate) dry_run: bool,
-    /// Who deletes.
+    /// The user that deletes.
     pub(crate) user: User,
 }
 
 impl DeleteOptions {
-    /// A DeleteOptions object.
+    /// Reads a DeleteOptions object.
     pub(crate) fn from_object(options: &Value) -> Self {
         let text = |path: &[&str]| object::at(options, path).and_then(Value::as_str).map(str::to_owned);
         let orphan = options.get("orphanDependents").and_then(Value::as_bool);
@@ -86,10 +86,10 @@ impl DeleteOptions {
 }
 
 /// Result of a deletion.
-pub(crate) enum Outcome {
-    /// It is gone; its last state.
+pub(crate) enum DeleteOutcome {
+    /// The object is gone. Holds its last state.
     Gone(ObjectVersion),
-    /// It waits for grace period or finalizers.
+    /// The object waits for its grace period or finalizers.
     Waiting(ObjectVersion),
 }
 
@@ -104,13 +104,15 @@ pub(crate) fn delete(state: &mut State, call: &Call) -> Result<Reply, Refusal> {
     let options = DeleteOptions::of(call)?;
     stays(call)?;
     match remove(state, &call.kind, &key(call), options)? {
-        Outcome::Waiting(version) => shown(state, call, StatusCode::OK, &version),
-        Outcome::Gone(version) if call.kind.traits.returns_deleted => shown(state, call, StatusCode::OK, &version),
-        Outcome::Gone(version) => Ok(Reply::ok(&success(gone_details(&call.kind, &version.value)))),
+        DeleteOutcome::Waiting(version) => shown(state, call, StatusCode::OK, &version),
+        DeleteOutcome::Gone(version) if call.kind.traits.returns_deleted => {
+            shown(state, call, StatusCode::OK, &version)
+        }
+        DeleteOutcome::Gone(version) => Ok(Reply::ok(&success(gone_details(&call.kind, &version.value)))),
     }
 }
 
-/// Refuses to delete a namespace that every cluster needs.
+/// Refuses to delete the namespaces that every cluster needs.
 fn stays(call: &Call) -> Result<(), Refusal> {
     let needed =
         call.kind.is("", "Namespace") && matches!(call.name.as_str(), "default" | "kube-public" | "kube-system");
@@ -128,14 +130,14 @@ fn gone_details(kind: &Kind, object: &Value) -> Value {
     details
 }
 
-/// Answers a DELETE of a collection with the objects as they were found.
+/// Answers a DELETE of a collection. Returns the objects as they were before.
 pub(crate) fn collection(state: &mut State, call: &Call) -> Result<Reply, Refusal> {
     let options = DeleteOptions::of(call)?;
     let selected = Selection::of(call)?.now(state, call);
     let form = ResponseForm::wanted(call)?;
     let mut items = Vec::new();
     for (key, version) in selected {
-        // An object that is gone by now counts as deleted.
+        // An object that is already gone counts as deleted.
         match remove(state, &call.kind, &key, options.clone()) {
             Err(refusal) if refusal.code != 404 => return Err(refusal),
             _ => items.push(version),
@@ -145,15 +147,20 @@ pub(crate) fn collection(state: &mut State, call: &Call) -> Result<Reply, Refusa
     Ok(Reply::Json(StatusCode::OK, form.list(&items, &meta, state.now)))
 }
 
-/// Deletes an object as far as its grace period and finalizers allow.
-pub(crate) fn remove(state: &mut State, kind: &Kind, key: &Key, options: DeleteOptions) -> Result<Outcome, Refusal> {
+/// Deletes an object, or marks it if its grace period or finalizers do not allow the deletion yet.
+pub(crate) fn remove(
+    state: &mut State,
+    kind: &Kind,
+    key: &Key,
+    options: DeleteOptions,
+) -> Result<DeleteOutcome, Refusal> {
     let old = state.store.get(kind.table, key).cloned().ok_or_else(|| Refusal::not_found(kind, &key.name))?;
     preconditions(kind, &old.value, &options)?;
     policies::judge(state, kind, &Operation::delete(&old.value), (&options.user, options.dry_run))?;
     let mut new = old.value.clone();
     let step = grace_step(kind, &mut new, &options, state.now);
-    if let Step::Pending = step {
-        return Ok(Outcome::Waiting(copy(&old)));
+    if let GraceStep::Pending = step {
+        return Ok(DeleteOutcome::Waiting(copy(&old)));
     }
     propagate(kind, &mut new, options.propagation.as_deref());
     let held = object::finalizers(&new).next().is_some() || held_namespace(kind, &new);
@@ -167,28 +174,28 @@ pub(crate) fn remove(state: &mut State, kind: &Kind, key: &Key, options: DeleteO
     if kind.is("", "Namespace") && held {
         object::map_at(&mut new, "status").insert("phase".into(), json!("Terminating"));
     }
-    let stays = held || matches!(step, Step::Graceful(seconds) if seconds > 0);
+    let stays = held || matches!(step, GraceStep::Graceful(seconds) if seconds > 0);
     if options.dry_run {
         let version = ObjectVersion::new(old.rv, new);
-        return Ok(if stays { Outcome::Waiting(version) } else { Outcome::Gone(version) });
+        return Ok(if stays { DeleteOutcome::Waiting(version) } else { DeleteOutcome::Gone(version) });
     }
-    let graceful = matches!(step, Step::Graceful(_));
+    let graceful = matches!(step, GraceStep::Graceful(_));
     let written = if (stays || graceful) && new != old.value {
         copy(&state.store.put(kind.table, key.clone(), new))
     } else {
         copy(&old)
     };
     if stays {
-        return Ok(Outcome::Waiting(written));
+        return Ok(DeleteOutcome::Waiting(written));
     }
-    Ok(Outcome::Gone(state.store.remove(kind.table, key).map_or(written, |last| copy(&last))))
+    Ok(DeleteOutcome::Gone(state.store.remove(kind.table, key).map_or(written, |last| copy(&last))))
 }
 
 fn copy(version: &ObjectVersion) -> ObjectVersion {
     ObjectVersion::new(version.rv, version.value.clone())
 }
 
-/// A namespace waits until its content is gone.
+/// Returns true for a namespace that waits until its content is gone.
 pub(crate) fn held_namespace(kind: &Kind, object: &Value) -> bool {
     let finalizers = object::at(object, &["spec", "finalizers"]).and_then(Value::as_array);
     kind.is("", "Namespace") && finalizers.is_some_and(|all| !all.is_empty())
@@ -196,7 +203,7 @@ pub(crate) fn held_namespace(kind: &Kind, object: &Value) -> bool {
 
 pub(crate) fn preconditions(kind: &Kind, object: &Value, options: &DeleteOptions) -> Result<(), Refusal> {
     let conflict = |why: String| {
-        // The real server names the kind here where other conflicts name the resource.
+        // In this conflict the real server names the kind. In other conflicts it names the resource.
         let named = Kind { plural: kind.kind.clone(), ..kind.clone() };
         Err(Refusal::conflict(&named, object::name(object), &why))
     };
@@ -216,19 +223,19 @@ pub(crate) fn preconditions(kind: &Kind, object: &Value, options: &DeleteOptions
     Ok(())
 }
 
-/// Effect of a deletion on the grace period.
-enum Step {
-    /// The kind knows no grace period, or it is over.
+/// The effect of a deletion on the grace period.
+enum GraceStep {
+    /// The kind has no grace period, or the period is over.
     Now,
-    /// The object was marked with this many seconds.
+    /// The deletion marked the object with this many seconds.
     Graceful(i64),
-    /// It is being deleted already, and this request shortens nothing.
+    /// The object is already being deleted, and this request does not shorten the period.
     Pending,
 }
 
-fn grace_step(kind: &Kind, object: &mut Value, options: &DeleteOptions, now: Timestamp) -> Step {
+fn grace_step(kind: &Kind, object: &mut Value, options: &DeleteOptions, now: Timestamp) -> GraceStep {
     if !kind.is("", "Pod") {
-        return Step::Now;
+        return GraceStep::Now;
     }
     let wanted = options.grace.map(|seconds| if seconds < 0 { 1 } else { seconds });
     if object::is_deleting(object) {
@@ -240,15 +247,15 @@ fn grace_step(kind: &Kind, object: &mut Value, options: &DeleteOptions, now: Tim
     let seconds = if unscheduled || over { 0 } else { wanted.or(own).unwrap_or(0) };
     mark(object, now, seconds);
     raise_generation(object);
-    Step::Graceful(seconds)
+    GraceStep::Graceful(seconds)
 }
 
-fn shorten(object: &mut Value, wanted: Option<i64>, now: Timestamp) -> Step {
+fn shorten(object: &mut Value, wanted: Option<i64>, now: Timestamp) -> GraceStep {
     let current = meta(object, "deletionGracePeriodSeconds").and_then(Value::as_i64).unwrap_or_default();
     if current == 0 {
-        return Step::Now;
+        return GraceStep::Now;
     }
-    let Some(mut wanted) = wanted.filter(|wanted| *wanted < current) else { return Step::Pending };
+    let Some(mut wanted) = wanted.filter(|wanted| *wanted < current) else { return GraceStep::Pending };
     let marked = object::meta_str(object, "deletionTimestamp").parse::<Timestamp>().unwrap_or(now);
     let begun = marked.checked_sub(SignedDuration::from_secs(current)).unwrap_or(now);
     let end = begun.checked_add(SignedDuration::from_secs(wanted)).unwrap_or(now);
@@ -257,7 +264,7 @@ fn shorten(object: &mut Value, wanted: Option<i64>, now: Timestamp) -> Step {
     }
     object::set_meta(object, "deletionTimestamp", json!(clock::seconds(end.max(now))));
     object::set_meta(object, "deletionGracePeriodSeconds", json!(wanted));
-    Step::Graceful(wanted)
+    GraceStep::Graceful(wanted)
 }
 
 fn mark(object: &mut Value, now: Timestamp, seconds: i64) {
@@ -273,9 +280,9 @@ fn raise_generation(object: &mut Value) {
     }
 }
 
-/// Adds or removes the finalizers that decide the fate of dependents.
+/// Sets the finalizers that say what happens to the dependents.
 fn propagate(kind: &Kind, object: &mut Value, policy: Option<&str>) {
-    // Jobs keep their pods unless told otherwise, as they did before there was a garbage collector.
+    // By default Jobs orphan their pods, as they did before Kubernetes had a garbage collector.
     let default = if kind.is("batch", "Job") { Some("Orphan") } else { None };
     let has = |name: &str| object::finalizers(object).any(|one| one == name);
     let (foreground, orphan) = match policy {

@@ -1,5 +1,5 @@
-//! Answers a POST to `pods/x/eviction`: a deletion that respects disruption budgets. It keeps the real server's order
-//! and its trap: the budget is spent first, UID and resourceVersion are checked after.
+//! Answers a POST to `pods/x/eviction`: a deletion that respects disruption budgets. It keeps the real server's order,
+//! including its trap: it spends the budget first and checks UID and resourceVersion afterwards.
 
 use http::StatusCode;
 use serde_json::{Value, json};
@@ -17,11 +17,11 @@ use crate::{
     },
 };
 
-/// More evictions than this may not wait for the disruption controller.
+/// The most evictions that may wait for the disruption controller.
 const MAX_DISRUPTED: usize = 2000;
 const CANNOT: &str = "Cannot evict pod as it would violate the pod's disruption budget.";
 
-/// Answers an eviction.
+/// Answers a POST with an eviction.
 pub(crate) fn evict(state: &mut State, call: &Call) -> Result<Reply, Refusal> {
     let eviction = decode::body(call)?;
     create::namespace_admits(state, call, &call.name)?;
@@ -43,12 +43,12 @@ pub(crate) fn evict(state: &mut State, call: &Call) -> Result<Reply, Refusal> {
     Ok(Reply::value(StatusCode::CREATED, &success))
 }
 
-/// A pod that is over, not yet running or already going costs no budget.
+/// Returns true if evicting the pod costs no budget: it has ended, does not run yet, or is being deleted.
 fn outside_budgets(pod: &Value) -> bool {
     matches!(str_at(pod, &["status", "phase"]), "Succeeded" | "Failed" | "Pending") || object::is_deleting(pod)
 }
 
-/// Takes the disruption from the one budget that covers the pod, if one does.
+/// Spends a disruption of the one budget that covers the pod. A pod without a budget needs none.
 fn allow(state: &mut State, pod: &ObjectVersion, options: &mut DeleteOptions) -> Result<(), Refusal> {
     let budgets = covering(state, &pod.value);
     let budget = match budgets.as_slice() {
@@ -65,7 +65,7 @@ fn allow(state: &mut State, pod: &ObjectVersion, options: &mut DeleteOptions) ->
         let always = str_at(&budget.1.value, &["spec", "unhealthyPodEvictionPolicy"]) == "AlwaysAllow";
         let healthy = count("currentHealthy") >= count("desiredHealthy") && count("desiredHealthy") > 0;
         if always || healthy {
-            // It may have become ready since: only this very version of it may go.
+            // The pod may become ready in the meantime, so only exactly this version may be deleted.
             options.rv.get_or_insert_with(|| pod.rv.to_string());
             return Ok(());
         }
@@ -151,7 +151,7 @@ fn too_many(cause: &str, after: u64) -> Refusal {
     Refusal::plain(429, "TooManyRequests", CANNOT).with_details(details)
 }
 
-/// Notes on the pod why it goes, then deletes it; preconditions are looked at before each of the two.
+/// Adds the reason to the pod's conditions, then deletes the pod. Checks the preconditions before each step.
 fn mark_and_delete(state: &mut State, call: &Call, key: &Key, mut options: DeleteOptions) -> Result<(), Refusal> {
     let named = Kind { plural: "Pod".into(), ..(*call.kind).clone() };
     let pod =

@@ -1,4 +1,4 @@
-//! The logs of containers: what their commands have printed by now. Nothing runs and nothing is kept; each line follows from the
+//! The logs of containers: the output of their commands until now. No command runs and no log is stored. Each line follows from the
 //! command in the pod and the times in its status.
 
 use std::iter::Peekable;
@@ -20,10 +20,10 @@ use crate::server::status::Refusal;
 use crate::storage::Key;
 use crate::world::deciders::script::{Deed, Lines};
 
-/// Bytes of a piece of a body, and how often a log that is followed is looked at.
+/// The size of a body chunk in bytes (`PIECE`), and the interval for polling a followed log (`LOOKED_AT`).
 const PIECE: usize = 32 * 1024;
 const LOOKED_AT: Duration = Duration::from_millis(100);
-/// The lines of a container have times of their own, in their order.
+/// Time between two lines of a container, so that each line has its own timestamp in order.
 const APART: SignedDuration = SignedDuration::from_micros(1);
 const LISTS: [(&str, &str); 3] = [
     ("initContainers", "initContainerStatuses"),
@@ -35,11 +35,11 @@ const LISTS: [(&str, &str); 3] = [
 #[derive(Debug, PartialEq, Eq)]
 struct Run {
     began: Timestamp,
-    /// Unless it goes on.
+    /// End of the run, none while it goes on.
     ended: Option<Timestamp>,
 }
 
-/// What of a log is asked for.
+/// The options of a log request.
 #[derive(Debug, Default)]
 struct Asked {
     timestamps: bool,
@@ -61,7 +61,7 @@ pub(crate) struct Log {
 }
 
 impl Log {
-    /// The one that a call asks for, of a container that its pod has.
+    /// Opens the log of a call's container, which the pod must have.
     pub(crate) fn open(cluster: &Cluster, state: &State, call: &Call) -> Result<Self, Refusal> {
         let pod =
             state.store.get(call.kind.table, &key(call)).ok_or_else(|| Refusal::not_found(&call.kind, &call.name))?;
@@ -86,12 +86,12 @@ impl Log {
         Ok(log)
     }
 
-    /// Its next line up to a time.
+    /// Returns the next line if it was printed by the given time.
     fn next(&mut self, until: Timestamp) -> Option<(Timestamp, String)> {
         let apart = APART.checked_mul(self.number)?;
         let (after, _) = self.printed.peek()?;
         let at = self.run.began.checked_add(SignedDuration::try_from(*after).ok()?).ok()?.checked_add(apart).ok()?;
-        // What was ended early has printed no more.
+        // A run that was ended early printed no later lines.
         if at > self.run.ended.map_or(until, |ended| ended.min(until)) {
             return None;
         }
@@ -113,11 +113,11 @@ impl Log {
         }
     }
 
-    /// The pieces of the body. One that is followed ends with its container.
+    /// Returns the chunks of the body. A followed log ends when its container ends.
     pub(crate) fn pieces(self) -> impl Stream<Item = Bytes> + Send {
         stream::unfold(self, |mut log| async move {
             loop {
-                // Asked before it is read: what it prints before it ends is seen after that.
+                // The order matters: if the container ends between the two calls, the next loop still reads its last lines.
                 let goes_on = log.follows && log.goes_on();
                 let piece = log.piece();
                 if !piece.is_empty() {
@@ -149,7 +149,7 @@ impl Log {
         Bytes::from(piece)
     }
 
-    /// True while its container runs.
+    /// Returns true while the container's run goes on.
     fn goes_on(&self) -> bool {
         let state = self.cluster.lock();
         let pod = state.store.get(self.call.kind.table, &key(&self.call));
@@ -158,7 +158,7 @@ impl Log {
     }
 }
 
-/// The container that a call names, or the only one.
+/// Returns the container that the call names, or the pod's first container.
 fn named<'a>(call: &'a Call, pod: &'a Value) -> &'a str {
     let first = || at(pod, &["spec", "containers"])?.get(0);
     call.query.get("container").unwrap_or_else(|| first().map_or("", |first| str_at(first, &["name"])))
@@ -211,7 +211,7 @@ impl Asked {
     }
 }
 
-/// A kubelet answers, or the API server says that it does not.
+/// Refuses the request if the pod's node is missing or its kubelet does not answer.
 fn reachable(state: &State, call: &Call, node: &str) -> Result<(), Refusal> {
     let nodes = state.kinds.by_path("", "v1", "nodes");
     let found = nodes.and_then(|kind| state.store.get(kind.table, &Key::new("", node)));

@@ -1,4 +1,4 @@
-//! Answers a PATCH: applies it to the stored object and updates that. The lock is held, so nothing is retried.
+//! Answers a PATCH: applies the patch to the stored object and updates the object. The lock is held, so no retry is needed.
 
 use json_patch::PatchOperation;
 use serde_json::Value;
@@ -27,7 +27,7 @@ pub(crate) fn patch(state: &mut State, call: &Call) -> Result<Reply, Refusal> {
     let kind = &call.kind;
     let media = call.content_type.split(';').next().unwrap_or_default().trim();
     match media {
-        // Only built-in kinds say how their lists are merged.
+        // Custom kinds do not define how to merge their lists.
         STRATEGIC if kind.custom.is_some() => {
             return Err(Refusal::unsupported_media(&format!("{JSON}, {MERGE}, {APPLY}")));
         }
@@ -77,7 +77,7 @@ fn json_patch(call: &Call, mut object: Value) -> Result<Value, Refusal> {
     let operations: json_patch::Patch = serde_json::from_slice(&call.body)
         .map_err(|cause| Refusal::bad_request(format!("error decoding patch: {cause}")))?;
     for operation in operations.0 {
-        // Replacing an absent value adds it.
+        // The real server adds the value if a replaced path is absent.
         let operation = match operation {
             PatchOperation::Replace(replace) if object.pointer(replace.path.as_str()).is_none() => {
                 PatchOperation::Add(json_patch::AddOperation { path: replace.path, value: replace.value })

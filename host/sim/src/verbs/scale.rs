@@ -1,5 +1,5 @@
-//! For `kubectl scale` and for plugins that are granted it: the `scale` subresource, made of the fields that a kind
-//! names for it.
+//! The `scale` subresource, for `kubectl scale` and for plugins with a grant for it. It is computed from the fields that
+//! the kind defines for it.
 
 use http::StatusCode;
 use serde_json::{Value, json};
@@ -22,7 +22,7 @@ use crate::{
     },
 };
 
-/// Paths of a Scale's fields in an object of a kind.
+/// The paths of a Scale's fields in an object of a kind.
 struct Paths {
     wanted: Vec<String>,
     actual: Vec<String>,
@@ -77,7 +77,7 @@ pub(crate) fn scale(state: &mut State, call: &Call) -> Result<Reply, Refusal> {
     let mut new = found.value.clone();
     object::copy_meta(&wanted, &mut new, "resourceVersion");
     set(&mut new, &Paths::of(kind).wanted, json!(replicas));
-    // The replicas belong to the main resource; only its generation tells that they changed.
+    // The replicas are part of the main resource, whose generation must rise when they change.
     let main = Call { subresource: String::new(), ..call.clone() };
     update::change(state, &main, &found, (new, Managed::Track))?;
     let now = state.store.get(kind.table, &key(call)).cloned().unwrap_or(found);
@@ -112,7 +112,7 @@ fn view(kind: &Kind, version: &ObjectVersion) -> Value {
     })
 }
 
-/// A selector as text: as it stands, or spelled out from its labels.
+/// Returns a selector as text: unchanged if it is text, else written from its labels.
 fn selector_text(selector: &Value) -> Option<String> {
     if let Some(text) = selector.as_str() {
         return Some(text.to_owned());

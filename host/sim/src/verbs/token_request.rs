@@ -1,5 +1,5 @@
-//! Answers a POST to `serviceaccounts/x/token`: makes a token for an account that is there, bound to an object if it is asked
-//! to. Nothing is stored, so a dry run makes a token too.
+//! Answers a POST to `serviceaccounts/x/token`: creates a token for an existing account, bound to an object if the request says so.
+//! The server stores nothing, so a dry run creates a token too.
 
 use std::sync::Arc;
 
@@ -27,10 +27,10 @@ use crate::{
     verbs::create,
 };
 
-/// The life of a token in seconds: what it is unless somebody asks, the shortest, the longest.
+/// The lifetime of a token in seconds: default, minimum and maximum.
 const LIFE: (i64, i64, i64) = (3_600, 600, 1 << 32);
 
-/// Answers a request for a token.
+/// Answers a POST with a token request.
 pub(crate) fn answer(state: &mut State, call: &Call) -> Result<Reply, Refusal> {
     if call.verb != Verb::Create {
         return Err(Refusal::method_not_allowed());
@@ -38,7 +38,7 @@ pub(crate) fn answer(state: &mut State, call: &Call) -> Result<Reply, Refusal> {
     let kind = Kind {
         group: "authentication.k8s.io".into(),
         kind: "TokenRequest".into(),
-        // The real server names the kind where it names resources elsewhere.
+        // Here the real server's errors name the kind. Elsewhere they name the resource.
         plural: "TokenRequest".into(),
         ..(*call.kind).clone()
     };
@@ -62,7 +62,7 @@ pub(crate) fn answer(state: &mut State, call: &Call) -> Result<Reply, Refusal> {
     Ok(Reply::value(StatusCode::CREATED, &request).warned(warnings))
 }
 
-/// The account that the path names, if the request is for no other.
+/// Returns the account in the path. Refuses a request that names another account.
 fn account(state: &State, call: &Call, (kind, request): (&Kind, &Value)) -> Result<Value, Refusal> {
     let said = object::name(request);
     if !said.is_empty() && said != call.name {
@@ -81,7 +81,7 @@ fn account(state: &State, call: &Call, (kind, request): (&Kind, &Value)) -> Resu
     Ok(account.clone())
 }
 
-/// Fills in what a request leaves open.
+/// Fills in the fields that the request leaves out.
 fn fill(state: &State, request: &mut Value, account: &Value) {
     for field in ["name", "uid"] {
         object::copy_meta(account, request, field);
@@ -111,7 +111,7 @@ fn life_errors(life: i64) -> Vec<FieldError> {
     }
 }
 
-/// What a token says of the object that it is bound to, by the names of kinds in a token; empty for one that is not bound.
+/// Returns the claims about the bound object, by the kind's name in a token. Empty if the token is not bound.
 fn bound(state: &State, request: &Value) -> Result<Value, Refusal> {
     let Some(reference) = at(request, &["spec", "boundObjectRef"]) else { return Ok(json!({})) };
     let said = |field: &str| str_at(reference, &[field]);
@@ -150,7 +150,7 @@ fn bound(state: &State, request: &Value) -> Result<Value, Refusal> {
     Ok(facts)
 }
 
-/// What a token says of the node of its pod, which may not be there.
+/// Returns the claims about the node of the bound pod. The node may not exist.
 fn node_fact(state: &State, name: &str) -> Value {
     match find(state, "Node", ("", name)) {
         Some((_, node)) => json!({"name": name, "uid": object::uid(&node.value)}),
@@ -158,7 +158,7 @@ fn node_fact(state: &State, name: &str) -> Value {
     }
 }
 
-/// What a token says.
+/// Returns the claims of a token.
 fn claims(state: &mut State, request: &Value, bound: &Value) -> Value {
     let (namespace, name) = (object::namespace(request), object::name(request));
     let mut facts = json!({"namespace": namespace});

@@ -1,5 +1,5 @@
-//! Answers a PUT, and stores the result of a patch or an apply: the one path by which an existing object changes.
-//! Equal objects are not written, and a deletion is completed with the last finalizer.
+//! Answers a PUT, and stores the result of a patch or an apply. Clients change existing objects only here.
+//! An equal object is not written. An update that removes the last finalizer of a deleted object removes the object.
 
 use http::StatusCode;
 use serde_json::Value;
@@ -46,7 +46,7 @@ pub(crate) fn replace(state: &mut State, call: &Call) -> Result<Reply, Refusal> 
         return Err(uid_precondition(call, said, object::uid(&old.value)));
     }
     if meta_str(&new, "resourceVersion").is_empty() && kind.traits.conditional {
-        // The real server names the resource here where other refusals name the kind.
+        // Here the real server's error names the resource. Other refusals name the kind.
         let named = Kind { kind: kind.plural.clone(), ..(**kind).clone() };
         return Err(Refusal::invalid(&named, &call.name, &[version_required()]));
     }
@@ -68,12 +68,12 @@ pub(crate) fn uid_precondition(call: &Call, said: &str, found: &str) -> Refusal 
     )
 }
 
-/// Source of the field owners after a write.
+/// The source of the field owners after a write.
 #[derive(Debug)]
 pub(crate) enum Managed {
-    /// The writer owns the fields it changed.
+    /// The writer owns the fields that it changed.
     Track,
-    /// Apply has computed them.
+    /// Server-side apply has computed the owners.
     By(Vec<FieldOwner>),
 }
 
@@ -86,7 +86,7 @@ impl Managed {
     }
 }
 
-/// Stores `new` in place of `old`, if everything agrees.
+/// Checks `new` and stores it in place of `old`.
 pub(crate) fn change(
     state: &mut State,
     call: &Call,
@@ -104,7 +104,7 @@ pub(crate) fn change(
     prepare::for_update(kind, &call.subresource, &old.value, &mut new);
     metadata::keep_for_update(&old.value, &mut new);
     prepare::raise_generation(kind, &old.value, &mut new);
-    // The real server looks at metadata once for all kinds and once more for each.
+    // The real server validates metadata twice: once for all kinds and once for each kind.
     let mut errors = metadata::change_errors(&old.value, &new);
     errors.extend(errors.clone());
     errors.extend(prepare::update_errors(kind, &call.subresource, &old.value, &new));
@@ -142,7 +142,7 @@ fn same_place(call: &Call, new: &mut Value) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// An object that is being deleted goes with its last finalizer, unless its grace period still runs.
+/// Returns true if a deleted object has no finalizers left and its grace period is over.
 fn deletion_is_complete(kind: &Kind, old: &Value, new: &Value) -> bool {
     let grace = object::meta(old, "deletionGracePeriodSeconds").and_then(Value::as_i64).unwrap_or_default();
     object::is_deleting(old)

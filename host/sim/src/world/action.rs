@@ -1,5 +1,5 @@
-//! Actions of a workload's controller, as data: deciders return them, `writer` performs them. Actions of one decision
-//! are independent and may be performed in any order.
+//! The actions of a workload controller, as data: deciders return them and `writer` performs them. The actions of one
+//! decision are independent, so any order is valid.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,28 +11,28 @@ use super::ledger::Cause;
 use super::pod_facts::PodFacts;
 use super::sets::SetKey;
 
-/// One physical or administrative step.
+/// One physical or administrative action.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Action {
-    /// Make a pod of the set's template.
+    /// Creates a pod from the set's template.
     CreatePod(NewPod),
-    /// Make the replacement of an origin, then tell the origin its instance id.
+    /// Creates the replacement of an origin, then labels the origin with the replacement's instance id.
     ReplaceOrigin { origin: PodName, id: u64 },
-    /// Change labels of one pod; none removes.
+    /// Changes labels of a pod. A value of none removes the label.
     LabelPod { pod: PodName, labels: BTreeMap<String, Option<String>> },
-    /// Ask for a pod's graceful deletion.
+    /// Deletes a pod gracefully.
     DeletePod { pod: PodName, cause: Cause },
-    /// Make the ReplicaSet of a Deployment's present template.
+    /// Creates the ReplicaSet of a Deployment's current template.
     CreateReplicaSet { name: String, hash: String, replicas: usize, revision: u64 },
-    /// Number the template of a ReplicaSet anew: its Deployment went back to it.
+    /// Sets a new revision on a ReplicaSet, because its Deployment returned to its template.
     SetRevision { set: SetKey, uid: String, revision: u64 },
-    /// Set the size of another set.
+    /// Sets the size of another set.
     Resize { set: SetKey, uid: String, replicas: usize },
-    /// Write the set's own status.
+    /// Writes the status of the set.
     WriteStatus(Value),
 }
 
-/// A pod, by name and identity.
+/// A pod's name and uid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PodName {
     pub(crate) name: String,
@@ -45,25 +45,25 @@ impl PodName {
     }
 }
 
-/// A pod to be made: under a fixed name or one that is drawn, with labels besides the template's.
+/// A pod to be created: its name, unless a name is drawn, and labels besides the template's.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct NewPod {
     pub(crate) name: Option<String>,
     pub(crate) labels: BTreeMap<String, String>,
 }
 
-/// A pod of a set. It is *leaving* once it terminates or its deletion was sent, although no watch shows it yet.
+/// A pod of a set. It is leaving once it terminates or a delete was sent, even if no watch shows the deletion yet.
 #[derive(Clone, Debug)]
 pub(crate) struct Member {
     pub(crate) pod: Arc<Pod>,
     pub(crate) is_leaving: bool,
 }
 
-/// Inputs of a set's decider besides the set and its pods.
+/// Inputs of a set's decider, besides the set and its pods.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SetContext {
-    /// The lowest instance id that was never used in the set.
+    /// The lowest instance id that the set has never used.
     pub(crate) next_id: u64,
-    /// A scenario forbids new pods for now.
+    /// Whether the scenario currently forbids new pods.
     pub(crate) creation_held: bool,
 }

@@ -1,4 +1,4 @@
-//! Prepares a cluster for a world: definitions and nodes. Existing objects are left unchanged.
+//! Prepares a cluster for the simulation: creates definitions and nodes. Existing objects stay unchanged.
 
 use std::time::Duration;
 
@@ -15,51 +15,51 @@ use super::reboots::boot_id;
 use super::sets::SetKind;
 use super::writer::is_already_there;
 
-/// A server takes a second or two to serve a new kind; longer means that it never will.
+/// The longest wait for a new kind to be served. A server needs a second or two.
 const SERVED_WITHIN: Duration = Duration::from_secs(30);
 
-/// Error of preparing a cluster.
+/// Error of the preparation of a cluster.
 #[derive(Debug, thiserror::Error)]
 pub enum PrepareFailed {
-    /// A definition was refused.
+    /// The API server refused a definition.
     #[error("failed to create the CustomResourceDefinition of {kind}; the client needs the rights of an administrator")]
     CreateDefinition {
-        /// The kind that it defines.
+        /// The kind of the definition.
         kind: String,
-        /// The server's answer.
+        /// The API server's error.
         #[source]
         source: kube::Error,
     },
-    /// A kind is not served although its definition exists.
+    /// The API server does not serve a kind although its definition exists.
     #[error("objects of kind {kind} cannot be listed {SERVED_WITHIN:?} after their definition was created")]
     ListKind {
-        /// The kind.
+        /// The kind that is not served.
         kind: String,
-        /// The last answer.
+        /// The last error of the API server.
         #[source]
         source: kube::Error,
     },
-    /// A constant definition in this crate is not a valid object.
+    /// A constant definition of this crate is invalid.
     #[error("failed to read the definition of {kind}")]
     ReadDefinition {
-        /// The kind that it defines.
+        /// The kind of the definition.
         kind: String,
         /// The parser's error.
         #[source]
         source: serde_json::Error,
     },
-    /// A node was refused.
+    /// The API server refused a node.
     #[error("failed to create node {name}")]
     CreateNode {
-        /// The node.
+        /// Name of the node.
         name: String,
-        /// The server's answer.
+        /// The API server's error.
         #[source]
         source: kube::Error,
     },
 }
 
-/// Creates missing definitions and nodes and waits until CollaSets are served.
+/// Creates missing definitions and nodes, and waits until the API server serves CollaSets.
 pub(crate) async fn prepare(client: &Client, nodes: usize, now: &str) -> Result<(), PrepareFailed> {
     install(client, collaset_crd(), &SetKind::CollaSet.resource()).await?;
     for index in 0..nodes {
@@ -70,7 +70,7 @@ pub(crate) async fn prepare(client: &Client, nodes: usize, now: &str) -> Result<
     Ok(())
 }
 
-/// Creates the definition of a kind, unless it exists, and waits until the kind is served.
+/// Creates the definition of a kind unless it exists, and waits until the API server serves the kind.
 pub(crate) async fn install(client: &Client, definition: Value, resource: &ApiResource) -> Result<(), PrepareFailed> {
     let kind = resource.kind.clone();
     let gvk = GroupVersionKind::gvk("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
@@ -92,7 +92,7 @@ pub(crate) async fn install(client: &Client, definition: Value, resource: &ApiRe
     Ok(())
 }
 
-/// Creates a node that is Ready, unless there is one of the name.
+/// Creates a Ready node, unless a node with this name exists.
 pub(crate) async fn create_node(client: &Client, name: &str, (boot_id, now): (&str, &str)) -> Result<(), kube::Error> {
     let nodes: Api<Node> = Api::all(client.clone());
     let mut node = Node::default();
@@ -104,7 +104,7 @@ pub(crate) async fn create_node(client: &Client, name: &str, (boot_id, now): (&s
     }
     let status = Patch::Merge(node_status(name, boot_id, now));
     nodes.patch_status(name, &PatchParams::default(), &status).await?;
-    // A real server taints a new node as not ready, and a controller, which the world is, takes it off.
+    // A real server taints a new node as not ready, and the node lifecycle controller removes the taint. The simulation does it here.
     let ready = Patch::Merge(json!({ "spec": { "taints": null } }));
     nodes.patch(name, &PatchParams::default(), &ready).await.map(drop)
 }

@@ -1,8 +1,8 @@
-//! CollaSet's CustomResourceDefinition, reduced to the fields that the world honours.
+//! CollaSet's CustomResourceDefinition, reduced to the fields that the simulated controllers use.
 
 use serde_json::{Value, json};
 
-/// The definition, ready to be created or applied.
+/// Returns the definition, ready to be created or applied.
 #[must_use]
 pub fn collaset_crd() -> Value {
     json!({

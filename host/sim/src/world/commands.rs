@@ -1,5 +1,5 @@
-//! Commands of a scenario to a world. They change the cluster and the pauses; store and ledger learn of it from the
-//! watches.
+//! The commands of a scenario to the simulated cluster. They change the cluster and the pauses. The store and the event log
+//! learn of the changes from the watches.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,60 +24,60 @@ use super::wait_until::{Overdue, wait_until};
 use super::watch_stream::deliver;
 use super::writer::only_if;
 
-/// A pod without finalizers is gone at once; one with finalizers cannot be made again.
+/// The longest wait for a deleted pod to be gone. A pod with finalizers stays, so it cannot be recreated.
 const GONE_WITHIN: Duration = Duration::from_secs(30);
 
 /// Error of a command.
 #[derive(Debug, thiserror::Error)]
 pub enum CommandFailed {
-    /// The world knows no such pod.
+    /// The simulated cluster knows no pod with this name.
     #[error("there is no pod {namespace}/{name} to be made anew")]
     FindPod {
-        /// Its namespace.
+        /// Namespace of the pod.
         namespace: String,
-        /// Its name.
+        /// Name of the pod.
         name: String,
     },
-    /// The set was not resized.
+    /// The API server refused to scale the set.
     #[error("failed to scale {set}")]
     Scale {
-        /// The set.
+        /// The set to scale.
         set: SetKey,
-        /// The server's answer.
+        /// The API server's error.
         #[source]
         source: kube::Error,
     },
-    /// The old pod was not deleted.
+    /// The API server refused to delete the old pod.
     #[error("failed to delete pod {name}")]
     Delete {
-        /// The pod.
+        /// Name of the pod.
         name: String,
-        /// The server's answer.
+        /// The API server's error.
         #[source]
         source: kube::Error,
     },
-    /// The old pod did not go.
+    /// The old pod was not gone in time.
     #[error("pod {name} does not go; take its finalizers away first")]
     AwaitGone {
-        /// The pod.
+        /// Name of the pod.
         name: String,
-        /// The wait that ended.
+        /// The wait that timed out.
         #[source]
         source: Overdue,
     },
-    /// The new pod was not created.
+    /// The API server refused to create the new pod.
     #[error("failed to create pod {name} anew")]
     Create {
-        /// The pod.
+        /// Name of the pod.
         name: String,
-        /// The server's answer.
+        /// The API server's error.
         #[source]
         source: kube::Error,
     },
 }
 
 impl World {
-    /// Begins a pause.
+    /// Starts a pause.
     pub fn hold(&self, pause: Pause, scope: Scope) {
         self.watches.rounds.pauses.begin(pause, scope);
         self.watches.wake_all();
@@ -89,11 +89,11 @@ impl World {
         self.watches.wake_all();
     }
 
-    /// Installs Kruise: ContainerRecreateRequests are served, and the containers that they name restarted. Once is
-    /// enough; a second call starts a second watch, which changes nothing.
+    /// Installs OpenKruise: the cluster serves ContainerRecreateRequests and restarts the containers that they name. One call is
+    /// enough. A second call starts a second watch, which has no effect.
     ///
     /// # Errors
-    /// `PrepareFailed` if the definition is refused or the kind not served.
+    /// If the API server refuses the definition or does not serve the kind.
     pub async fn install_kruise(&self) -> Result<(), PrepareFailed> {
         let (client, resource) = (self.watches.rounds.writer.client.clone(), recreate_requests());
         install(&client, recreate_request_crd(), &resource).await?;
@@ -102,24 +102,24 @@ impl World {
         Ok(())
     }
 
-    /// From now on Kruise fails to restart this container of whichever pod bears the name, and says why.
+    /// Makes OpenKruise fail to restart this container, with this reason, in every pod with this name from now on.
     pub fn break_container(&self, (namespace, pod): (&str, &str), container: &str, why: &str) {
         let key = ((namespace.to_owned(), pod.to_owned()), container.to_owned());
         self.watches.rounds.faults.lock().insert(key, why.to_owned());
         self.watches.wake_all();
     }
 
-    /// From now on Kruise can restart this container again.
+    /// Ends the effect of `break_container` on this container.
     pub fn mend_container(&self, (namespace, pod): (&str, &str), container: &str) {
         let key = ((namespace.to_owned(), pod.to_owned()), container.to_owned());
         self.watches.rounds.faults.lock().remove(&key);
         self.watches.wake_all();
     }
 
-    /// Adds a node that is Ready and has a boot id, unless there is one of the name.
+    /// Adds a Ready node with a boot id, unless a node with this name exists.
     ///
     /// # Errors
-    /// `PrepareFailed` if the server refuses it.
+    /// If the API server refuses the node.
     pub async fn add_node(&self, name: &str) -> Result<(), PrepareFailed> {
         let (rounds, boot_id) = (&self.watches.rounds, boot_id(name, 0));
         let now = crate::clock::seconds(rounds.clock.now());
@@ -127,18 +127,18 @@ impl World {
         made.map_err(|source| PrepareFailed::CreateNode { name: name.to_owned(), source })
     }
 
-    /// From now on every check on this node ends with this exit code, whatever its script says, and so does the command of
-    /// any other pod that ends by itself.
+    /// Makes every check on this node end with this exit code from now on, whatever its script says. The same applies to
+    /// the command of any other pod that ends by itself.
     pub fn fail_checks(&self, node: &str, exit_code: i32) {
         self.watches.rounds.ailments.add(node, exit_code);
     }
 
-    /// Says how a node comes back from its reboots from now on.
+    /// Sets how a node returns from its reboots from now on.
     pub fn returns(&self, node: &str, how: Return) {
         self.watches.rounds.reboots.returns(node, how);
     }
 
-    /// Reboots a node, as a task on it does.
+    /// Reboots a node, as a task on the node would.
     pub fn reboot(&self, node: &str) {
         self.watches.rounds.reboot(node);
     }
@@ -146,7 +146,7 @@ impl World {
     /// Sets the size of a set.
     ///
     /// # Errors
-    /// `CommandFailed::Scale` if the server refuses.
+    /// `CommandFailed::Scale` if the API server refuses the change.
     pub async fn scale(&self, set: &SetKey, replicas: usize) -> Result<(), CommandFailed> {
         let api = self.watches.rounds.writer.sets(set);
         let body = Patch::Merge(json!({ "spec": { "replicas": replicas } }));
@@ -154,11 +154,11 @@ impl World {
         patched.map(drop).map_err(|source| CommandFailed::Scale { set: set.clone(), source })
     }
 
-    /// Deletes a pod at once and makes another one of the same name, owner and labels. Its set makes no pods
-    /// meanwhile. Returns the new pod's uid.
+    /// Deletes a pod at once and creates another pod with the same name, owner and labels. In the meantime its set creates no
+    /// pods. Returns the new pod's uid.
     ///
     /// # Errors
-    /// `CommandFailed` if there is no such pod, or it does not go, or the server refuses.
+    /// If the pod does not exist, if it is not gone in time, or if the API server refuses a write.
     pub async fn recreate_same_name(&self, namespace: &str, name: &str) -> Result<String, CommandFailed> {
         let rounds = &self.watches.rounds;
         let place = (namespace.to_owned(), name.to_owned());
@@ -196,7 +196,7 @@ impl World {
     /// Waits until the pods satisfy a condition.
     ///
     /// # Errors
-    /// `Overdue` once the deadline has passed.
+    /// If the condition does not hold before the deadline.
     pub async fn until(
         &self,
         what: &str,
@@ -207,11 +207,11 @@ impl World {
         wait_until(what, deadline, store.changes(), || condition(&store.pods())).await
     }
 
-    /// Waits until a set has all its pods, each ready (and available, in a CollaSet), none of them leaving, none
+    /// Waits until a set has all its pods, and each pod is ready (and available, in a CollaSet), not leaving and not
     /// in a replacement.
     ///
     /// # Errors
-    /// `Overdue` once the deadline has passed.
+    /// If the set has not settled before the deadline.
     pub async fn settled(&self, set: &SetKey, deadline: Duration) -> Result<(), Overdue> {
         let store = &self.watches.rounds.store;
         wait_until(&format!("{set} to settle"), deadline, store.changes(), || self.is_settled(set)).await

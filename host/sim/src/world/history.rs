@@ -1,5 +1,5 @@
-//! Records every version of the objects of some kinds, in the order of resource versions, and checks invariants at
-//! each of them.
+//! Records every version of the objects of some kinds in the order of resource versions, and checks invariants at
+//! each version.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
@@ -21,41 +21,41 @@ use super::watch_stream::deliver;
 /// One version of one object.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Version {
-    /// The resource version; versions of all kinds share one order.
+    /// Resource version. The versions of all kinds share one order.
     pub resource_version: u64,
-    /// The plural name of its kind, such as `pods`.
+    /// Plural name of the object's kind, such as `pods`.
     pub plural: String,
-    /// Its namespace, empty for cluster-wide kinds.
+    /// Namespace of the object, empty for cluster-wide kinds.
     pub namespace: String,
-    /// Its name.
+    /// Name of the object.
     pub name: String,
-    /// Its identity.
+    /// UID of the object.
     pub uid: String,
-    /// The whole object; at a deletion, its last version.
+    /// The whole object. At a deletion, its last version.
     pub object: Arc<Value>,
-    /// The object was deleted at this version.
+    /// Whether the object was deleted at this version.
     pub is_end: bool,
 }
 
 impl Version {
-    /// A value within the object by JSON pointer, such as `/status/progress`; null if absent.
+    /// Returns a value in the object by JSON pointer, such as `/status/progress`. Returns null if it is absent.
     #[must_use]
     pub fn at(&self, pointer: &str) -> &Value {
         self.object.pointer(pointer).unwrap_or(&Value::Null)
     }
 }
 
-/// The cluster right after a version: the last version of each living object, by plural, namespace and name.
+/// The state of the cluster right after a version: the last version of each existing object, by plural, namespace and name.
 pub type Snapshot = BTreeMap<(String, String, String), Version>;
 
-/// An invariant that did not hold.
+/// A violation of an invariant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Breach {
-    /// Resource version at which it did not hold.
+    /// Resource version at which the invariant was violated.
     pub resource_version: u64,
-    /// The object whose version broke it.
+    /// The object whose version violated the invariant.
     pub object: String,
-    /// Reason given by the check.
+    /// Reason that the check returned.
     pub reason: String,
 }
 
@@ -65,14 +65,14 @@ impl fmt::Display for Breach {
     }
 }
 
-/// Versions of one kind that nobody saw: a watch broke, and the list after it shows that there were some.
+/// Missing versions of one kind: a watch broke, and the next list shows that there were changes in between.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Gap {
-    /// The plural name of the kind.
+    /// Plural name of the kind.
     pub plural: String,
-    /// The last resource version that was seen before.
+    /// The last resource version before the gap.
     pub after: u64,
-    /// The resource version of what was seen first after it.
+    /// The first resource version after the gap.
     pub before: u64,
 }
 
@@ -106,13 +106,13 @@ impl History {
         Self { versions, gaps, length, _tasks: tasks }
     }
 
-    /// Where versions may be missing.
+    /// Returns the gaps in which versions may be missing.
     #[must_use]
     pub fn gaps(&self) -> Vec<Gap> {
         self.gaps.lock().clone()
     }
 
-    /// All versions so far, in the order of resource versions.
+    /// Returns all recorded versions in the order of resource versions.
     #[must_use]
     pub fn versions(&self) -> Vec<Version> {
         let mut versions = self.versions.lock().clone();
@@ -120,10 +120,10 @@ impl History {
         versions
     }
 
-    /// Waits until the versions satisfy a condition; they come in the order of their arrival.
+    /// Waits until the versions, in the order of arrival, satisfy a condition.
     ///
     /// # Errors
-    /// `Overdue` once the deadline has passed.
+    /// If the condition does not hold before the deadline.
     pub async fn until(
         &self,
         what: &str,
@@ -135,14 +135,14 @@ impl History {
         wait_until(what, deadline, self.length.subscribe(), held).await
     }
 
-    /// Asks a check about each version, with the cluster as it was right before and right after it.
+    /// Runs a check on each version, with the state of the cluster right before and right after it. Returns the violations.
     #[must_use]
     pub fn sweep(&self, check: impl FnMut(&Snapshot, &Version, &Snapshot) -> Result<(), String>) -> Vec<Breach> {
         sweep(&self.versions(), check)
     }
 }
 
-/// Sweeps a check over versions that are in order.
+/// Runs a check on sorted versions.
 fn sweep(
     versions: &[Version],
     mut check: impl FnMut(&Snapshot, &Version, &Snapshot) -> Result<(), String>,
@@ -169,7 +169,7 @@ fn enter(cluster: &mut Snapshot, version: &Version) {
     }
 }
 
-/// Records the events of one kind.
+/// Records the watch events of one kind.
 struct Recorder {
     plural: String,
     versions: Arc<Mutex<Vec<Version>>>,
@@ -178,9 +178,9 @@ struct Recorder {
     alive: BTreeMap<String, Version>,
     listed: HashSet<String>,
     newest: u64,
-    /// A list has come to its end: what one shows that was not seen before may have been missed.
+    /// Whether a list was completed. After that, a new version in a list means that the watch may have missed versions.
     has_listed: bool,
-    /// The newest version before a list that is under way and is not the first one.
+    /// The newest version before the current list, if this is not the first list.
     listed_after: Option<u64>,
 }
 
@@ -233,7 +233,7 @@ impl Recorder {
         self.append(version);
     }
 
-    /// A list after a gap in the watch lacks the objects deleted within it; the time of their deletion is unknown.
+    /// Ends the objects that a list after a gap lacks. The time of their deletion is unknown.
     fn end_unlisted(&mut self) {
         let missing: Vec<Version> =
             self.alive.values().filter(|version| !self.listed.contains(&version.uid)).cloned().collect();

@@ -1,5 +1,5 @@
-//! One round of the controller of batch Jobs: look, decide (`deciders::job`), act. Pods come and go before the status says so,
-//! which then says what came of it.
+//! One round of the Job controller: read, decide (`deciders::job`), act. It creates and deletes pods first and then writes the
+//! status, which reports the results.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ use super::store::Place;
 use super::writer::{IN_FLIGHT, WriteFailed, only_if};
 
 impl Rounds {
-    /// Brings a Job on; returns the delay after which it wants another round.
+    /// Reconciles a Job. Returns the delay after which it needs another round.
     pub(crate) async fn job_round(&self, place: &Place) -> Option<Duration> {
         let job = self.jobs.get(place).filter(|job| job.metadata.deletion_timestamp.is_none())?;
         let JobPlan { steps, status, again } = self.decide_job(&job);
@@ -51,7 +51,7 @@ impl Rounds {
         })
     }
 
-    /// Performs a step; true if it was to make a pod.
+    /// Performs a step. The flag says whether the step creates a pod.
     async fn perform_step(&self, job: &Job, step: JobStep) -> (bool, Result<(), WriteFailed>) {
         match step {
             JobStep::CreatePod { index } => (true, self.create_job_pod(job, index).await),
@@ -77,7 +77,7 @@ impl Rounds {
         Ok(())
     }
 
-    /// Deletes a pod; one that is released does not count as failed.
+    /// Deletes a pod. A released pod does not count as failed.
     async fn delete_job_pod(&self, job: &Job, pod: &PodName, released: bool) -> Result<(), WriteFailed> {
         self.writer.ledger.announce(&pod.uid, Cause::ScaledDown);
         self.writer.delete_pod(&job.namespace().unwrap_or_default(), pod).await?;
@@ -87,7 +87,7 @@ impl Rounds {
         Ok(())
     }
 
-    /// The time of a finished Job is over. Its pods go first, as the real controller wants it.
+    /// Deletes a finished Job whose TTL is over. As with the real controller, its pods go first.
     async fn expire(&self, job: &Job) -> Result<(), WriteFailed> {
         let parameters = only_if(uid_of(job), DeleteParams::foreground());
         let (api, name) = (self.job_api(job), job.name_any());

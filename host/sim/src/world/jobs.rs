@@ -1,4 +1,4 @@
-//! The world's memory of batch Jobs and of the pods that were counted for them, and the watch that fills it.
+//! The cache of batch Jobs and of the pods counted for them, and the watch that fills it.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -13,33 +13,33 @@ use super::pod_facts::version_of;
 use super::store::Place;
 use super::watches::Watches;
 
-/// The Jobs as last seen.
+/// The last observed Jobs.
 #[derive(Debug, Default)]
 pub(crate) struct Jobs {
-    memory: Mutex<Memory>,
+    memory: Mutex<JobTable>,
 }
 
 #[derive(Debug, Default)]
-struct Memory {
+struct JobTable {
     all: BTreeMap<Place, Arc<Job>>,
-    /// Places by uid.
+    /// Places of Jobs by uid.
     places: HashMap<String, Place>,
-    /// What was counted, by uid.
+    /// Tallies of Jobs by uid.
     tallies: HashMap<String, Tally>,
 }
 
-/// Namespace and name of a Job.
+/// Returns the namespace and name of a Job.
 pub(crate) fn place_of_job(job: &Job) -> Place {
     (job.namespace().unwrap_or_default(), job.name_any())
 }
 
-/// The identity of a Job.
+/// Returns the uid of a Job.
 pub(crate) fn uid_of(job: &Job) -> &str {
     job.metadata.uid.as_deref().unwrap_or_default()
 }
 
 impl Jobs {
-    /// Stores a version of a Job, unless a newer one is known.
+    /// Stores a version of a Job, unless the cache has a newer one.
     pub(crate) fn put(&self, job: Job) {
         let (mut memory, place) = (self.memory.lock(), place_of_job(&job));
         let known = memory.all.get(&place).map(|known| version_of(&known.metadata));
@@ -57,12 +57,12 @@ impl Jobs {
         self.memory.lock().all.keys().cloned().collect()
     }
 
-    /// The place of the Job that bears a uid.
+    /// Returns the place of the Job with a uid.
     pub(crate) fn place_of(&self, uid: &str) -> Option<Place> {
         self.memory.lock().places.get(uid).cloned()
     }
 
-    /// Reads or changes what was counted for a Job.
+    /// Reads or changes the tally of a Job.
     pub(crate) fn tally<T>(&self, uid: &str, change: impl FnOnce(&mut Tally) -> T) -> T {
         change(self.memory.lock().tallies.entry(uid.to_owned()).or_default())
     }
@@ -84,7 +84,7 @@ impl Jobs {
     }
 }
 
-/// The state of the watch of Jobs.
+/// The state of the Job watch.
 pub(crate) struct JobWatch {
     watches: Watches,
     seen: HashSet<String>,
@@ -96,7 +96,7 @@ impl JobWatch {
         Self { watches, seen: HashSet::new(), has_synced: false }
     }
 
-    /// Handles one event.
+    /// Handles a watch event.
     pub(crate) fn saw(&mut self, event: Event<Job>) {
         let rounds = self.watches.rounds.clone();
         match event {

@@ -1,15 +1,15 @@
-//! The CustomResourceDefinition of OpenKruise's ContainerRecreateRequest, reduced to the fields that the world honours.
+//! The CustomResourceDefinition of OpenKruise's ContainerRecreateRequest, reduced to the fields that the simulation uses.
 
 use kube::api::{ApiResource, GroupVersionKind};
 use serde_json::{Value, json};
 
-/// The kind as a client addresses it.
+/// Returns the kind in the form that a client needs.
 pub(crate) fn recreate_requests() -> ApiResource {
     let gvk = GroupVersionKind::gvk("apps.kruise.io", "v1alpha1", "ContainerRecreateRequest");
     ApiResource::from_gvk_with_plural(&gvk, "containerrecreaterequests")
 }
 
-/// The definition, ready to be created or applied.
+/// Returns the definition, ready to be created or applied.
 #[must_use]
 pub fn recreate_request_crd() -> Value {
     let column = |name: &str, path: &str| json!({ "name": name, "type": "string", "jsonPath": path });

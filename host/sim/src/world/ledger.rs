@@ -1,5 +1,6 @@
-//! The ledger: an append-only list of the physical effects on pods and nodes. Those on pods are built from watch events alone,
-//! so it works on every API server; a reboot is noted where it happens. The cause of a deletion is known if the world announced it or the eviction API noted it.
+//! The event log: an append-only list of the physical effects on pods and nodes. Effects on pods come only from watch events, so
+//! the log works on every API server. The simulation logs a reboot when it happens. The cause of a deletion is known if the
+//! simulation announced it or the eviction API set its condition.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
@@ -16,84 +17,84 @@ use super::ledger_check::{LedgerCheck, TargetOutcome, judge};
 use super::pod_facts::PodFacts;
 use super::wait_until::{Overdue, wait_until};
 
-/// Cause of a pod's deletion.
+/// The cause of a pod's deletion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
-    /// The eviction API, which sets the condition `DisruptionTarget`.
+    /// The eviction API evicted the pod and set the condition `DisruptionTarget`.
     Evicted,
-    /// A CollaSet's pod that bore the label `to-delete`.
+    /// The CollaSet deleted the pod because of its label `to-delete`.
     MarkedToDelete,
-    /// Its set became smaller.
+    /// The set was scaled down.
     ScaledDown,
-    /// A scenario made the pod again under its own name.
+    /// A scenario recreated the pod under its name.
     Recreated,
-    /// Another client deleted it.
+    /// Another client deleted the pod.
     Unknown,
 }
 
-/// Physical effect on a pod.
+/// A physical effect on a pod or node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// It appeared.
+    /// The pod appeared.
     PodCreated {
-        /// The uid of the workload that made it.
+        /// The uid of the workload that created the pod.
         owner: Option<String>,
-        /// The uid of the pod whose place it takes: named by its label, of its own name, or the pod of the same
-        /// owner that was lost first and has no replacement yet.
+        /// The uid of the pod that it replaces: the pod named in its label, the last pod of its name, or the first lost pod
+        /// of the same owner without a replacement.
         for_origin: Option<String>,
     },
-    /// Its containers ran for the first time.
+    /// The pod's containers ran for the first time.
     PodStarted {
-        /// The name of its node.
+        /// The name of the pod's node.
         node: String,
     },
-    /// It was ready for the first time.
+    /// The pod was ready for the first time.
     PodReady,
-    /// Its containers ended by themselves.
+    /// The pod's containers ended by themselves.
     PodEnded {
-        /// The exit code of the first of them.
+        /// The exit code of the first container.
         exit_code: i32,
     },
-    /// The eviction API accepted its eviction.
+    /// The eviction API accepted the pod's eviction.
     PodEvicted,
-    /// One of its containers was restarted.
+    /// A container of the pod was restarted.
     ContainerRestarted {
-        /// The container.
+        /// Name of the container.
         container: String,
-        /// The number of its restarts, this one included.
+        /// The number of the container's restarts, including this one.
         count: i32,
     },
-    /// Its deletion began.
+    /// The pod's deletion began.
     PodTerminating {
-        /// Cause, as far as is known.
+        /// The cause of the deletion, if it is known.
         cause: Cause,
     },
-    /// It is gone.
+    /// The pod is gone.
     PodGone,
-    /// A node went down to start again. Such an entry has no namespace, and the node's name and uid.
+    /// A node went down to reboot. The entry has no namespace, and the node's name and uid.
     NodeRebooted {
-        /// The number of its reboots, this one included.
+        /// The number of the node's reboots, including this one.
         count: u64,
     },
-    /// A node is Ready again after a reboot, with another boot id than before. Such an entry is as the one of the reboot.
+    /// A node is Ready with a new boot id after a reboot. The entry has no namespace, and the node's name and uid.
     NodeReady {
-        /// The number of its reboots so far.
+        /// The number of the node's reboots so far.
         count: u64,
     },
 }
 
-/// One line of the ledger.
+/// One entry of the event log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Since the ledger was opened.
+    /// Time since the event log was opened.
     pub time: Duration,
-    /// The pod's namespace.
+    /// Namespace of the pod, empty for a node.
     pub namespace: String,
-    /// The pod's name.
+    /// Name of the pod or node.
     pub name: String,
-    /// The pod's identity.
+    /// UID of the pod or node.
     pub uid: String,
-    /// The effect.
+    /// The effect on the pod or node.
     pub effect: Effect,
 }
 
@@ -117,7 +118,7 @@ impl fmt::Display for Entry {
     }
 }
 
-/// A shared, append-only ledger.
+/// A shared, append-only event log.
 #[derive(Clone, Debug)]
 pub struct Ledger {
     book: Arc<Mutex<Book>>,
@@ -132,29 +133,29 @@ impl Default for Ledger {
 }
 
 impl Ledger {
-    /// All effects so far, in the order of the watch.
+    /// Returns all effects so far, in the order of the watch events.
     #[must_use]
     pub fn entries(&self) -> Vec<Entry> {
         self.book.lock().entries.clone()
     }
 
-    /// When the ledger was opened: the times of its entries count from then.
+    /// Returns the time at which the event log was opened. The times of its entries count from then.
     #[must_use]
     pub fn opened(&self) -> Instant {
         self.opened
     }
 
-    /// Judges whether each target, as (name, uid), was replaced exactly once and no other pod was lost.
+    /// Checks that each target, as (name, uid), was replaced exactly once, and that no other pod was lost.
     #[must_use]
     pub fn verdict(&self, targets: &[(String, String)]) -> LedgerCheck {
         judge(&self.book.lock().entries, targets)
     }
 
-    /// The verdict once each target went once and was replaced once, or what it is after `patience`: the world's watch
-    /// may be behind what a job already knows to be done.
+    /// Waits until each target went once and was replaced once, at most for `patience`, and returns the check. The
+    /// simulation's watch may lag behind a job that already knows its targets are done.
     pub async fn verdict_within(&self, targets: &[(String, String)], patience: Duration) -> LedgerCheck {
         let right = |entries: &[Entry]| judge(entries, targets).targets.iter().all(TargetOutcome::is_right);
-        // Whether it is right or too late, the verdict says how things stand.
+        // In both cases the check below shows the result.
         let _ = self.until("each target to go once and be replaced once", patience, right).await;
         self.verdict(targets)
     }
@@ -162,7 +163,7 @@ impl Ledger {
     /// Waits until the entries satisfy a condition.
     ///
     /// # Errors
-    /// `Overdue` once the deadline has passed.
+    /// If the condition does not hold before the deadline.
     pub async fn until(
         &self,
         what: &str,
@@ -174,12 +175,12 @@ impl Ledger {
         wait_until(what, deadline, self.length.subscribe(), held).await
     }
 
-    /// Announces the cause of a deletion to come.
+    /// Announces the cause of a coming deletion.
     pub(crate) fn announce(&self, uid: &str, cause: Cause) {
         self.book.lock().announced.insert(uid.to_owned(), cause);
     }
 
-    /// The number of reboots of each node that was rebooted, by name.
+    /// Returns the number of reboots of each rebooted node, by name.
     #[must_use]
     pub fn reboots(&self) -> BTreeMap<String, u64> {
         let book = self.book.lock();
@@ -190,18 +191,18 @@ impl Ledger {
         book.entries.iter().filter_map(counted).collect()
     }
 
-    /// Records an effect on a node, as (name, uid).
+    /// Logs an effect on a node, given as (name, uid).
     pub(crate) fn note(&self, (name, uid): (&str, &str), effect: Effect) {
         let (name, uid) = (name.to_owned(), uid.to_owned());
         self.write(|book, time| book.entries.push(Entry { time, namespace: String::new(), name, uid, effect }));
     }
 
-    /// Records the effects that a new version of a pod shows.
+    /// Logs the effects that a new version of a pod shows.
     pub(crate) fn saw(&self, pod: &Pod) {
         self.write(|book, time| book.saw(pod, time));
     }
 
-    /// Records that a pod is gone, and the effects that its last version shows.
+    /// Logs that a pod is gone, and the effects that its last version shows.
     pub(crate) fn saw_gone(&self, pod: &Pod) {
         self.write(|book, time| {
             book.saw(pod, time);
@@ -209,7 +210,7 @@ impl Ledger {
         });
     }
 
-    /// Records the end of every pod that a full list lacks.
+    /// Logs the end of every pod that a full list lacks.
     pub(crate) fn only_these_exist(&self, uids: &HashSet<String>) {
         self.write(|book, time| {
             let missing = book.missing(uids);

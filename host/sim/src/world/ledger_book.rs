@@ -1,4 +1,4 @@
-//! Derives the ledger's entries from the versions of pods.
+//! Derives the entries of the event log from the versions of pods.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -9,7 +9,7 @@ use super::labels;
 use super::ledger::{Cause, Effect, Entry};
 use super::pod_facts::PodFacts;
 
-/// State of one pod in the ledger.
+/// The state of one pod in the event log.
 #[derive(Clone, Debug, Default)]
 struct Life {
     namespace: String,
@@ -23,30 +23,30 @@ struct Life {
     terminating: bool,
     gone: bool,
     replaced: bool,
-    /// Restarts of each container.
+    /// Number of restarts of each container.
     restarts: HashMap<String, i32>,
 }
 
 impl Life {
-    /// The set that it is of: whoever names the UID in another namespace is of none.
+    /// Returns the namespace and owner of the pod. Pods of other namespaces that name the same owner uid belong to another set.
     fn set(&self) -> Option<(String, String)> {
         Some((self.namespace.clone(), self.owner.clone()?))
     }
 }
 
-/// The entries of a ledger, and the state of each pod that they follow from.
+/// The entries of an event log, and the state of each pod from which they follow.
 #[derive(Debug, Default)]
 pub(crate) struct Book {
     pub(crate) entries: Vec<Entry>,
     lives: HashMap<String, Life>,
     named: HashMap<(String, String), Vec<String>>,
-    /// Lost pods without a replacement, by namespace and owner, first lost first.
+    /// Lost pods without a replacement by namespace and owner, in the order of loss.
     lost: HashMap<(String, String), Vec<String>>,
     pub(crate) announced: HashMap<String, Cause>,
 }
 
 impl Book {
-    /// Records the effects that a new version of a pod shows.
+    /// Logs the effects that a new version of a pod shows.
     pub(crate) fn saw(&mut self, pod: &Pod, time: Duration) {
         let uid = pod.uid();
         if !self.lives.contains_key(uid) {
@@ -101,7 +101,7 @@ impl Book {
         self.append(pod.uid(), Effect::PodCreated { owner, for_origin }, time);
     }
 
-    /// Living pods that a full list lacks.
+    /// Returns the existing pods that a full list lacks.
     pub(crate) fn missing(&self, listed: &HashSet<String>) -> Vec<String> {
         let missing = self.lives.iter().filter(|(uid, life)| !life.gone && !listed.contains(*uid));
         let mut missing: Vec<String> = missing.map(|(uid, _)| uid.clone()).collect();
@@ -109,13 +109,13 @@ impl Book {
         missing
     }
 
-    /// The pod whose place a new one takes.
+    /// Returns the pod that a new pod replaces.
     fn origin_of(&self, pod: &Pod, life: &Life) -> Option<String> {
         let latest = |name: &str| self.named.get(&(life.namespace.clone(), name.to_owned()))?.last().cloned();
         if let Some(name) = pod.label(labels::PAIR_ORIGIN_NAME) {
             return latest(name);
         }
-        // Drawn names come up again: a namesake that has its replacement already is a coincidence.
+        // Generated names can repeat. An older pod of this name that already has its replacement is a coincidence.
         let is_open = |uid: &String| self.lives.get(uid).is_some_and(|life| !life.replaced);
         if let Some(namesake) = latest(&life.name).filter(is_open) {
             return Some(namesake);
@@ -132,7 +132,7 @@ impl Book {
         }
     }
 
-    /// A pod that leaves awaits a replacement, unless it has one or its set wanted it to go.
+    /// Marks a leaving pod as lost, unless it already has a replacement or its set was scaled down.
     fn lose(&mut self, uid: &str, cause: Option<Cause>) {
         let Some(life) = self.lives.get(uid) else { return };
         let awaits_one = !life.replaced && cause != Some(Cause::ScaledDown);
@@ -141,7 +141,7 @@ impl Book {
         }
     }
 
-    /// Records that a pod is gone.
+    /// Logs that a pod is gone.
     pub(crate) fn gone(&mut self, uid: &str, time: Duration) {
         let Some(life) = self.lives.get_mut(uid) else { return };
         if std::mem::replace(&mut life.gone, true) {
@@ -161,13 +161,13 @@ impl Book {
     }
 }
 
-/// The exit code of the first container of a pod that has ended by itself.
+/// Returns the exit code of the first container of a pod that ended by itself.
 fn exit_code_of(pod: &Pod) -> Option<i32> {
     let first = pod.status.as_ref()?.container_statuses.as_ref()?.first()?;
     first.state.as_ref()?.terminated.as_ref().filter(|_| pod.is_finished()).map(|terminated| terminated.exit_code)
 }
 
-/// Each container of a pod with the number of its restarts.
+/// Returns the number of restarts of each container of a pod.
 fn restarts_of(pod: &Pod) -> impl Iterator<Item = (String, i32)> {
     let statuses = pod.status.iter().flat_map(|status| &status.container_statuses).flatten();
     statuses.map(|status| (status.name.clone(), status.restart_count))

@@ -1,43 +1,42 @@
-//! Checks a ledger: was each target of an operation replaced exactly once, and was no other pod lost?
+//! Checks an event log: was each target of an operation replaced exactly once, and was no other pod lost?
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use super::ledger::{Cause, Effect, Entry};
 
-/// Effects on one target.
+/// The effects on one target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TargetOutcome {
-    /// The target's name.
+    /// Name of the target.
     pub name: String,
-    /// The target's identity.
+    /// UID of the target.
     pub uid: String,
-    /// Number of times it went; one is right.
+    /// The number of times that the target went. The right number is one.
     pub times_gone: usize,
-    /// Names and uids of the pods that were made in its place; one is right.
+    /// Names and uids of the replacements of the target. The right number is one.
     pub replacements: Vec<(String, String)>,
 }
 
 impl TargetOutcome {
-    /// True if the target went once and was replaced once.
+    /// Returns true if the target went once and was replaced once.
     #[must_use]
     pub fn is_right(&self) -> bool {
         self.times_gone == 1 && self.replacements.len() == 1
     }
 }
 
-/// Result of checking the physical effects of an operation.
+/// The result of a check of an operation's physical effects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LedgerCheck {
-    /// The targets, in the order in which they were given.
+    /// The outcomes of the targets in the given order.
     pub targets: Vec<TargetOutcome>,
-    /// Pods that were lost although they were no targets, their set did not become smaller and no scenario made
-    /// them again.
+    /// The lost pods that were not targets, were not scaled down, and were not recreated by a scenario, as (name, uid).
     pub others_lost: Vec<(String, String)>,
 }
 
 impl LedgerCheck {
-    /// True if each target was replaced exactly once and nothing else was lost.
+    /// Returns true if each target was replaced exactly once and no other pod was lost.
     #[must_use]
     pub fn is_clean(&self) -> bool {
         self.others_lost.is_empty() && self.targets.iter().all(TargetOutcome::is_right)
@@ -60,7 +59,7 @@ impl fmt::Display for LedgerCheck {
     }
 }
 
-/// Judges entries by targets, each as (name, uid).
+/// Checks entries for the given targets, each as (name, uid).
 pub(crate) fn judge(entries: &[Entry], targets: &[(String, String)]) -> LedgerCheck {
     let mut gone: BTreeMap<&str, usize> = BTreeMap::new();
     let mut replacements: BTreeMap<&str, Vec<(String, String)>> = BTreeMap::new();

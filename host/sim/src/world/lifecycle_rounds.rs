@@ -1,5 +1,5 @@
-//! One round of the PodOpsLifecycle for one pod: what webhook and controller of KusionStack write. Each write holds for
-//! the version that was decided on alone, for a label that comes after its ID was cleared would stay for ever.
+//! One round of the PodOpsLifecycle for one pod: the writes of KusionStack's webhook and controller. Each write applies only to
+//! the version that was decided on, because a label that is written after its ID was cleared would stay forever.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -19,7 +19,7 @@ use super::writer::WriteFailed;
 use crate::clock;
 
 impl Rounds {
-    /// Brings the lifecycle of a pod on; returns the delay after which it wants another round.
+    /// Reconciles the lifecycle of a pod. Returns the delay after which it needs another round.
     pub(crate) async fn lifecycle_round(&self, place: &Place) -> Option<Duration> {
         let pod = self.store.pod(place)?;
         let lineage = self.store.lineage(pod.controller().map(|owner| owner.uid.as_str()));
@@ -75,7 +75,7 @@ impl Rounds {
         }
     }
 
-    /// Changes the metadata of this version of a pod.
+    /// Changes the metadata of exactly this version of a pod.
     async fn patch_pod(&self, pod: &Pod, mut metadata: Value) -> Result<(), WriteFailed> {
         only_this_version(&mut metadata, pod);
         let body = Patch::Merge(json!({ "metadata": metadata }));
@@ -85,7 +85,7 @@ impl Rounds {
         Ok(())
     }
 
-    /// Changes the status of this version of a pod; lists merge by their keys.
+    /// Changes the status of exactly this version of a pod. Lists merge by their keys.
     pub(crate) async fn say_at_version(&self, pod: &Pod, status: Value) -> Result<(), WriteFailed> {
         let mut metadata = json!({});
         only_this_version(&mut metadata, pod);

@@ -1,4 +1,4 @@
-//! The pods and ReplicaSets that the world creates, as pure functions of a set or a Job.
+//! Builds the pods and ReplicaSets that the simulated cluster creates, as pure functions of a set or a Job.
 
 use std::collections::BTreeMap;
 
@@ -13,8 +13,8 @@ use super::action::NewPod;
 use super::labels;
 use super::sets::{SetKind, SetView};
 
-/// The pod that a set makes, under a name, on a node. The node is named at once: the world is scheduler too, and
-/// a deletion ends a pod without a node at once.
+/// Returns a set's new pod with its name and node. The node is set at once, because the simulation also schedules, and because
+/// the API server removes a deleted pod without a node at once.
 pub(crate) fn pod_of(set: &SetView, new: &NewPod, name: String, node: Option<String>) -> Pod {
     let template = set.template.metadata.clone().unwrap_or_default();
     let mut labels = template.labels.unwrap_or_default();
@@ -34,17 +34,17 @@ pub(crate) fn pod_of(set: &SetView, new: &NewPod, name: String, node: Option<Str
     }
 }
 
-/// The letters that a generated name has besides the five that are drawn, at most.
+/// The most characters of a generated name before its five drawn letters.
 const LONGEST_BASE: usize = 58;
 
-/// The begin of the names of a Job's pods, of an Indexed Job for an index: `job-` or `job-3-`.
+/// Returns the prefix of the names of a Job's pods, with the index for an Indexed Job: `job-` or `job-3-`.
 pub(crate) fn job_pod_base(job: &Job, index: Option<i32>) -> String {
     let end = index.map_or_else(|| "-".to_owned(), |index| format!("-{index}-"));
     let kept: String = job.name_any().chars().take(LONGEST_BASE.saturating_sub(end.len())).collect();
     kept + &end
 }
 
-/// The pod that a Job makes under a name, of an Indexed Job for an index.
+/// Returns a Job's new pod with its name, and with its index for an Indexed Job.
 pub(crate) fn pod_of_job(job: &Job, index: Option<i32>, name: String) -> Pod {
     let template = job.spec.clone().unwrap_or_default().template;
     let (mut metadata, mut spec) = (template.metadata.unwrap_or_default(), template.spec.unwrap_or_default());
@@ -69,7 +69,7 @@ pub(crate) fn pod_of_job(job: &Job, index: Option<i32>, name: String) -> Pod {
     Pod { metadata, spec: Some(spec), status: None }
 }
 
-/// The ReplicaSet of a Deployment's present template.
+/// Returns the ReplicaSet of a Deployment's current template.
 pub(crate) fn replica_set_of(
     set: &SetView,
     (name, hash): (&str, &str),
@@ -93,8 +93,8 @@ pub(crate) fn replica_set_of(
     object
 }
 
-/// A pod with the same name and spec as another one, but an identity and a history of its own: labels that tell of
-/// operations on the old one do not come along.
+/// Returns a new pod with the name and spec of another pod, but without its uid and its history. The labels about operations
+/// on the old pod are omitted.
 pub(crate) fn anew(pod: &Pod) -> Pod {
     let old = &pod.metadata;
     let tells_of_operations = |key: &str| {

@@ -1,4 +1,4 @@
-//! What happens to a node that reboots: it is not Ready, then its containers were restarted, then it is Ready with a new
+//! The rounds of a rebooting node: it becomes not Ready, its containers restart, and it becomes Ready with a new
 //! boot id.
 
 use k8s_openapi::api::core::v1::Node;
@@ -23,12 +23,12 @@ use super::writer::WriteFailed;
 use crate::{clock, object};
 
 impl Rounds {
-    /// Reboots a node after a short notice, as a task on it asks for. Every call that finds it up counts.
+    /// Reboots a node after a short notice, as a task on the node requests it. Every call while the node is up counts.
     pub(crate) fn reboot(&self, node: &str) {
         self.reboots.begin(node, self.writer.random.between(self.operations.reboot_notice, &["notice", node]));
     }
 
-    /// Brings the reboot of a node on; returns the delay after which it wants another round.
+    /// Continues the reboot of a node. Returns the delay after which it needs another round.
     pub(crate) async fn node_round(&self, name: &str) -> Option<Duration> {
         let (step, wait) = self.reboots.next(name)?;
         if !wait.is_zero() {
@@ -51,7 +51,7 @@ impl Rounds {
         let count = self.reboots.goes_down(name, away);
         let uid = node.and_then(|node| node.metadata.uid).unwrap_or_default();
         self.writer.ledger.note((name, &uid), Effect::NodeRebooted { count });
-        // The node controller notices that the kubelet is silent. Where a write fails, the node is down all the same.
+        // Acts as the node controller, which notices that the kubelet is silent. The node is down even if a write fails.
         let silent = self.ready("Unknown", "NodeStatusUnknown", "Kubelet stopped posting node status.");
         let mut failed = self.write_node(name, json!({ "conditions": [silent] })).await.err();
         for pod in self.running_on(name) {
@@ -121,7 +121,7 @@ impl Rounds {
             "lastTransitionTime": now })
     }
 
-    /// Writes a part of a node's status; yields the node, unless it is gone.
+    /// Writes a part of a node's status. Returns the node, or none if it is gone.
     async fn write_node(&self, name: &str, status: Value) -> Result<Option<Node>, WriteFailed> {
         let (nodes, parameters) = (self.nodes(), PatchParams::default());
         let body = Patch::Strategic(json!({ "status": status }));
@@ -135,12 +135,12 @@ impl Rounds {
         self.store.pods().into_iter().filter(|pod| pod.node() == Some(name)).collect()
     }
 
-    /// The pods of a node whose containers run.
+    /// Returns the pods of a node whose containers run.
     fn running_on(&self, name: &str) -> Vec<Arc<Pod>> {
         self.on_node(name).into_iter().filter(|pod| pod.phase() == "Running" && !pod.is_terminating()).collect()
     }
 
-    /// Writes the status of a pod; one that is gone has none.
+    /// Writes the status of a pod. Does nothing if the pod is gone.
     async fn put_status(&self, pod: &Pod, status: Value) -> Result<(), WriteFailed> {
         let (api, parameters) = (self.writer.pods(pod.pod_namespace()), PatchParams::default());
         let body = Patch::Merge(json!({ "metadata": { "uid": pod.uid() }, "status": status }));

@@ -1,6 +1,6 @@
-//! Commands on simulated nodes: the kubelet's part of a pod whose containers end by themselves, be it the pod of a task or one
-//! that is not restarted for ever. What a command does is read off its text (`deciders::script`). The marker that a task's
-//! command leaves on its node is kept as long as the world lives, whatever becomes of pod, kubelet or host.
+//! Commands on simulated nodes: the kubelet's part of a pod whose containers end by themselves. This is the pod of a task, or a pod
+//! that does not always restart. The effect of a command follows from its text (`deciders::script`). A task's command leaves a
+//! marker on its node. Markers last as long as the simulation, even if the pod, the kubelet or the host ends.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -21,36 +21,36 @@ use super::pod_facts::PodFacts;
 use super::rounds::{Rounds, advance_failed};
 use super::writer::WriteFailed;
 
-/// The end of an output that a command leaves in its result.
+/// The most bytes of a command's output that its result keeps, from the end.
 const MOST_OUTPUT: usize = 3 * 1024;
 
-/// The commands that were begun on nodes, by node and id, each with the UID of the pod that began it.
+/// The started commands by node and id, with the uid of the pod that started each.
 #[derive(Default)]
 pub(crate) struct Markers {
     begun: Mutex<HashMap<(String, String), String>>,
 }
 
 impl Markers {
-    /// Makes a marker; false if another pod made it before.
+    /// Makes a marker. Returns false if another pod made it before.
     fn make(&self, node: &str, id: &str, pod: &str) -> bool {
         let mut begun = self.begun.lock();
         begun.entry((node.to_owned(), id.to_owned())).or_insert_with(|| pod.to_owned()) == pod
     }
 
-    /// The number of commands that were begun on a node.
+    /// Returns the number of commands that were started on a node.
     pub(crate) fn count(&self, node: &str) -> usize {
         self.begun.lock().keys().filter(|(known, _)| known == node).count()
     }
 }
 
-/// The exit codes of commands on nodes that are not healthy, by node.
+/// The exit codes of commands on unhealthy nodes, by node.
 #[derive(Default)]
 pub(crate) struct Ailments {
     codes: Mutex<HashMap<String, i32>>,
 }
 
 impl Ailments {
-    /// From now on commands on this node end with this exit code.
+    /// Makes commands on this node end with this exit code from now on.
     pub(crate) fn add(&self, node: &str, exit_code: i32) {
         self.codes.lock().insert(node.to_owned(), exit_code);
     }
@@ -60,13 +60,13 @@ impl Ailments {
     }
 }
 
-/// The scripts of tasks that nodes have mounted, by namespace and name. Their text never changes.
+/// The task scripts that nodes have mounted, by namespace and name. A script's text never changes.
 #[derive(Default)]
 pub(crate) struct Scripts {
     texts: Mutex<HashMap<(String, String), String>>,
 }
 
-/// Namespace and name of the script that the pod of a task mounts.
+/// Returns namespace and name of the script that a task pod mounts.
 fn script_of(pod: &Pod) -> Option<(String, String)> {
     let volumes = pod.spec.as_ref()?.volumes.as_ref()?;
     let name = volumes.iter().find_map(|volume| Some(volume.config_map.as_ref()?.name.clone()))?;
@@ -77,18 +77,18 @@ fn annotation<'a>(pod: &'a Pod, key: &str) -> Option<&'a str> {
     pod.metadata.annotations.as_ref()?.get(key).map(String::as_str)
 }
 
-/// The containers of a pod.
+/// Returns the containers of a pod.
 fn containers(pod: &Pod) -> &[Container] {
     pod.spec.as_ref().map(|spec| spec.containers.as_slice()).unwrap_or_default()
 }
 
-/// How each container of a pod that is no task ends, in their order.
+/// Returns the command of each container in order, and whether its output can be its termination message.
 fn endings(pod: &Pod) -> Vec<(Deed, bool)> {
     let falls_back = |one: &Container| one.termination_message_policy.as_deref() == Some("FallbackToLogsOnError");
     containers(pod).iter().map(|one| (Deed::of(one), falls_back(one))).collect()
 }
 
-/// The time after which the program of the host ends the command that it runs on a node.
+/// Returns the timeout of a command that the host's program runs on a node.
 fn time_limit(pod: &Pod) -> Option<Duration> {
     let command = containers(pod).first()?.command.as_ref()?;
     let at = command.iter().position(|word| word == "--timeout-seconds")?;
@@ -96,7 +96,7 @@ fn time_limit(pod: &Pod) -> Option<Duration> {
 }
 
 impl Rounds {
-    /// What the pod of a task does: its script, else its command, says so.
+    /// Returns the effect of a task pod, read from its script or else from its command.
     fn deed(&self, pod: &Pod) -> Deed {
         let script = script_of(pod).and_then(|place| self.scripts.texts.lock().get(&place).cloned());
         let container = pod.spec.as_ref().and_then(|spec| spec.containers.first());
@@ -105,7 +105,7 @@ impl Rounds {
         Deed::read(&script.unwrap_or_else(words))
     }
 
-    /// Mounts the script of a task. A pod whose script is not there does not start.
+    /// Mounts the script of a task. A pod whose script is missing does not start.
     async fn mount_script(&self, pod: &Pod) -> Result<(), WriteFailed> {
         let Some(place) = script_of(pod).filter(|place| !self.scripts.texts.lock().contains_key(place)) else {
             return Ok(());
@@ -117,7 +117,7 @@ impl Rounds {
         Ok(())
     }
 
-    /// Time that the command of a pod takes; none if its containers do not end by themselves, or it is not at that.
+    /// Returns the duration of a pod's command. Returns none if its containers do not end by themselves or do not run now.
     pub(crate) fn task_time(&self, pod: &Pod, stage: Stage) -> Option<Duration> {
         if pod.phase() != "Running" || pod.is_terminating() || stage == Stage::Starting {
             return None;
@@ -131,7 +131,7 @@ impl Rounds {
         ending::ends_by_itself(pod).then(|| waits + longest().mul_f64(self.sleep_factor))
     }
 
-    /// Begins the command of a pod; a pod that may not begin it ends at once. `None` if the pod is an ordinary one.
+    /// Starts the command of a pod. A pod that must not start its command ends at once. Returns `None` for an ordinary pod.
     pub(crate) async fn begin_task(&self, pod: &Pod) -> Option<Result<(), WriteFailed>> {
         let is_task = pod.bears(labels::TASK);
         if !is_task && !ending::ends_by_itself(pod) {
@@ -148,7 +148,7 @@ impl Rounds {
         Some(self.write_status(pod, true).await)
     }
 
-    /// Ends the command of a pod.
+    /// Ends the command of a pod, and writes its exit codes and messages.
     pub(crate) async fn finish_task(&self, pod: &Pod) -> Result<(), WriteFailed> {
         if !pod.bears(labels::TASK) {
             let (ended, ailment) = (endings(pod), self.ailments.of(pod.node().unwrap_or_default()));

@@ -1,4 +1,4 @@
-//! The world's memory of nodes, and the watch that fills it.
+//! The cache of nodes, and the watch that fills it.
 
 use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
@@ -13,14 +13,14 @@ use super::deciders::scheduler::{self, NodeView};
 use super::pod_facts::PodFacts;
 use super::watches::Watches;
 
-/// The nodes as last seen, each with the time since when its taints are as they are.
+/// The last observed nodes, each with the time of the last change of its taints.
 #[derive(Default)]
 pub(crate) struct Nodes {
     all: Mutex<BTreeMap<String, (NodeView, Instant)>>,
 }
 
 impl Nodes {
-    /// Takes in a node; true if pods may fare otherwise than before.
+    /// Stores a node. Returns true if the change can affect pods.
     fn put(&self, node: &Node) -> bool {
         let spec = node.spec.clone().unwrap_or_default();
         let view = NodeView {
@@ -52,13 +52,13 @@ impl Nodes {
         self.all.lock().retain(|name, _| names.contains(name));
     }
 
-    /// A node for a pod by a draw, or the reason that there is none.
+    /// Chooses a node for a pod by a drawn number, or returns the reason why no node fits.
     pub(crate) fn choose(&self, pod: &PodSpec, draw: u64) -> Result<String, String> {
         let nodes: Vec<NodeView> = self.all.lock().values().map(|(view, _)| view.clone()).collect();
         scheduler::choose(pod, &nodes, draw)
     }
 
-    /// Time that a pod has left on its node; none means for ever.
+    /// Returns the time that a pod has left on its node, or none if it may stay forever.
     pub(crate) fn time_left(&self, pod: &Pod) -> Option<Duration> {
         let (spec, all) = (pod.spec.as_ref()?, self.all.lock());
         let (view, since) = all.get(pod.node()?)?;
@@ -66,7 +66,7 @@ impl Nodes {
     }
 }
 
-/// The state of the watch of nodes.
+/// The state of the node watch.
 pub(crate) struct NodeWatch {
     watches: Watches,
     seen: HashSet<String>,
@@ -78,7 +78,7 @@ impl NodeWatch {
         Self { watches, seen: HashSet::new(), has_synced: false }
     }
 
-    /// Handles one event.
+    /// Handles a watch event.
     pub(crate) fn saw(&mut self, event: Event<Node>) {
         let nodes = self.watches.rounds.writer.nodes.clone();
         match event {

@@ -1,21 +1,21 @@
-//! Durations of the steps by which the world takes part in operations on pods and nodes.
+//! Durations of the steps that the simulated cluster takes in operations on pods and nodes.
 
 use super::random::Span;
 
-/// Durations of the steps by which the world takes part in operations on pods and nodes.
+/// Durations of the steps that the simulated cluster takes in operations on pods and nodes.
 #[derive(Clone, Copy, Debug)]
 pub struct OperationTimings {
-    /// From `pre-check` or `post-check` until the rules have passed.
+    /// From `pre-check` or `post-check` until the rules pass.
     pub check: Span,
-    /// From the condition `service-ready` False until controllers of traffic have let the pod go.
+    /// From the condition `service-ready` False until the traffic controllers release the pod.
     pub drain: Span,
-    /// From a ContainerRecreateRequest until the daemon of the node takes it up.
+    /// From a ContainerRecreateRequest until the node's daemon accepts it.
     pub accept: Span,
-    /// From there until the containers have stopped and run again.
+    /// From the acceptance until the containers have stopped and run again.
     pub stop: Span,
-    /// From a command to reboot until the node goes down.
+    /// From a reboot command until the node goes down.
     pub reboot_notice: Span,
-    /// From there until it is up again.
+    /// From then until the node is up again.
     pub reboot: Span,
 }
 

@@ -1,4 +1,4 @@
-//! Pauses of a scenario: which stages of pods and sets do not advance, and for which of them.
+//! Pauses of a scenario: the stages that do not advance, and the pods and sets to which this applies.
 
 use std::collections::BTreeSet;
 
@@ -7,45 +7,45 @@ use parking_lot::Mutex;
 use super::sets::SetKey;
 use super::store::Place;
 
-/// A step that a scenario can hold back.
+/// A stage that a scenario can pause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Pause {
-    /// Sets make no pods.
+    /// Sets create no pods.
     Creation,
-    /// Pods get no node: they stay Pending, and a deletion ends them at once.
+    /// Pods get no node. They stay Pending, and a deletion removes them at once.
     Scheduling,
-    /// Kubelets do not start the pods of tasks.
+    /// Kubelets do not start task pods.
     Tasks,
-    /// Pods that run do not become ready.
+    /// Running pods do not become ready.
     Readiness,
-    /// Pods are not ready, those that were lose it.
+    /// Pods are not ready. Ready pods become unready.
     Health,
     /// Deleted pods do not end.
     Termination,
-    /// Nobody takes part in the PodOpsLifecycle: neither webhook nor controller is there.
+    /// Neither the webhook nor the controller of the PodOpsLifecycle acts.
     Lifecycle,
-    /// The rules before an operation do not pass: nothing is `pre-checked`.
+    /// The rules before an operation do not pass, so no pod becomes `pre-checked`.
     Rules,
-    /// Controllers of traffic do not let pods go: the finalizers that begin with `prot.` stay.
+    /// Traffic controllers do not release pods: the finalizers that begin with `prot.` stay.
     Draining,
-    /// Kruise restarts no container: requests for it never complete.
+    /// OpenKruise restarts no container, so requests for a restart never complete.
     Restart,
-    /// A set makes no pods while a command makes one of its pods again under its name; the world sets this one itself.
+    /// A set creates no pods while a command recreates one of its pods. Only the simulation itself starts this pause.
     Recreation,
 }
 
 /// The pods and sets that a pause applies to.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Scope {
-    /// For all.
+    /// All pods and sets.
     World,
-    /// For one set and, if it is a Deployment, for its ReplicaSets.
+    /// One set and, for a Deployment, its ReplicaSets.
     Set(SetKey),
-    /// For any pod of this namespace and name.
+    /// Every pod with this namespace and name.
     Pod(String, String),
 }
 
-/// The pauses that are on.
+/// The active pauses.
 #[derive(Debug, Default)]
 pub(crate) struct Pauses {
     on: Mutex<BTreeSet<(Pause, Scope)>>,
@@ -60,7 +60,7 @@ impl Pauses {
         self.on.lock().remove(&(pause, scope));
     }
 
-    /// True if a pause is on for a pod or for any set of a lineage.
+    /// Returns true if a pause applies to a pod or to a set of a lineage.
     pub(crate) fn hold(&self, pause: Pause, pod: Option<&Place>, lineage: &[SetKey]) -> bool {
         let on = self.on.lock();
         let is_on = |scope: Scope| on.contains(&(pause, scope));

@@ -1,11 +1,11 @@
-//! Accessors for the fields of a pod that the world's controllers read.
+//! Accessors for the fields of a pod that the simulated controllers read.
 
 use k8s_openapi::api::core::v1::{Pod, PodCondition};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 
 use super::labels;
 
-/// Single facts that the world's controllers read off a pod.
+/// The properties of a pod that the simulated controllers read.
 pub(crate) trait PodFacts {
     fn meta(&self) -> &ObjectMeta;
     fn condition(&self, kind: &str) -> Option<&PodCondition>;
@@ -61,12 +61,12 @@ impl PodFacts for Pod {
     }
 }
 
-/// The owner reference that is marked as the controller.
+/// Returns the owner reference that is marked as the controller.
 pub(crate) fn controller_of(meta: &ObjectMeta) -> Option<&OwnerReference> {
     meta.owner_references.as_ref()?.iter().find(|owner| owner.controller == Some(true))
 }
 
-/// The resource version as a number. Servers that store in etcd count revisions; zero means "older than any".
+/// Returns the resource version as a number, since servers with etcd count revisions. Zero is older than any version.
 pub(crate) fn version_of(meta: &ObjectMeta) -> u64 {
     meta.resource_version.as_deref().and_then(|version| version.parse().ok()).unwrap_or(0)
 }

@@ -1,5 +1,5 @@
-//! A work queue with keys: a key never runs twice at once, a limit bounds the keys that run at the same time, and the
-//! earliest of several requests for a key counts. A request for a key that runs makes it run again.
+//! A work queue with keys. A key never runs twice at once, and a limit bounds the number of running keys. The earliest of
+//! several requests for a key counts. A request for a running key makes it run again.
 
 use std::collections::{BTreeMap, HashMap};
 use std::future::Future;
@@ -10,7 +10,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
-/// The end of a queue into which keys are put.
+/// The sending end of a queue.
 #[derive(Debug)]
 pub(crate) struct Queue<K> {
     requests: mpsc::UnboundedSender<(K, Instant)>,
@@ -23,19 +23,19 @@ impl<K> Clone for Queue<K> {
 }
 
 impl<K> Queue<K> {
-    /// A queue and the end from which it is worked off.
+    /// Returns a queue and its receiving end for [`run`].
     pub(crate) fn new() -> (Self, mpsc::UnboundedReceiver<(K, Instant)>) {
         let (requests, arrivals) = mpsc::unbounded_channel();
         (Self { requests }, arrivals)
     }
 
-    /// Asks for a key to be worked on after a delay. A queue whose worker has stopped drops the request.
+    /// Requests work on a key after a delay. If the queue's worker has stopped, the request is dropped.
     pub(crate) fn add(&self, key: K, delay: Duration) {
         drop(self.requests.send((key, Instant::now() + delay)));
     }
 }
 
-/// Runs keys until every queue end is gone or the future is dropped. The work returns the delay after which its key is
+/// Runs keys until all sending ends are dropped or the future is dropped. The work returns the delay after which its key is
 /// due again.
 pub(crate) async fn run<K, F>(mut arrivals: mpsc::UnboundedReceiver<(K, Instant)>, limit: usize, work: impl Fn(K) -> F)
 where
@@ -61,7 +61,7 @@ where
             },
             Some(done) = workers.join_next() => match done {
                 Ok((key, again)) => agenda.done(key, again.map(|delay| Instant::now() + delay)),
-                // A worker that panicked shows in the test; its key is unknown and stays busy.
+                // The panic shows in the test. The panicked worker's key is unknown, so the key stays busy.
                 Err(failure) => tracing::error!(%failure, "a worker of the world ended early"),
             },
             () = sleep_until(wake.unwrap_or_else(Instant::now)), if wake.is_some() => {}
@@ -69,11 +69,11 @@ where
     }
 }
 
-/// Keys by the time at which they are due.
+/// The schedule of the keys by due time.
 struct Agenda<K> {
     due: BTreeMap<(Instant, u64), K>,
     planned: HashMap<K, (Instant, u64)>,
-    /// Keys that run, with the time for which they were requested again meanwhile.
+    /// The running keys, each with the time of its next run if one was requested meanwhile.
     busy: HashMap<K, Option<Instant>>,
     count: u64,
 }

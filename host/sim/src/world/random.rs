@@ -1,14 +1,14 @@
-//! Seeded draws. The same seed and words give the same number, duration or suffix; there is no state, so the order in
-//! which tasks draw does not matter.
+//! Seeded draws. The same seed and words give the same number, duration or suffix. There is no state, so the order in which
+//! tasks draw does not matter.
 
 use std::time::Duration;
 
-/// Kubernetes draws generated suffixes from this alphabet, so that no word is spelled by accident.
+/// The alphabet of Kubernetes' generated suffixes. It cannot spell words by accident.
 const LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 /// Offset basis and prime of the 64-bit FNV-1a hash.
 const FNV: (u64, u64) = (0xcbf2_9ce4_8422_2325, 0x0000_0100_0000_01b3);
 
-/// A range of durations, both ends included.
+/// A range of durations, including both ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
     /// The shortest duration.
@@ -18,27 +18,27 @@ pub struct Span {
 }
 
 impl Span {
-    /// A span between two numbers of milliseconds.
+    /// Returns a span between two numbers of milliseconds.
     #[must_use]
     pub const fn millis(least: u64, most: u64) -> Self {
         Self { least: Duration::from_millis(least), most: Duration::from_millis(most) }
     }
 }
 
-/// The source of every chance in a world.
+/// The source of all random values in a simulated cluster.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SeededRandom {
     seed: u64,
 }
 
 impl SeededRandom {
-    /// SeededRandom that fall the same way for the same seed.
+    /// Returns a source. The same seed gives the same values.
     #[must_use]
     pub(crate) const fn new(seed: u64) -> Self {
         Self { seed }
     }
 
-    /// A number that belongs to these words.
+    /// Returns the number for these words.
     #[must_use]
     pub(crate) fn draw(&self, words: &[&str]) -> u64 {
         let mut state = self.seed.to_le_bytes().iter().fold(FNV.0, |hash, byte| step(hash, *byte));
@@ -48,7 +48,7 @@ impl SeededRandom {
         scramble(state)
     }
 
-    /// A duration within the span, in whole milliseconds.
+    /// Returns a duration within the span, in whole milliseconds.
     #[must_use]
     pub(crate) fn between(&self, span: Span, words: &[&str]) -> Duration {
         let width = u64::try_from(span.most.saturating_sub(span.least).as_millis()).unwrap_or(u64::MAX - 1);
@@ -56,14 +56,14 @@ impl SeededRandom {
         span.least + Duration::from_millis(extra)
     }
 
-    /// A suffix of five letters and digits, as `generateName` would append.
+    /// Returns a suffix of five letters and digits, as `generateName` appends it.
     #[must_use]
     pub(crate) fn suffix(&self, words: &[&str]) -> String {
         letters(self.draw(words), 5)
     }
 }
 
-/// A hash of any text in the alphabet of generated names, as in `web-7bdb974bc7`.
+/// Returns the hash of a text in the alphabet of generated names, as in `web-7bdb974bc7`.
 pub(crate) fn text_hash(text: &str) -> String {
     letters(scramble(text.bytes().fold(FNV.0, step)), 10)
 }
@@ -83,7 +83,7 @@ const fn step(hash: u64, byte: u8) -> u64 {
     (hash ^ byte as u64).wrapping_mul(FNV.1)
 }
 
-/// The finaliser of SplitMix64: FNV alone leaves the high bits of short words alike.
+/// The finalizer of SplitMix64. FNV alone gives short words the same high bits.
 const fn scramble(mut state: u64) -> u64 {
     state = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     state = (state ^ (state >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

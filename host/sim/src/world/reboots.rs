@@ -1,5 +1,5 @@
-//! Reboots of nodes: which of them are under way, how each goes on, and how many there were. What physically happens is in
-//! the ledger, whatever the API shows.
+//! The reboots of nodes: their progress and their number. The event log shows the physical reboots, whatever the API
+//! shows.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::OnceLock;
@@ -12,34 +12,34 @@ use super::queue::Queue;
 use super::random::SeededRandom;
 use super::rounds::WorkKey;
 
-/// How a node comes back from a reboot.
+/// The way in which a node returns from a reboot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Return {
-    /// Ready, with a new boot id.
+    /// The node becomes Ready with a new boot id.
     #[default]
     Ready,
-    /// With a new boot id, and never Ready.
+    /// The node gets a new boot id, but does not become Ready.
     NotReady,
-    /// Never.
+    /// The node never returns.
     Never,
-    /// Ready, with the boot id that it had: its machine did not restart.
+    /// The node becomes Ready with its old boot id, because its machine did not restart.
     SameBootId,
-    /// Its object is deleted while it is away.
+    /// The Node object is deleted during the reboot.
     Deleted,
-    /// Its object is deleted while it is away, and made anew under its name.
+    /// The Node object is deleted during the reboot and created again under its name.
     MadeAnew,
 }
 
-/// The next step of a node that reboots.
+/// The next step of a rebooting node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RebootStep {
-    /// It goes down.
+    /// The node goes down.
     Down,
-    /// It comes back.
+    /// The node returns.
     Up(Return),
 }
 
-/// The reboots of all nodes, by name.
+/// The reboots of all nodes by node name.
 #[derive(Default)]
 pub(crate) struct Reboots {
     all: Mutex<HashMap<String, NodeReboots>>,
@@ -49,25 +49,25 @@ pub(crate) struct Reboots {
 #[derive(Clone, Copy, Debug, Default)]
 struct NodeReboots {
     count: u64,
-    /// The next step and its time.
+    /// The next step and the time at which it is due.
     next: Option<(RebootStep, Instant)>,
-    /// It is away.
+    /// Whether the node is down.
     down: bool,
     goes: Return,
 }
 
 impl Reboots {
-    /// Wakes nodes through this queue.
+    /// Sets the queue that wakes nodes.
     pub(crate) fn wake_through(&self, queue: Queue<WorkKey>) {
         drop(self.queue.set(queue));
     }
 
-    /// Says how the node comes back from its reboots from now on.
+    /// Sets how the node returns from its reboots from now on.
     pub(crate) fn returns(&self, node: &str, how: Return) {
         self.all.lock().entry(node.to_owned()).or_default().goes = how;
     }
 
-    /// Has the node go down after `ahead`, unless it reboots already.
+    /// Lets the node go down after `ahead`, unless the node is already rebooting.
     pub(crate) fn begin(&self, node: &str, ahead: Duration) {
         let mut all = self.all.lock();
         let known = all.entry(node.to_owned()).or_default();
@@ -77,14 +77,14 @@ impl Reboots {
         }
     }
 
-    /// The step that is due next, and the time until then.
+    /// Returns the next step and the time until it is due.
     pub(crate) fn next(&self, node: &str) -> Option<(RebootStep, Duration)> {
         let (step, at) = self.all.lock().get(node)?.next?;
         Some((step, at.saturating_duration_since(Instant::now())))
     }
 
-    /// The node goes down, to come back after `away`; yields the number of its reboots, this one included. One that goes down
-    /// while it is down counts again.
+    /// Marks the node as down, to return after `away`. Returns the number of its reboots, including this one. A call for a node
+    /// that is already down counts as another reboot.
     pub(crate) fn goes_down(&self, node: &str, away: Duration) -> u64 {
         let mut all = self.all.lock();
         let known = all.entry(node.to_owned()).or_default();
@@ -97,19 +97,19 @@ impl Reboots {
         known.count
     }
 
-    /// The node is back.
+    /// Marks the node as up.
     pub(crate) fn came_up(&self, node: &str) {
         if let Some(known) = self.all.lock().get_mut(node) {
             (known.next, known.down) = (None, false);
         }
     }
 
-    /// True while the node is away: its kubelet does nothing.
+    /// Returns true while the node is down. Its kubelet then does nothing.
     pub(crate) fn is_down(&self, node: &str) -> bool {
         self.all.lock().get(node).is_some_and(|known| known.down)
     }
 
-    /// The number of reboots of each node that was rebooted.
+    /// Returns the number of reboots of each rebooted node.
     pub(crate) fn counts(&self) -> BTreeMap<String, u64> {
         let all = self.all.lock();
         all.iter().filter(|(_, known)| known.count > 0).map(|(name, known)| (name.clone(), known.count)).collect()
@@ -122,8 +122,8 @@ impl Reboots {
     }
 }
 
-/// The boot id of a node after so many reboots. It ends in their number, so that a second reboot shows at whatever version
-/// of the node.
+/// Returns the boot id of a node after a number of reboots. The boot id ends in this number, so each version of the node shows
+/// how often it rebooted.
 pub(crate) fn boot_id(node: &str, reboots: u64) -> String {
     let draw = SeededRandom::new(0).draw(&["boot", node]) >> 32;
     format!("{draw:08x}-0000-4000-8000-{reboots:012}")

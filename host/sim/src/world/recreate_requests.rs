@@ -1,4 +1,4 @@
-//! The world's memory of ContainerRecreateRequests, and the watch that fills it.
+//! The cache of ContainerRecreateRequests, and the watch that fills it.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -16,10 +16,10 @@ use super::rounds::WorkKey;
 use super::store::Place;
 use super::watches::Watches;
 
-/// Label: the identity of the pod that a request is about. Kruise's webhook puts it.
+/// The label with the uid of the request's pod, which OpenKruise's webhook sets.
 pub(crate) const POD_UID: &str = "crr.apps.kruise.io/pod-uid";
 
-/// The phases of a request.
+/// The phases of a request and of its containers.
 pub(crate) const PENDING: &str = "Pending";
 pub(crate) const RECREATING: &str = "Recreating";
 pub(crate) const SUCCEEDED: &str = "Succeeded";
@@ -34,13 +34,13 @@ pub(crate) struct RecreateRequest {
     pub(crate) version: u64,
     pub(crate) created: Option<Timestamp>,
     pub(crate) is_terminating: bool,
-    /// None until the world has accepted the request.
+    /// The uid of the pod, none until the simulated webhook has accepted the request.
     pub(crate) pod_uid: Option<String>,
     pub(crate) spec: RecreateSpec,
     pub(crate) status: RecreateStatus,
 }
 
-/// Spec of a request.
+/// The spec of a request.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct RecreateSpec {
@@ -49,7 +49,7 @@ pub(crate) struct RecreateSpec {
     pub(crate) strategy: RecreateStrategy,
 }
 
-/// One container of a request, and how often it was restarted before.
+/// A container of a request, with its state when the request was accepted.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct RecreateContainer {
@@ -57,14 +57,14 @@ pub(crate) struct RecreateContainer {
     pub(crate) status_context: Option<StatusContext>,
 }
 
-/// State of a container when its request was accepted.
+/// The state of a container when its request was accepted.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct StatusContext {
     pub(crate) restart_count: i32,
 }
 
-/// Strategy of a request.
+/// The strategy of a request.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct RecreateStrategy {
@@ -73,7 +73,7 @@ pub(crate) struct RecreateStrategy {
     pub(crate) min_started_seconds: u32,
 }
 
-/// Status of a request.
+/// The status of a request.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct RecreateStatus {
@@ -81,7 +81,7 @@ pub(crate) struct RecreateStatus {
     pub(crate) container_recreate_states: Vec<RecreateState>,
 }
 
-/// State of one container.
+/// The state of one container of a request.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub(crate) struct RecreateState {
@@ -91,7 +91,7 @@ pub(crate) struct RecreateState {
 }
 
 impl RecreateRequest {
-    /// Reads a request off an object; none if it has no identity or cannot be read.
+    /// Reads a request from an object. Returns none if the object has no uid or cannot be parsed.
     pub(crate) fn read(object: &DynamicObject) -> Option<Self> {
         let meta = &object.metadata;
         let status = object.data.get("status").cloned().unwrap_or_else(|| Value::Object(Default::default()));
@@ -107,12 +107,12 @@ impl RecreateRequest {
         })
     }
 
-    /// True once nothing more follows of it.
+    /// Returns true if the request has ended or is being deleted.
     pub(crate) fn is_over(&self) -> bool {
         self.is_terminating || [COMPLETED, SUCCEEDED, FAILED].contains(&self.status.phase.as_str())
     }
 
-    /// Where it stands among the requests about its pod: the daemon works on the first one alone.
+    /// Returns the position of the request among the requests for its pod. The daemon works only on the first one.
     fn turn(&self) -> (u8, Option<Timestamp>, &Place) {
         let weight = match self.status.phase.as_str() {
             RECREATING => 0,
@@ -123,14 +123,14 @@ impl RecreateRequest {
     }
 }
 
-/// The requests as last seen.
+/// The last observed requests.
 #[derive(Debug, Default)]
 pub(crate) struct RecreateRequests {
     all: Mutex<BTreeMap<Place, Arc<RecreateRequest>>>,
 }
 
 impl RecreateRequests {
-    /// Stores a version of a request, unless a newer one is known.
+    /// Stores a version of a request, unless the cache has a newer one.
     pub(crate) fn put(&self, request: RecreateRequest) {
         let mut all = self.all.lock();
         if all.get(&request.place).is_none_or(|known| known.version <= request.version) {
@@ -146,14 +146,14 @@ impl RecreateRequests {
         self.all.lock().keys().cloned().collect()
     }
 
-    /// The requests about a pod.
+    /// Returns the requests for a pod.
     pub(crate) fn about(&self, (namespace, pod): &Place) -> Vec<Place> {
         let all = self.all.lock();
         let own = all.values().filter(|request| request.place.0 == *namespace && request.spec.pod_name == *pod);
         own.map(|request| request.place.clone()).collect()
     }
 
-    /// Whether no other request about its pod is before it.
+    /// Returns true if no other open request for the same pod comes first.
     pub(crate) fn has_its_turn(&self, request: &RecreateRequest) -> bool {
         let all = self.all.lock();
         let of_pod = |other: &&Arc<RecreateRequest>| {
@@ -185,7 +185,7 @@ impl RequestWatch {
         Self { watches, seen: HashSet::new() }
     }
 
-    /// Handles one event.
+    /// Handles a watch event.
     pub(crate) fn saw(&mut self, event: Event<DynamicObject>) {
         let requests = &self.watches.rounds.requests;
         match event {
@@ -208,7 +208,7 @@ impl RequestWatch {
         }
     }
 
-    /// It and, since their turn may have come, the others about its pod.
+    /// Wakes all requests for the pod, since another one may now be the first.
     fn look_again(&self, request: &RecreateRequest) {
         let about = (request.place.0.clone(), request.spec.pod_name.clone());
         for place in self.watches.rounds.requests.about(&about) {

@@ -1,5 +1,5 @@
-//! One round for one ContainerRecreateRequest: what Kruise's webhook and its daemon on the node write, and the restart of
-//! the containers itself.
+//! One round for one ContainerRecreateRequest: the writes of OpenKruise's webhook and node daemon, and the restart of
+//! the containers.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -20,24 +20,24 @@ use super::store::Place;
 use super::writer::WriteFailed;
 use crate::clock;
 
-/// Kind of a step, by which it is delayed.
+/// The kind of a delayed step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum RecreateDelay {
-    /// The daemon takes the request up.
+    /// The daemon starts to work on the request.
     Begin,
-    /// Containers stop.
+    /// The containers stop.
     Stop,
 }
 
 impl Rounds {
-    /// Brings a request on; returns the delay after which it wants another round.
+    /// Reconciles a request. Returns the delay after which it needs another round.
     pub(crate) async fn recreate_round(&self, place: &Place) -> Option<Duration> {
         let request = self.requests.get(place)?;
         let about = (place.0.clone(), request.spec.pod_name.clone());
         let pod = self.store.pod(&about);
         let fault = |container: &str| self.faults.lock().get(&(about.clone(), container.to_owned())).cloned();
         let step = match recreate(&request, pod.as_deref(), &fault, self.clock.now()) {
-            // The daemon works on one request of a pod at a time.
+            // The daemon works on one request per pod at a time.
             RecreateStep::Begin(_) if !self.requests.has_its_turn(&request) => RecreateStep::Rest,
             step => step,
         };
@@ -87,7 +87,7 @@ impl Rounds {
         self.remember(request, self.writer.within_bound(api.patch_status(&request.place.1, &parameters, &body)).await)
     }
 
-    /// Restarts containers: they run anew and are not ready until the kubelet says so.
+    /// Restarts containers. They run again, and are not ready until the kubelet reports them ready.
     async fn restart(&self, pod: &Pod, names: &[String]) -> Result<(), WriteFailed> {
         let now = clock::seconds(self.clock.now());
         let statuses = pod.status.iter().flat_map(|status| &status.container_statuses).flatten();

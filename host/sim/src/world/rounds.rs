@@ -1,5 +1,5 @@
-//! One round for one pod or one set: look (store), decide (deciders), act (writer). It returns the delay after which
-//! the key wants another round.
+//! One round for one pod or one set: read (store), decide (deciders), act (writer). It returns the delay after which
+//! the key needs another round.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -36,25 +36,25 @@ use super::store::{Place, WorldStore};
 use super::writer::{IN_FLIGHT, WriteFailed, Writer, only_if};
 use crate::clock::Clock;
 
-/// After a refused write the view is usually a moment old; looking again at once would repeat the refusal.
+/// The delay after a refused write. The cache is usually slightly stale then, so an immediate retry would be refused too.
 const AFTER_FAILURE: Duration = Duration::from_millis(200);
 
-/// A pod or a set, as a key of the queue.
+/// The key of a pod, a set or another object in the queue.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum WorkKey {
-    /// A pod: scheduler and kubelet.
+    /// A pod, for the scheduler and the kubelet.
     Pod(Place),
-    /// A workload's controller.
+    /// A workload, for its controller.
     Set(SetKey),
-    /// A ContainerRecreateRequest: Kruise.
+    /// A ContainerRecreateRequest, for OpenKruise.
     Request(Place),
-    /// A node that reboots, by its name.
+    /// A rebooting node, by name.
     Node(String),
-    /// A batch Job: its controller.
+    /// A batch Job, for the Job controller.
     Job(Place),
 }
 
-/// Everything that a round reads and writes.
+/// The state and the settings that the rounds use.
 pub(crate) struct Rounds {
     pub(crate) store: Arc<WorldStore>,
     pub(crate) writer: Writer,
@@ -62,30 +62,30 @@ pub(crate) struct Rounds {
     pub(crate) timings: Timings,
     pub(crate) operations: OperationTimings,
     pub(crate) clock: Arc<dyn Clock>,
-    /// Steps of lifecycles that are possible, by place and uid of their pod.
+    /// Possible lifecycle steps, by place and uid of their pod.
     pub(crate) lifecycle_since: Since<(Place, String), StepKind>,
-    /// The commands that were begun on nodes.
+    /// The commands that were started on nodes.
     pub(crate) markers: Markers,
     pub(crate) ailments: Ailments,
     pub(crate) scripts: Scripts,
     pub(crate) requests: RecreateRequests,
     pub(crate) reboots: Reboots,
-    /// Steps of requests that are possible, by their place and uid.
+    /// Possible steps of requests, by place and uid of the request.
     pub(crate) recreate_since: Since<(Place, String), RecreateDelay>,
-    /// Why a container of a pod cannot be restarted.
+    /// The reasons why containers of pods cannot be restarted.
     pub(crate) faults: Mutex<HashMap<(Place, String), String>>,
     pub(crate) jobs: Jobs,
     /// Factor of the sleeps in the commands of pods.
     pub(crate) sleep_factor: f64,
     entered: Mutex<HashMap<Place, Entered>>,
-    /// The lowest instance id never used, by the set's uid: an id must not return after its pod is gone.
+    /// The lowest instance id that a set has never used, by the set's uid. An id must not return after its pod is gone.
     next_ids: Mutex<HashMap<String, u64>>,
 }
 
-/// The uid of a pod, its stage, the run of its containers, and since when.
+/// The uid of a pod, its stage, its number of restarts, and the time at which the stage began.
 type Entered = (String, Stage, i32, Instant);
 
-/// Parts of [`Rounds`].
+/// The parts of [`Rounds`].
 pub(crate) struct RoundsParts {
     pub(crate) writer: Writer,
     pub(crate) timings: Timings,
@@ -120,7 +120,7 @@ impl Rounds {
         }
     }
 
-    /// One round.
+    /// Runs one round of a key.
     pub(crate) async fn round(self: Arc<Self>, key: WorkKey) -> Option<Duration> {
         match key {
             WorkKey::Pod(place) => self.pod_round(&place).await,
@@ -170,10 +170,10 @@ impl Rounds {
         told(self.advance(pod, stage).await)
     }
 
-    /// Time at which the pod was first seen in this stage.
+    /// Returns the time at which the pod was first observed in this stage.
     fn entered_at(&self, place: &Place, pod: &Pod, stage: Stage) -> Instant {
         let mut entered = self.entered.lock();
-        // A command that runs anew takes its time anew; the containers of other pods are restarted within a stage.
+        // A restarted command takes its full time again. The containers of other pods restart within a stage.
         let run = if ending::ends_by_itself(pod) { ending::restarts(pod) } else { 0 };
         let now = (pod.uid().to_owned(), stage, run, Instant::now());
         let known = entered.entry(place.clone()).or_insert_with(|| now.clone());
@@ -183,7 +183,7 @@ impl Rounds {
         known.3
     }
 
-    /// Brings a pod to its next stage.
+    /// Moves a pod to its next stage.
     async fn advance(&self, pod: &Pod, stage: Stage) -> Result<(), WriteFailed> {
         match stage {
             Stage::Settled => Ok(()),
@@ -214,7 +214,7 @@ impl Rounds {
         Ok(())
     }
 
-    /// The kubelet's last request: containers have ended, the object may go.
+    /// Sends the kubelet's last request: the containers have ended, so the API server may remove the pod.
     async fn finish(&self, pod: &Pod) -> Result<(), WriteFailed> {
         let (api, parameters) = (self.writer.pods(pod.pod_namespace()), DeleteParams::default().grace_period(0));
         let parameters = only_if(pod.uid(), parameters);
@@ -258,8 +258,8 @@ impl Rounds {
     }
 }
 
-/// Delay after an attempt. A refusal is not reported: the object moved or went, or a scenario's server is out of
-/// order; a lasting one shows as a scenario that does not end.
+/// Returns the delay before a retry, if a write was refused. The refusal is only logged: the object changed or is gone, or the
+/// scenario broke the server. A permanent refusal shows as a scenario that does not end.
 pub(crate) fn told(result: Result<(), WriteFailed>) -> Option<Duration> {
     let failure = result.err()?;
     let cause = std::error::Error::source(&failure).map(ToString::to_string).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Small pods and sets for the unit tests of the world.
+//! Small pods and sets for the unit tests of the simulation.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use super::sets::{SetKey, SetKind, SetView};
 #[derive(Clone)]
 pub(crate) struct SamplePod(pub(crate) Pod);
 
-/// A ready pod whose uid is `uid-<name>`.
+/// Returns a ready pod with the uid `uid-<name>`.
 pub(crate) fn pod(name: &str) -> SamplePod {
     let meta = ObjectMeta {
         name: Some(name.to_owned()),
@@ -74,7 +74,7 @@ impl SamplePod {
         self.0.spec.get_or_insert_default().node_name = Some(name.to_owned());
         self
     }
-    /// Its container has ended by itself.
+    /// Ends the pod's container with this exit code.
     pub(crate) fn ended(mut self, exit_code: i32) -> Self {
         let terminated = ContainerStateTerminated { exit_code, ..ContainerStateTerminated::default() };
         let state = ContainerState { terminated: Some(terminated), ..ContainerState::default() };

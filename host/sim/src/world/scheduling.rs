@@ -1,4 +1,4 @@
-//! What scheduler and node controller do to one pod: bind it, say why it cannot be bound, and expel it from a tainted node.
+//! The scheduler and the node controller for one pod: bind it, report why no node fits, and expel it from a tainted node.
 
 use k8s_openapi::api::core::v1::{Event, Pod};
 use kube::Api;
@@ -13,7 +13,7 @@ use super::writer::{WriteFailed, only_if};
 use crate::{clock, object};
 
 impl Rounds {
-    /// Names the node of a pod, or says in its conditions that no node takes it. A change of the nodes leads here again.
+    /// Binds a pod to a node, or writes in its conditions that no node fits. A change of the nodes retries it.
     pub(crate) async fn schedule(&self, pod: &Pod) -> Result<(), WriteFailed> {
         match self.writer.node_for(&place_of(pod), &pod.spec.clone().unwrap_or_default()) {
             Ok(node) => self.bind(pod, &node).await,
@@ -44,7 +44,7 @@ impl Rounds {
         self.writer.within_bound(request).await.map(drop).map_err(|source| advance_failed(pod, source))
     }
 
-    /// Deletes a pod that does not tolerate its node's taints, and says so first.
+    /// Deletes a pod that does not tolerate its node's taints, after setting the condition `DisruptionTarget`.
     pub(crate) async fn expel(&self, pod: &Pod) -> Result<(), WriteFailed> {
         self.say(
             pod,
@@ -59,8 +59,8 @@ impl Rounds {
         deleted.map(drop).map_err(|source| advance_failed(pod, source))
     }
 
-    /// Tells of a pod that cannot be scheduled by an event, as `kubectl describe` shows no reasons of conditions. One reason is
-    /// told once, and one that gets lost is in the condition still.
+    /// Writes an event for a pod that cannot be scheduled, because `kubectl describe` does not show the messages of conditions.
+    /// Each reason is written once. If the event is lost, the condition still has the reason.
     async fn tell(&self, pod: &Pod, why: &str) {
         let (namespace, name) = place_of(pod);
         let (now, draw) = (clock::seconds(self.clock.now()), self.writer.random.draw(&[pod.uid(), why]));

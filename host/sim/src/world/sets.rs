@@ -1,4 +1,4 @@
-//! Workloads as the world sees them: one view of four kinds, with the fields that decisions read.
+//! Workloads as the simulation reads them: one view of four kinds, with the fields that decisions need.
 
 use std::fmt;
 
@@ -10,24 +10,24 @@ use serde_json::Value;
 use super::labels::DEPLOYMENT_REVISION;
 use super::pod_facts::{controller_of, version_of};
 
-/// The kinds of workload that the world keeps alive.
+/// The workload kinds whose controllers are simulated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum SetKind {
     /// `apps/v1` Deployment: keeps one ReplicaSet per template.
     Deployment,
     /// `apps/v1` ReplicaSet: replaces a pod as soon as it terminates.
     ReplicaSet,
-    /// `apps/v1` StatefulSet: makes the same name again once the old pod is gone.
+    /// `apps/v1` StatefulSet: recreates a pod's name once the old pod is gone.
     StatefulSet,
-    /// `apps.kusionstack.io/v1alpha1` CollaSet: replaces first, deletes after.
+    /// `apps.kusionstack.io/v1alpha1` CollaSet: creates the replacement first, and deletes the pod afterwards.
     CollaSet,
 }
 
 impl SetKind {
-    /// Every kind of workload.
+    /// All workload kinds.
     pub const ALL: [Self; 4] = [Self::Deployment, Self::ReplicaSet, Self::StatefulSet, Self::CollaSet];
 
-    /// The kind's name in the API.
+    /// Returns the kind's name in the API.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -38,7 +38,7 @@ impl SetKind {
         }
     }
 
-    /// The kind as a client addresses it.
+    /// Returns the kind in the form that a client needs.
     #[must_use]
     pub fn resource(self) -> ApiResource {
         let (group, version, plural) = match self {
@@ -56,14 +56,14 @@ impl SetKind {
 pub struct SetKey {
     /// The kind of workload.
     pub kind: SetKind,
-    /// Its namespace.
+    /// Namespace of the workload.
     pub namespace: String,
-    /// Its name.
+    /// Name of the workload.
     pub name: String,
 }
 
 impl SetKey {
-    /// A key from its parts.
+    /// Returns the key of a workload.
     pub fn new(kind: SetKind, namespace: impl Into<String>, name: impl Into<String>) -> Self {
         Self { kind, namespace: namespace.into(), name: name.into() }
     }
@@ -87,13 +87,13 @@ pub(crate) struct SetView {
     pub(crate) template: PodTemplateSpec,
     pub(crate) controller: Option<String>,
     pub(crate) is_terminating: bool,
-    /// Of a ReplicaSet: the number of its Deployment's template; 0 if it has none.
+    /// The number of the Deployment's template, for a ReplicaSet. 0 if it has none.
     pub(crate) revision: u64,
     pub(crate) status: Value,
 }
 
 impl SetView {
-    /// Reads a view off an object; none if it lacks an identity or its template cannot be read, since an
+    /// Reads a view from an object. Returns none if the object has no uid or its template cannot be parsed, because an
     /// unreadable set must not stop the others.
     pub(crate) fn read(kind: SetKind, object: &DynamicObject) -> Option<Self> {
         let meta = &object.metadata;
@@ -114,7 +114,7 @@ impl SetView {
         })
     }
 
-    /// The reference by which children name this set as their controller.
+    /// Returns the owner reference by which dependents name this set as their controller.
     pub(crate) fn as_owner(&self) -> OwnerReference {
         let resource = self.key.kind.resource();
         OwnerReference {
@@ -127,10 +127,10 @@ impl SetView {
         }
     }
 
-    /// True if the stored status has all of these fields.
+    /// Returns true if the stored status contains all of these fields.
     pub(crate) fn status_says(&self, wanted: &Value) -> bool {
         let Some(wanted) = wanted.as_object() else { return true };
-        // A zero count may be stored as absent, since Go leaves empty numbers out.
+        // Go omits zero numbers, so an absent count equals zero.
         wanted.iter().all(|(field, value)| match self.status.get(field) {
             Some(stored) => stored == value,
             None => value.is_null() || value == 0,

@@ -1,4 +1,4 @@
-//! Since when something is due, as far as the world saw: a delay counts from there.
+//! The times since which steps have been possible, as the simulation observed them. Delays count from these times.
 
 use std::collections::{BTreeSet, HashMap};
 use std::hash::Hash;
@@ -6,7 +6,7 @@ use std::hash::Hash;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// The time at which each step of an object was first possible.
+/// The times at which the steps of each object became possible.
 #[derive(Debug)]
 pub(crate) struct Since<K, S> {
     first: Mutex<HashMap<K, HashMap<S, Instant>>>,
@@ -19,7 +19,7 @@ impl<K, S> Default for Since<K, S> {
 }
 
 impl<K: Eq + Hash, S: Clone + Ord + Hash> Since<K, S> {
-    /// Notes the steps that are possible now; all others count anew when they are possible again.
+    /// Records the steps that are possible now, and returns their times. All other steps are forgotten, and start over later.
     pub(crate) fn note(&self, key: K, steps: &BTreeSet<S>) -> HashMap<S, Instant> {
         let mut first = self.first.lock();
         if steps.is_empty() {

@@ -1,5 +1,5 @@
-//! The world's memory of pods and sets, filled by its watches and by the replies to its own writes. A newer version is
-//! never overwritten by an older one, and a deleted pod does not come back.
+//! The cache of pods and sets, filled by the watches and by the replies to the simulation's writes. An older version
+//! never overwrites a newer one, and a deleted pod does not come back.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -12,34 +12,34 @@ use super::action::Member;
 use super::pod_facts::{PodFacts, version_of};
 use super::sets::{SetKey, SetKind, SetView};
 
-/// A pod's namespace and name.
+/// Namespace and name of a pod.
 pub(crate) type Place = (String, String);
 
-/// Pods and sets as last seen.
+/// The last observed pods and sets.
 pub(crate) struct WorldStore {
-    memory: Mutex<Memory>,
+    memory: Mutex<PodTable>,
     changes: watch::Sender<u64>,
 }
 
 #[derive(Default)]
-struct Memory {
+struct PodTable {
     pods: BTreeMap<Place, Known<Pod>>,
-    /// The same pods by their controller's uid: a set's round must not search for each of its pods.
+    /// The pods by their controller's uid, so that a set's round need not search for its pods.
     owned: HashMap<String, BTreeMap<Place, Arc<Pod>>>,
     sets: BTreeMap<SetKey, Known<SetView>>,
     set_of: HashMap<String, SetKey>,
-    /// Pods whose deletion was sent; the watch may not show it yet.
+    /// Pods for which a delete was accepted, although the watch may not show it yet.
     leaving: HashSet<String>,
     gone: HashSet<String>,
-    /// Raised when a list begins; objects that a list lacks keep an older number and are dropped at its end.
+    /// The number of the current list. Objects that a list lacks keep an older number, and are dropped when the list ends.
     round: u64,
 }
 
-/// A pod whose change the store holds already. Only such a pod can be woken: a round that started before would
-/// look at the version before, find nothing to do, and never be asked again.
+/// Proof that the store has the change of a pod. Only such a pod can be woken. Otherwise its round could read the version
+/// before the change, find nothing to do, and never run again.
 pub(crate) struct StoredPod {
     pub(crate) place: Place,
-    /// The uid of its controller.
+    /// The uid of the pod's controller.
     pub(crate) owner: Option<String>,
 }
 
@@ -55,7 +55,7 @@ impl Default for WorldStore {
 }
 
 impl WorldStore {
-    /// A signal that moves with each change.
+    /// Returns a receiver that notices each change.
     pub(crate) fn changes(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
     }
@@ -67,7 +67,7 @@ impl WorldStore {
         stored
     }
 
-    /// Notes that a pod is gone.
+    /// Records that a pod is gone.
     pub(crate) fn remove_pod(&self, pod: &Pod) -> StoredPod {
         self.change(|memory| {
             memory.gone.insert(pod.uid().to_owned());
@@ -76,7 +76,7 @@ impl WorldStore {
         StoredPod::of(pod)
     }
 
-    /// Notes that a pod's deletion was accepted.
+    /// Records that the API server accepted a pod's deletion.
     pub(crate) fn mark_leaving(&self, uid: &str) {
         self.change(|memory| {
             memory.leaving.insert(uid.to_owned());
@@ -99,7 +99,7 @@ impl WorldStore {
         });
     }
 
-    /// Notes that a set is gone.
+    /// Records that a set is gone.
     pub(crate) fn remove_set(&self, key: &SetKey, uid: &str) {
         self.change(|memory| {
             memory.set_of.remove(uid);
@@ -109,14 +109,14 @@ impl WorldStore {
         });
     }
 
-    /// Begins a full list; returns the number to end it with.
+    /// Starts a full list. Returns the number with which to end it.
     pub(crate) fn begin_list(&self) -> u64 {
         let mut memory = self.memory.lock();
         memory.round += 1;
         memory.round
     }
 
-    /// A full list of pods ended: pods not seen since its beginning are gone.
+    /// Ends a full list of pods. Drops the pods that were not observed since its start.
     pub(crate) fn end_pod_list(&self, round: u64) {
         self.change(|memory| {
             let stale = memory.pods.iter().filter(|(_, known)| known.round < round);
@@ -126,7 +126,7 @@ impl WorldStore {
         });
     }
 
-    /// A full list of one kind of set ended.
+    /// Ends a full list of one kind of set. Drops the sets that were not observed since its start.
     pub(crate) fn end_set_list(&self, kind: SetKind, round: u64) {
         self.change(|memory| memory.sets.retain(|key, known| key.kind != kind || known.round >= round));
     }
@@ -147,7 +147,7 @@ impl WorldStore {
         self.memory.lock().sets.keys().cloned().collect()
     }
 
-    /// The pods of a namespace whose controller bears a uid, in the order of their names.
+    /// Returns the pods of a namespace whose controller has this uid, sorted by name.
     pub(crate) fn members(&self, namespace: &str, owner: &str) -> Vec<Member> {
         let memory = self.memory.lock();
         let pods = memory.owned.get(owner).into_iter().flatten();
@@ -156,7 +156,7 @@ impl WorldStore {
         pods.map(member).collect()
     }
 
-    /// The ReplicaSets whose controller bears a uid.
+    /// Returns the ReplicaSets whose controller has this uid.
     pub(crate) fn replica_sets(&self, owner: &str) -> Vec<SetView> {
         let memory = self.memory.lock();
         let all = memory.sets.values().filter(|known| known.object.key.kind == SetKind::ReplicaSet);
@@ -165,7 +165,7 @@ impl WorldStore {
             .collect()
     }
 
-    /// The set with a uid and its own controller, nearest first.
+    /// Returns the set with this uid and its own controller, nearest first.
     pub(crate) fn lineage(&self, owner: Option<&str>) -> Vec<SetKey> {
         let memory = self.memory.lock();
         let mut line = Vec::new();
@@ -177,13 +177,13 @@ impl WorldStore {
         line
     }
 
-    fn change(&self, change: impl FnOnce(&mut Memory)) {
+    fn change(&self, change: impl FnOnce(&mut PodTable)) {
         change(&mut self.memory.lock());
         self.changes.send_modify(|count| *count += 1);
     }
 }
 
-impl Memory {
+impl PodTable {
     fn put_pod(&mut self, pod: Pod) {
         let place = place_of(&pod);
         if self.gone.contains(pod.uid()) {
@@ -230,7 +230,7 @@ impl StoredPod {
     }
 }
 
-/// Namespace and name of a pod.
+/// Returns namespace and name of a pod.
 pub(crate) fn place_of(pod: &Pod) -> Place {
     (pod.pod_namespace().to_owned(), pod.pod_name().to_owned())
 }

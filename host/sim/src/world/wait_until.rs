@@ -1,4 +1,4 @@
-//! Waits for a condition, with a deadline. It never polls: the condition is evaluated at the start and after each
+//! Waits for a condition with a deadline. It does not poll: it evaluates the condition at the start and after each
 //! burst of changes.
 
 use std::time::Duration;
@@ -6,20 +6,20 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout_at};
 
-/// Changes come in bursts, and a condition may cost as much as the whole cluster: a burst is judged once.
+/// The length of a burst of changes. A condition can read the whole cluster, so it is evaluated once per burst.
 const MOMENT: Duration = Duration::from_millis(1);
 
-/// A condition did not come to hold in time.
+/// The error of a condition that did not hold in time.
 #[derive(Debug, thiserror::Error)]
 #[error("waited {waited:?} for {what}, in vain")]
 pub struct Overdue {
-    /// The condition, in words.
+    /// Description of the condition.
     pub what: String,
-    /// The time waited.
+    /// The time that was waited.
     pub waited: Duration,
 }
 
-/// Waits until the condition holds.
+/// Waits until the condition holds or the deadline passes.
 pub(crate) async fn wait_until<T>(
     what: &str,
     deadline: Duration,
@@ -32,7 +32,7 @@ pub(crate) async fn wait_until<T>(
         if condition() {
             return Ok(());
         }
-        // A closed signal means that nothing changes any more, which is as good as the deadline.
+        // A closed channel means that nothing changes any more, so the deadline need not be waited for.
         match timeout_at(end, changes.changed()).await {
             Ok(Ok(())) => sleep(MOMENT).await,
             Ok(Err(_)) | Err(_) => return Err(Overdue { what: what.to_owned(), waited: deadline }),

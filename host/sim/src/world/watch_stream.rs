@@ -1,4 +1,4 @@
-//! Streams the events of one API to a closure. It drops `managedFields`, which dominate memory.
+//! Streams the watch events of one API to a closure. It drops `managedFields`, which take most of the memory.
 
 use std::fmt::Debug;
 
@@ -7,10 +7,10 @@ use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 
-/// Longer watches of a dead server are noticed too late.
+/// The longest duration of a watch. A longer watch would notice a dead server too late.
 const WATCH_SECONDS: u32 = 50;
 
-/// Delivers events until the future is dropped. Failures are waited out and repeated by the watcher.
+/// Delivers events until the future is dropped. The watcher retries failures after a backoff.
 pub(crate) async fn deliver<K>(api: Api<K>, mut sink: impl FnMut(watcher::Event<K>))
 where
     K: Resource + Clone + Debug + DeserializeOwned + Send + 'static,

@@ -1,4 +1,4 @@
-//! The world's watches: put events of pods and sets into store and ledger, and wake the pod, its set and the set's own
+//! The watches of pods and sets. They pass events to the store and the event log, and wake the pod, its set and the set's own
 //! controller.
 
 use std::collections::HashSet;
@@ -17,18 +17,18 @@ use super::rounds::{Rounds, WorkKey};
 use super::sets::{SetKey, SetKind, SetView};
 use super::store::{Place, StoredPod, place_of};
 
-/// State that all watches share.
+/// The state that all watches share.
 #[derive(Clone)]
 pub(crate) struct Watches {
     pub(crate) rounds: Arc<Rounds>,
     pub(crate) queue: Queue<WorkKey>,
-    /// Namespaces that the world looks after; none means all.
+    /// The namespaces that the simulated cluster handles. Empty means all.
     pub(crate) namespaces: Arc<HashSet<String>>,
-    /// Number of watches that have delivered their first list.
+    /// The number of watches that have delivered their first list.
     pub(crate) synced: Arc<watch::Sender<usize>>,
 }
 
-/// The state of one watch of pods.
+/// The state of a watch of pods.
 pub(crate) struct PodWatch {
     pub(crate) watches: Watches,
     round: u64,
@@ -41,7 +41,7 @@ impl PodWatch {
         Self { watches, round: 0, seen: HashSet::new(), has_synced: false }
     }
 
-    /// Handles one event.
+    /// Handles a watch event.
     pub(crate) fn saw(&mut self, event: Event<Pod>) {
         let rounds = self.watches.rounds.clone();
         match event {
@@ -77,7 +77,7 @@ impl PodWatch {
     }
 }
 
-/// The state of one watch of one kind of set.
+/// The state of a watch of one kind of set.
 pub(crate) struct SetWatch {
     watches: Watches,
     kind: SetKind,
@@ -90,7 +90,7 @@ impl SetWatch {
         Self { watches, kind, round: 0, has_synced: false }
     }
 
-    /// Handles one event.
+    /// Handles a watch event.
     pub(crate) fn saw(&mut self, event: Event<DynamicObject>) {
         let store = &self.watches.rounds.store;
         match event {
@@ -125,14 +125,14 @@ impl Watches {
         self.namespaces.is_empty() || self.namespaces.contains(namespace)
     }
 
-    /// The pod of a task belongs to whoever looks after its job.
+    /// Returns true if the simulated cluster handles the pod. For a task pod, the namespace of its job decides.
     fn looks_after_pod(&self, pod: &Pod) -> bool {
         let job = pod.metadata.annotations.as_ref().and_then(|all| all.get(labels::TASK_JOB));
         let namespace = job.filter(|_| pod.bears(labels::TASK)).and_then(|job| Some(job.split_once('/')?.0));
         self.looks_after(namespace.unwrap_or(pod.pod_namespace()))
     }
 
-    /// Wakes everything, for instance after a pause ended.
+    /// Wakes every key, for example after a pause has ended.
     pub(crate) fn wake_all(&self) {
         for pod in self.rounds.store.pods() {
             self.queue.add(WorkKey::Pod(place_of(&pod)), Duration::ZERO);
@@ -168,13 +168,13 @@ impl Watches {
         }
     }
 
-    /// Controllers react after a moment; changes within it cost one round together.
+    /// Wakes a set's controller after a short delay, so that changes in this time share one round.
     fn wake_set(&self, key: SetKey) {
         let moment = self.rounds.writer.random.between(self.rounds.timings.react, &["react", &key.to_string()]);
         self.queue.add(WorkKey::Set(key), moment);
     }
 
-    /// Wakes the controller of a Job, which reacts after a moment too.
+    /// Wakes a Job's controller, also after a short delay.
     pub(crate) fn wake_job(&self, place: Place) {
         let moment =
             self.rounds.writer.random.between(self.rounds.timings.react, &["react", "Job", &place.0, &place.1]);

@@ -1,5 +1,5 @@
-//! Creates workloads for a scenario. Existing ones are left unchanged, so a scenario can run again on a server that is
-//! kept.
+//! Creates workloads for a scenario. Existing workloads stay unchanged, so a scenario can run again on the same
+//! server.
 
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind, PostParams};
 use kube::{Api, Client};
@@ -8,20 +8,20 @@ use serde_json::{Value, json};
 use super::sets::{SetKey, SetKind};
 use super::writer::is_already_there;
 
-/// An object was not accepted.
+/// The API server refused to create an object.
 #[derive(Debug, thiserror::Error)]
 #[error("failed to create {kind} {name}")]
 pub struct SeedFailed {
-    /// The object's kind.
+    /// Kind of the object.
     pub kind: String,
-    /// The object's name.
+    /// Name of the object.
     pub name: String,
-    /// The server's answer.
+    /// The API server's error.
     #[source]
     pub source: kube::Error,
 }
 
-/// A namespace in which workloads are planted.
+/// A namespace in which a scenario creates workloads.
 #[derive(Clone)]
 pub struct Seedbed {
     client: Client,
@@ -31,10 +31,10 @@ pub struct Seedbed {
 }
 
 impl Seedbed {
-    /// Creates the namespace, and the account that admission demands of its pods.
+    /// Creates the namespace, and the ServiceAccount that admission requires for its pods.
     ///
     /// # Errors
-    /// `SeedFailed` if the server refuses either.
+    /// If the API server refuses the namespace or the ServiceAccount.
     pub async fn namespace(client: Client, name: &str) -> Result<Self, SeedFailed> {
         let seedbed = Self { client, namespace: name.to_owned(), grace: None, containers: vec!["app".into()] };
         let namespaces = ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", "Namespace"));
@@ -46,54 +46,54 @@ impl Seedbed {
         Ok(seedbed)
     }
 
-    /// The same namespace, for workloads whose pods get so many seconds to stop.
+    /// Returns the same namespace for workloads whose pods have this grace period in seconds.
     #[must_use]
     pub fn with_grace(&self, seconds: i64) -> Self {
         Self { grace: Some(seconds), ..self.clone() }
     }
 
-    /// The same namespace, for workloads whose pods have these containers.
+    /// Returns the same namespace for workloads whose pods have these containers.
     #[must_use]
     pub fn with_containers(&self, names: &[&str]) -> Self {
         Self { containers: names.iter().map(|name| (*name).to_owned()).collect(), ..self.clone() }
     }
 
-    /// A CollaSet, such as `foo`.
+    /// Creates a CollaSet, such as `foo`.
     ///
     /// # Errors
-    /// `SeedFailed` if the server refuses it.
+    /// If the API server refuses the CollaSet.
     pub async fn collaset(&self, name: &str, replicas: usize) -> Result<SetKey, SeedFailed> {
         self.set(SetKind::CollaSet, name, replicas).await
     }
 
-    /// A Deployment, such as `web`.
+    /// Creates a Deployment, such as `web`.
     ///
     /// # Errors
-    /// `SeedFailed` if the server refuses it.
+    /// If the API server refuses the Deployment.
     pub async fn deployment(&self, name: &str, replicas: usize) -> Result<SetKey, SeedFailed> {
         self.set(SetKind::Deployment, name, replicas).await
     }
 
-    /// A StatefulSet, such as `db`.
+    /// Creates a StatefulSet, such as `db`.
     ///
     /// # Errors
-    /// `SeedFailed` if the server refuses it.
+    /// If the API server refuses the StatefulSet.
     pub async fn stateful_set(&self, name: &str, replicas: usize) -> Result<SetKey, SeedFailed> {
         self.set(SetKind::StatefulSet, name, replicas).await
     }
 
-    /// A ReplicaSet without a Deployment.
+    /// Creates a ReplicaSet without a Deployment.
     ///
     /// # Errors
-    /// `SeedFailed` if the server refuses it.
+    /// If the API server refuses the ReplicaSet.
     pub async fn replica_set(&self, name: &str, replicas: usize) -> Result<SetKey, SeedFailed> {
         self.set(SetKind::ReplicaSet, name, replicas).await
     }
 
-    /// A pod without a controller.
+    /// Creates a pod without a controller.
     ///
     /// # Errors
-    /// `SeedFailed` if the server refuses it.
+    /// If the API server refuses the pod.
     pub async fn bare_pod(&self, name: &str) -> Result<(), SeedFailed> {
         let pods = ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", "Pod"));
         let spec = self.pod_template(name).get("spec").cloned().unwrap_or_default();
@@ -102,7 +102,7 @@ impl Seedbed {
         create(&Api::namespaced_with(self.client.clone(), &self.namespace, &pods), object).await
     }
 
-    /// A small pod; nothing pulls its image.
+    /// Returns the template of a small pod. No kubelet pulls its image.
     fn pod_template(&self, app: &str) -> Value {
         let container = |name: &String| json!({ "name": name, "image": "registry.k8s.io/pause:3.10" });
         let containers: Vec<Value> = self.containers.iter().map(container).collect();

@@ -1,5 +1,5 @@
-//! Performs actions on sets. Replies go to the store at once, so no decision is made on a view older than the world's
-//! own writes.
+//! Performs the actions of sets. The replies go to the store at once, so no decision uses a view older than the simulation's own
+//! writes.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -22,13 +22,13 @@ use super::random::SeededRandom;
 use super::sets::{SetKey, SetView};
 use super::store::{Place, WorldStore};
 
-/// Requests in flight at once; more only adds latency on a small API server.
+/// The most requests in flight. More requests only add latency on a small API server.
 pub(crate) const IN_FLIGHT: usize = 16;
 
-/// Names drawn for one pod before the action is left to the next round.
+/// The most names that are drawn for a pod in one round.
 const NAME_DRAWS: usize = 8;
 
-/// A write of the world that the server did not accept.
+/// A write of the simulation that the API server refused.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum WriteFailed {
     #[error("failed to create pod {name}")]
@@ -53,7 +53,7 @@ pub(crate) enum WriteFailed {
     AdvancePod { name: String, source: kube::Error },
 }
 
-/// The world's only way to write.
+/// The writer of all controllers of the simulation. It limits the requests in flight.
 pub(crate) struct Writer {
     pub(crate) client: Client,
     pub(crate) store: Arc<WorldStore>,
@@ -65,7 +65,7 @@ pub(crate) struct Writer {
     drawn: Mutex<HashMap<String, DrawnNames>>,
 }
 
-/// The names that were drawn for the pods of a set.
+/// The names drawn for the pods of a set.
 #[derive(Debug, Default)]
 struct DrawnNames {
     count: u64,
@@ -73,8 +73,8 @@ struct DrawnNames {
 }
 
 impl DrawnNames {
-    /// A name that belongs to the seed, the set and the count of its draws so far, and that no pod of the set ever had: a
-    /// CollaSet takes a new pod of an old name for the old pod.
+    /// Draws a name that depends on the seed, the set and the number of earlier draws. No pod of the set ever had this name,
+    /// because a CollaSet takes a new pod with an old name for the old pod.
     fn next(&mut self, random: SeededRandom, key: &SetKey) -> String {
         loop {
             self.count = self.count.saturating_add(1);
@@ -87,7 +87,7 @@ impl DrawnNames {
     }
 }
 
-/// Parts of a [`Writer`].
+/// The parts of a [`Writer`].
 pub(crate) struct WriterParts {
     pub(crate) client: Client,
     pub(crate) store: Arc<WorldStore>,
@@ -135,14 +135,14 @@ impl Writer {
         Api::namespaced_with(self.client.clone(), &key.namespace, &key.kind.resource())
     }
 
-    /// Runs one request within the bound on requests in flight.
+    /// Runs a request within the limit of requests in flight.
     pub(crate) async fn within_bound<T>(&self, request: impl Future<Output = T>) -> T {
-        // The semaphore is never closed, so an error cannot occur; the request would run unbounded then.
+        // The semaphore is never closed, so this cannot fail. If it did, the request would run without the limit.
         let _permit = self.permits.acquire().await.ok();
         request.await
     }
 
-    /// The node on which a pod of this name and spec runs, or the reason that there is none.
+    /// Returns the node for a pod with this name and spec, or the reason why no node fits.
     pub(crate) fn node_for(&self, place: &Place, pod: &PodSpec) -> Result<String, String> {
         self.nodes.choose(pod, self.random.draw(&["node", &place.0, &place.1]))
     }
@@ -245,12 +245,12 @@ impl Writer {
     }
 }
 
-/// Delete parameters that hold for one identity alone.
+/// Returns delete parameters with the uid as a precondition.
 pub(crate) fn only_if(uid: &str, parameters: DeleteParams) -> DeleteParams {
     parameters.preconditions(Preconditions { uid: Some(uid.to_owned()), resource_version: None })
 }
 
-/// True if a server refused a create because the name is taken.
+/// Returns true if the API server refused a create because the name is taken.
 pub(crate) fn is_already_there(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 409 && status.reason == "AlreadyExists")
 }

@@ -1,4 +1,4 @@
-//! Server-side apply: owners of fields, conflicts, and the removal of fields that a manager gave up.
+//! Server-side apply: field owners, conflicts, and the removal of fields that a manager no longer sends.
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{
@@ -28,21 +28,6 @@ async fn what_a_manager_no_longer_says_goes_unless_somebody_else_says_it() {
     maps.patch("a", &two, &config(json!({"y": "1"}))).await.unwrap();
     let after = maps.patch("a", &one, &config(json!({"z": "1"}))).await.unwrap();
     assert_eq!(data(&after), [("y", "1"), ("z", "1")]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_conflict_names_manager_and_field_and_force_takes_over() {
-    let maps = maps();
-    let (one, two) = (PatchParams::apply("one"), PatchParams::apply("two"));
-    maps.patch("a", &one, &config(json!({"x": "1"}))).await.unwrap();
-    let refused = maps.patch("a", &two, &config(json!({"x": "2"}))).await.unwrap_err();
-    let kube::Error::Api(status) = refused else { panic!("{refused:?}") };
-    assert_eq!((status.code, status.reason.as_str()), (409, "Conflict"));
-    assert_eq!(status.message, "Apply failed with 1 conflict: conflict with \"one\": .data.x");
-    let taken = maps.patch("a", &two.clone().force(), &config(json!({"x": "2"}))).await.unwrap();
-    assert_eq!(data(&taken), [("x", "2")]);
-    let owners = taken.metadata.managed_fields.unwrap();
-    assert_eq!(owners.iter().filter_map(|owner| owner.manager.as_deref()).collect::<Vec<_>>(), ["two"]);
 }
 
 #[tokio::test(start_paused = true)]

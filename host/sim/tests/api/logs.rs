@@ -1,4 +1,4 @@
-//! The log of a container follows from its command and the times of its status.
+//! Tests that a container's log follows from its command and the times of its status.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Deleted namespaces: refusals, the order in which their content goes, and finalizers that hold them.
+//! Deletion of namespaces: refusals, the order in which the content is deleted, and finalizers that delay the deletion.
 
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod};
 use kube::{

@@ -16,7 +16,7 @@ use tokio::{
     net::{TcpListener, TcpStream},
 };
 
-/// A client on a port, and the server behind it, which ends with the test.
+/// Returns a client of a server on a port. The server ends with the test.
 async fn served() -> Client {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = format!("http://{}", listener.local_addr().unwrap());
@@ -77,7 +77,7 @@ async fn discovery_is_there_in_both_forms() {
     assert!(parts["resources"].as_array().unwrap().iter().any(|one| one["name"] == "deployments/scale"));
 }
 
-/// The answer to a request as its text, with these headers.
+/// Sends a request with these headers, and returns the response as text.
 async fn asked(address: SocketAddr, method: &str, headers: &str) -> String {
     let mut stream = TcpStream::connect(address).await.unwrap();
     let request =

@@ -1,4 +1,4 @@
-//! Tokens of service accounts end with time and with what they are bound to.
+//! The tokens of service accounts expire, and become invalid with the objects that they are bound to.
 
 use std::time::Duration;
 

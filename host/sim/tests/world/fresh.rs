@@ -1,10 +1,10 @@
-//! A world on a fresh in-memory API.
+//! A simulated cluster on a new in-memory API.
 
 use kube::Client;
 use oarlock_sim::world::{Seedbed, World, WorldOptions};
 use oarlock_sim::{Cluster, Options};
 
-/// A client, the world and what plants workloads in namespace `demo`.
+/// Returns a client, the simulated cluster, and the creator of workloads in the namespace `demo`.
 pub(crate) async fn fresh(seed: u64) -> (Client, World, Seedbed) {
     let options = Options { seed, ..Options::default() };
     let clock = options.clock.clone();

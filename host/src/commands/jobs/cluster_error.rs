@@ -1,21 +1,21 @@
-//! What a refused request means for the person who asked, and what to do about it.
+//! Explains a refused request to the user: its cause and the fix.
 
 use anyhow::{Error, anyhow};
 use kube::core::Status;
 use oarlock_view::escaped;
 
-/// What stands before the words of an admission policy in the server's message.
+/// The text before the message of an admission policy in the server's answer.
 const REFUSED_BY_POLICY: &str = "denied request: ";
 
-/// What was asked for.
+/// A request, as its error names it.
 pub(super) struct Asked<'a> {
-    /// `create`, `get`, `list`, `watch`.
+    /// The verb: `create`, `get`, `list` or `watch`.
     pub(super) verb: &'static str,
     /// The kind in the plural, such as `OperationJobs`.
     pub(super) kinds: &'static str,
-    /// Its short name, such as `opj`.
+    /// The short name of the kind, such as `opj`.
     pub(super) short: &'static str,
-    /// The name of the object, where there is one.
+    /// The name of the object; `None` for a list.
     pub(super) name: Option<&'a str>,
     pub(super) namespace: &'a str,
     /// The address of the API server.
@@ -31,18 +31,18 @@ impl Asked<'_> {
         }
     }
 
-    /// Empty for what is in no namespace.
+    /// Returns the namespace as the error names it; empty for a cluster-scoped object.
     fn place(&self) -> String {
         if self.namespace.is_empty() { String::new() } else { format!(" in namespace {}", self.namespace) }
     }
 }
 
-/// The error for whoever asked: the operation, the cause and the fix.
+/// Returns the error for the user: the operation, the cause and the fix.
 pub(super) fn explained(cause: kube::Error, asked: &Asked<'_>) -> Error {
     let what = asked.what();
     match cause {
         kube::Error::Api(status) => refused(&status, asked, &what),
-        // The address is known, and these messages name none.
+        // The messages of these errors do not name the server's address.
         cause @ (kube::Error::Service(_) | kube::Error::HyperError(_)) => Error::new(cause).context(format!(
             "cannot {what}: the cluster at {} is not reached; check --context and --kubeconfig, or that it runs",
             asked.server
@@ -68,7 +68,7 @@ fn refused(status: &Status, asked: &Asked<'_>, what: &str) -> Error {
             asked.namespace
         ),
         (404, Some(name)) if asked.namespace.is_empty() => {
-            anyhow!("there is no {short}/{name}; `kubectl get {short}` lists those that there are", short = asked.short)
+            anyhow!("there is no {short}/{name}; `kubectl get {short}` lists the existing ones", short = asked.short)
         }
         (404, Some(name)) if asked.verb != "create" => anyhow!(
             "there is no {short}/{name} in namespace {}; `kubectl get {short} -A` lists those of all namespaces",
@@ -80,7 +80,7 @@ fn refused(status: &Status, asked: &Asked<'_>, what: &str) -> Error {
              another one",
             asked.namespace
         ),
-        (401, _) => anyhow!("cannot {what}: the cluster does not accept the credentials of this context; log in anew"),
+        (401, _) => anyhow!("cannot {what}: the cluster does not accept the credentials of this context; log in again"),
         (403, _) => {
             anyhow!("cannot {what}: {message}; ask an admin of the cluster for a role, or choose another with -n")
         }

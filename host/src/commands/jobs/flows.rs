@@ -1,9 +1,10 @@
-//! JobFlows and DaemonJobs of a cluster: the arguments that name them, and the requests that read and annotate them.
+//! Access to the JobFlows and DaemonJobs of a cluster: the arguments that name them, and the requests that read and
+//! annotate them.
 
 use kube::ResourceExt as _;
 use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams};
 use oarlock_api::{OARLOCK_GROUP, VERSION};
-use oarlock_core::child::build::OWNER_UID;
+use oarlock_core::attempts::build::OWNER_UID;
 use oarlock_view::{FlowKind, FlowView};
 use serde_json::{Value, json};
 
@@ -11,20 +12,20 @@ use super::cluster_error::{Asked, explained};
 use super::follow::{Followed, RecordsOf, read};
 use super::{JobClient, NamespaceArgs};
 
-/// The API group of these kinds.
+/// The API group of JobFlow and DaemonJob.
 pub(in crate::commands) const FLOW_GROUP: &str = "api.practice.com";
-/// Words that name a kind before a name, as kubectl takes them.
+/// The words that name a kind before a name, as kubectl accepts them.
 const KINDS: [(FlowKind, [&str; 3]); 2] =
     [(FlowKind::JobFlow, ["jf", "jobflow", "jobflows"]), (FlowKind::DaemonJob, ["dj", "daemonjob", "daemonjobs"])];
 
-/// A kind and a name.
+/// The kind and the name of a JobFlow or DaemonJob.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::commands) struct FlowName {
     pub(in crate::commands) kind: FlowKind,
     pub(in crate::commands) name: String,
 }
 
-/// The kind and the name in `jf/NAME` or `dj/NAME`.
+/// Parses the kind and the name in `jf/NAME` or `dj/NAME`.
 pub(in crate::commands) fn flow_name(text: &str) -> Result<FlowName, String> {
     let (word, name) = text.split_once('/').ok_or_else(|| format!("write jf/{text} or dj/{text}"))?;
     let kind =
@@ -35,13 +36,13 @@ pub(in crate::commands) fn flow_name(text: &str) -> Result<FlowName, String> {
     Ok(FlowName { kind, name: name.to_owned() })
 }
 
-/// The kind that a word before a name stands for.
+/// Returns the kind for the word before a name.
 pub(super) fn flow_kind(word: &str) -> Option<FlowKind> {
     let word = word.split('.').next().unwrap_or_default().to_lowercase();
     KINDS.iter().find(|(_, words)| words.contains(&word.as_str())).map(|(kind, _)| *kind)
 }
 
-/// The objects of one of these kinds in one namespace.
+/// A client for the objects of one of these kinds in one namespace.
 #[derive(Clone)]
 pub(in crate::commands) struct FlowClient {
     client: JobClient,
@@ -49,28 +50,22 @@ pub(in crate::commands) struct FlowClient {
 }
 
 impl FlowClient {
-    /// The client for the cluster that the arguments name. It sends nothing yet.
+    /// Makes a client for the cluster that the arguments name. Sends no request yet.
     pub(in crate::commands) async fn new(args: NamespaceArgs, kind: FlowKind) -> anyhow::Result<Self> {
         Ok(Self { client: JobClient::new(args).await?, kind })
-    }
-
-    /// The same by a client that is there already.
-    #[cfg(feature = "dev")]
-    pub(in crate::commands) fn of(client: JobClient, kind: FlowKind) -> Self {
-        Self { client, kind }
     }
 
     pub(in crate::commands) fn namespace(&self) -> &str {
         self.client.namespace()
     }
 
-    /// One object with its records. Whoever may not read records sees it without them.
+    /// Reads one object with its records. Without permission to read records, returns the object without them.
     pub(in crate::commands) async fn view(&self, name: &str) -> anyhow::Result<FlowView> {
         let (object, records) = read(self, name).await?;
         Ok(self.shown(&object, records.iter()))
     }
 
-    /// Sets an annotation.
+    /// Sets an annotation of an object.
     pub(in crate::commands) async fn annotate(&self, name: &str, key: &str, value: &str) -> anyhow::Result<()> {
         let patch = json!({"metadata": {"annotations": {key: value}}});
         let sent = self.objects().patch(name, &PatchParams::default(), &Patch::Merge(patch)).await;
@@ -109,7 +104,7 @@ impl Followed for FlowClient {
 
     fn shown<'a>(&self, object: &DynamicObject, records: impl Iterator<Item = &'a DynamicObject>) -> FlowView {
         let mut value = serde_json::to_value(object).unwrap_or_default();
-        // Objects of a list do not say of which kind they are.
+        // The items of a list carry no kind.
         if let Some(fields) = value.as_object_mut() {
             fields.insert("kind".to_owned(), json!(self.kind.word()));
         }

@@ -1,8 +1,8 @@
-//! One object and its records, kept up to date by watches until the object is gone.
+//! Follows one object and its records by watches, until the object is deleted.
 //!
-//! Takes the name of a job, a flow or whatever else is [`Followed`]; yields its views, and says when the cluster is not reached. A watch that breaks off is begun anew
-//! with a list, so that no answer of a server can make it stand still; a job that says nothing is asked for now and then,
-//! since a connection may be dead without a word.
+//! The follower reports each change, and each time that the cluster becomes unreachable. After a failure it lists and
+//! watches again, so no answer of a server can stop it. The follower reads a silent object live now and then, because a
+//! dead connection may look like silence.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -13,29 +13,30 @@ use futures::{Stream, StreamExt as _};
 use kube::api::ListParams;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Resource, ResourceExt as _};
+use oarlock_core::requests::backoff::Backoff;
 use oarlock_view::Watched;
 use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 
-/// The server ends a watch after this time, and it is begun anew.
+/// The server ends a watch after this time, and the follower starts a new one.
 const WATCH_SECONDS: u32 = 240;
-/// After this silence the job is asked for.
+/// The silence after which the follower reads the object live.
 const SILENCE: Duration = Duration::from_secs(20);
-/// Time for an answer to that.
+/// The longest wait for the answer to a live read.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
-/// First and longest wait before a watch that broke off is begun anew.
-const RETRY: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(15)];
+/// The first and the longest wait before a broken watch starts again.
+const RETRIES: Backoff = Backoff::from_millis(500, 15_000);
 
 type Watch<K> = Pin<Box<dyn Stream<Item = watcher::Result<Event<K>>> + Send>>;
-/// The answer to a question for the object, or the cause why there is none.
+/// The answer to a live read of the object, or the cause of its failure.
 type Answer<K> = Pin<Box<dyn Future<Output = Result<Option<K>, String>> + Send>>;
 
-/// Which records are an object's.
+/// Selects the records of an object.
 #[derive(Clone, Debug)]
 pub(in crate::commands) enum RecordsOf {
-    /// Those with these labels.
+    /// The records with these labels.
     Labels(String),
-    /// The one of this name.
+    /// The record of this name.
     Name(String),
 }
 
@@ -55,85 +56,85 @@ impl RecordsOf {
     }
 }
 
-/// What a client for one kind of object says of it, so that it can be followed.
+/// A client for one kind of object that a [`Follower`] can follow.
 pub(in crate::commands) trait Followed: Clone {
-    /// The object.
+    /// The followed object.
     type Object: Resource + Clone + Debug + DeserializeOwned + Send + 'static;
-    /// What holds detail that the object has no room for.
+    /// The object with details that do not fit into the followed object.
     type Record: Resource + Clone + Debug + DeserializeOwned + Send + 'static;
-    /// What is shown of them.
+    /// The view of an object with its records.
     type View: Watched;
 
-    /// The objects of the namespace.
+    /// Returns the API for the objects of the namespace.
     fn objects(&self) -> Api<Self::Object>;
 
-    /// The records of the namespace.
+    /// Returns the API for the records of the namespace.
     fn records(&self) -> Api<Self::Record>;
 
-    /// Which are an object's records, where it has any.
+    /// Returns the selector for the records of an object; `None` if the object has none.
     fn records_of(&self, object: &Self::Object) -> Option<RecordsOf>;
 
-    /// The view of an object with its records.
+    /// Returns the view of an object with its records.
     fn shown<'a>(&self, object: &Self::Object, records: impl Iterator<Item = &'a Self::Record>) -> Self::View
     where
         Self::Record: 'a;
 
-    /// The error of a request that failed, for whoever asked.
+    /// Returns the error of a failed request, for the user.
     fn explained(&self, cause: kube::Error, verb: &'static str, name: &str) -> anyhow::Error;
 }
 
-/// One object with its records. Whoever may not read records gets none.
+/// Reads one object with its records. Without permission to read records, returns none.
 ///
 /// # Errors
 ///
-/// Fails if there is no such object, or if it cannot be read.
+/// If the object does not exist, or if it cannot be read.
 pub(super) async fn read<C: Followed>(client: &C, name: &str) -> anyhow::Result<(C::Object, Vec<C::Record>)> {
     let object = client.objects().get(name).await.map_err(|cause| client.explained(cause, "get", name))?;
     let Some(selector) = client.records_of(&object) else { return Ok((object, Vec::new())) };
     match client.records().list(&selector.list()).await {
         Ok(list) => Ok((object, list.items)),
-        // A cluster that was prepared for an older version serves none.
+        // A cluster that was prepared for an older version of Oarlock does not serve records.
         Err(kube::Error::Api(status)) if [403, 404].contains(&status.code) => Ok((object, Vec::new())),
         Err(cause) => Err(client.explained(cause, "list the records of", name)),
     }
 }
 
-/// What happened to a followed job.
+/// An event of a followed object.
 #[derive(Debug)]
 pub(in crate::commands) enum FollowEvent {
-    /// Another view is there.
+    /// The view changed.
     Changed,
-    /// The cluster is not reached, or does not answer; the cause. It is asked again.
+    /// The cluster is not reachable, or does not answer; the cause. The follower retries.
     Disconnected(String),
-    /// The cluster is reached again.
+    /// The cluster is reachable again.
     Connected,
-    /// The job was deleted.
+    /// The object was deleted.
     Gone,
 }
 
-/// A followed object.
+/// A followed object and its records.
 pub(in crate::commands) struct Follower<C: Followed> {
     client: C,
     name: String,
     job: C::Object,
     records: BTreeMap<String, C::Record>,
-    /// Records of a list that has not ended.
+    /// The records of a list that is still arriving.
     listed: BTreeMap<String, C::Record>,
-    /// True once the list of the watch has named the object.
+    /// True after the list of the watch contained the object.
     is_listed: bool,
-    /// True once any list was answered: what the server refuses after that, it may allow again.
+    /// True after the server answered a list. A later refusal may be temporary.
     was_answered: bool,
     job_watch: Watch<C::Object>,
     record_watch: Option<Watch<C::Record>>,
-    /// Records cannot be read, so they are not asked for again.
+    /// True if the server refuses to list records, so that the follower stops asking.
     no_records: bool,
-    /// The cause of a connection that is lost.
+    /// The cause of a lost connection.
     lost: Option<String>,
-    wait: Duration,
-    /// Time at which the watches begin anew after a failure.
+    failures: u32,
+    /// The time at which the watches start again after a failure.
     retry_at: Option<Instant>,
     heard: Instant,
-    /// A question that is under way; it outlives a wait that is dropped.
+    /// A live read in flight, which survives a dropped call of `next`.
     asked: Option<Answer<C::Object>>,
 }
 
@@ -142,7 +143,7 @@ impl<C: Followed> Follower<C> {
     ///
     /// # Errors
     ///
-    /// Fails if there is no such object, or if it cannot be read.
+    /// If the object does not exist, or if it cannot be read.
     pub(in crate::commands) async fn new(client: C, name: &str) -> anyhow::Result<Self> {
         let job = client.objects().get(name).await.map_err(|cause| client.explained(cause, "get", name))?;
         let job_watch = watch(client.objects(), watcher::Config::default().fields(&format!("metadata.name={name}")));
@@ -157,7 +158,7 @@ impl<C: Followed> Follower<C> {
             record_watch: None,
             no_records: false,
             lost: None,
-            wait: RETRY[0],
+            failures: 0,
             retry_at: None,
             heard: Instant::now(),
             asked: None,
@@ -165,12 +166,12 @@ impl<C: Followed> Follower<C> {
         })
     }
 
-    /// The newest view.
+    /// Returns the newest view.
     pub(in crate::commands) fn view(&self) -> C::View {
         self.client.shown(&self.job, self.records.values())
     }
 
-    /// The view with records that are as new as the object: a watch may bring them later.
+    /// Returns the view with records as new as the object. The watch may deliver records later than the object.
     pub(in crate::commands) async fn last_view(&self) -> C::View {
         match read(&self.client, &self.name).await {
             Ok((job, records)) if job.uid() == self.job.uid() => self.client.shown(&job, records.iter()),
@@ -178,11 +179,11 @@ impl<C: Followed> Follower<C> {
         }
     }
 
-    /// Waits for the next thing that happens. May be dropped while it waits.
+    /// Waits for the next event. The caller may drop the future while it waits.
     ///
     /// # Errors
     ///
-    /// Fails if the job may not be watched.
+    /// If the user may not watch the object.
     pub(in crate::commands) async fn next(&mut self) -> anyhow::Result<FollowEvent> {
         loop {
             if let Some(time) = self.retry_at {
@@ -239,7 +240,7 @@ impl<C: Followed> Follower<C> {
         self.record_watch = None;
     }
 
-    /// Watches the records once the job has any.
+    /// Watches the records as soon as the object has any.
     fn watch_records(&mut self) {
         if self.record_watch.is_none()
             && !self.no_records
@@ -256,7 +257,7 @@ impl<C: Followed> Follower<C> {
             Event::InitDone if self.is_listed => return self.connected(),
             Event::InitDone => return Some(FollowEvent::Gone),
             Event::Delete(job) => {
-                // Its last status may tell that it had ended.
+                // The last status may say that the job had ended.
                 self.job = job;
                 return Some(FollowEvent::Gone);
             }
@@ -289,14 +290,14 @@ impl<C: Followed> Follower<C> {
     }
 
     fn connected(&mut self) -> Option<FollowEvent> {
-        self.wait = RETRY[0];
+        self.failures = 0;
         self.was_answered = true;
         self.lost.take().map(|_| FollowEvent::Connected)
     }
 
     fn break_off(&mut self, cause: watcher::Error) -> anyhow::Result<Option<FollowEvent>> {
         match request_error(cause) {
-            // Repeating it would not help.
+            // A retry would get the same refusal.
             Ok(cause) if refuses(&cause) && !self.was_answered => {
                 Err(self.client.explained(cause, "watch", &self.name))
             }
@@ -308,7 +309,7 @@ impl<C: Followed> Follower<C> {
     fn break_off_records(&mut self, cause: watcher::Error) -> Option<FollowEvent> {
         match request_error(cause) {
             Ok(cause) if refuses(&cause) => {
-                // The job is shown without them, and its view says so.
+                // The view without records says that they are missing.
                 self.no_records = true;
                 self.record_watch = None;
                 None
@@ -318,16 +319,16 @@ impl<C: Followed> Follower<C> {
         }
     }
 
-    /// Sets the time of the next attempt. A cause is told once.
+    /// Sets the time of the next attempt. Reports each cause only once.
     fn retry(&mut self, cause: String) -> Option<FollowEvent> {
-        self.retry_at = Some(Instant::now() + self.wait);
-        self.wait = (self.wait * 2).min(RETRY[1]);
+        self.retry_at = Some(Instant::now() + RETRIES.wait(self.failures));
+        self.failures = self.failures.saturating_add(1);
         let is_told = self.lost.as_ref() == Some(&cause);
         self.lost = Some(cause.clone());
         (!is_told).then_some(FollowEvent::Disconnected(cause))
     }
 
-    /// Asks for the job: whether the cluster still answers, and whether the watch kept something back.
+    /// Reads the object live, to find out whether the cluster answers and whether the watch missed a change.
     fn ask(&mut self) {
         self.heard = Instant::now();
         let (api, name) = (self.client.objects(), self.name.clone());
@@ -367,12 +368,12 @@ fn request_error(cause: watcher::Error) -> Result<kube::Error, String> {
     }
 }
 
-/// True where the server understood the request and says no.
+/// Returns true if the server understood the request and refused it.
 fn refuses(cause: &kube::Error) -> bool {
     matches!(cause, kube::Error::Api(status) if [401, 403, 404].contains(&status.code))
 }
 
-/// The innermost cause: the others repeat it, or say that an error happened.
+/// Returns the innermost cause. The outer errors repeat it, or only say that an error happened.
 fn root(cause: &dyn std::error::Error) -> String {
     let mut innermost = cause;
     while let Some(source) = innermost.source() {

@@ -8,16 +8,16 @@ use oarlock_view::{ListColumns, TargetRows, job_document, job_list, job_text, jo
 
 use super::ops::OpsClient;
 use super::{JobClient, JobName, NamespaceArgs, got_name, now};
-use crate::commands::print;
+use crate::commands::output::print;
 
 const EXAMPLES: &str = "\
 Examples:
-  oarlock get                                      the jobs of this namespace, and what each waits for
-  oarlock get -A                                   those of all namespaces
-  oarlock get opj/web                              one job: how far it is, and the targets that need eyes
-  oarlock get opj/web -o wide                      with all of its targets
-  oarlock get ops/reboot-a                         an OpsJob: its phase, its nodes and its outputs
-  oarlock get opj/web -o json                      for scripts; docs/watching.md lists the fields";
+  oarlock get                                      the jobs of this namespace, and why they wait
+  oarlock get -A                                   the jobs of all namespaces
+  oarlock get opj/web                              one job: its progress, and the targets with problems
+  oarlock get opj/web -o wide                      one job with all its targets
+  oarlock get ops/reboot-a                         an OpsJob with its phase, nodes and outputs
+  oarlock get opj/web -o json                      JSON for scripts; docs/watching.md lists the fields";
 
 /// Arguments of `oarlock get`.
 #[derive(Debug, Args)]
@@ -26,7 +26,7 @@ pub(crate) struct GetArgs {
     /// A job as NAME or opj/NAME, an OpsJob as ops/NAME [default: all OperationJobs]
     #[arg(value_name = "NAME", value_parser = got_name)]
     name: Option<JobName>,
-    /// The jobs of all namespaces
+    /// Print the jobs of all namespaces
     #[arg(short = 'A', long, conflicts_with_all = ["name", "namespace"])]
     all_namespaces: bool,
     /// Output format [default: a table]
@@ -36,12 +36,12 @@ pub(crate) struct GetArgs {
     place: NamespaceArgs,
 }
 
-/// The format of what is printed.
+/// The format of the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum GetOutput {
     /// One document.
     Json,
-    /// A table with more columns; of one job, all of its targets.
+    /// A table with more columns; for one job, all of its targets.
     Wide,
 }
 

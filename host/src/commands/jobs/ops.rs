@@ -1,10 +1,10 @@
-//! OpsJobs of a cluster, each with its OperationJob.
+//! Access to the OpsJobs of a cluster, each with its OperationJob.
 
 use kube::ResourceExt as _;
 use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind};
 use oarlock_api::{OARLOCK_GROUP, VERSION};
-use oarlock_core::cluster::own::OPS_NAMESPACE;
-use oarlock_core::ops_job::child::OPS_KIND;
+use oarlock_core::object::own::OPS_NAMESPACE;
+use oarlock_core::ops_job::names::OPS_KIND;
 use oarlock_view::JobView;
 
 use super::cluster_error::{Asked, explained};
@@ -12,27 +12,27 @@ use super::follow::{Followed, RecordsOf, read};
 use super::stored::StoredJob;
 use super::{JobClient, NamespaceArgs};
 
-/// The words that name the kind before a name, as kubectl takes them.
+/// The words that name the kind before a name, as kubectl accepts them.
 const WORDS: [&str; 3] = ["ops", "opsjob", "opsjobs"];
 
-/// The name in `ops/NAME`; `None` where that names another kind.
+/// Returns the name in `ops/NAME`, or `None` if the text names another kind.
 pub(super) fn ops_name(text: &str) -> Option<&str> {
     let (kind, name) = text.split_once('/')?;
     let kind = kind.split('.').next().unwrap_or_default().to_lowercase();
     Some(name).filter(|name| WORDS.contains(&kind.as_str()) && !name.is_empty() && !name.contains('/'))
 }
 
-/// The OpsJobs of a cluster.
+/// A client for the OpsJobs of a cluster.
 #[derive(Clone)]
 pub(in crate::commands) struct OpsClient(JobClient);
 
 impl OpsClient {
-    /// The client for the cluster that the arguments name. It sends nothing yet.
+    /// Makes a client for the cluster that the arguments name. Sends no request yet.
     pub(in crate::commands) async fn new(args: NamespaceArgs) -> anyhow::Result<Self> {
         Ok(Self(JobClient::new(args).await?.in_namespace(OPS_NAMESPACE)))
     }
 
-    /// One job. Whoever may not read its OperationJob sees its targets as the job itself tells of them.
+    /// Reads one job. Without permission to read its OperationJob, takes the targets from the OpsJob's status.
     pub(in crate::commands) async fn view(&self, name: &str) -> anyhow::Result<JobView> {
         let (job, child) = read(self, name).await?;
         Ok(self.shown(&job, child.iter()))

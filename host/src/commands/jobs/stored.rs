@@ -1,4 +1,4 @@
-//! The custom resources as the Kubernetes client wants them.
+//! The custom resources as types of the Kubernetes client.
 
 use std::borrow::Cow;
 
@@ -7,12 +7,12 @@ use kube::core::NamespaceResourceScope;
 use oarlock_api::{OARLOCK_GROUP, OPERATION_JOB_GROUP, OperationJob, OperationRecord, VERSION};
 use serde::{Deserialize, Serialize};
 
-/// An OperationJob of a cluster.
+/// An OperationJob in a cluster.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(transparent)]
 pub(in crate::commands) struct StoredJob(pub(super) OperationJob);
 
-/// An OperationRecord of a cluster.
+/// An OperationRecord in a cluster.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(transparent)]
 pub(in crate::commands) struct StoredRecord(pub(super) OperationRecord);

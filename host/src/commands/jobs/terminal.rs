@@ -1,6 +1,7 @@
-//! The screen of what is followed on a terminal: keys in, frames out.
+//! The full-screen view of a followed object: reads keys and draws frames.
 //!
-//! Frames are drawn at a key, and ten times a second at most where something changed; once a second else, since times move.
+//! A key draws a frame at once. A change draws at most ten frames per second. Otherwise one frame per second keeps the
+//! shown times current.
 
 use std::io::stdout;
 use std::time::Duration;
@@ -19,12 +20,12 @@ use super::follow::{FollowEvent, Followed, Follower};
 use super::now;
 use super::watch::Ended;
 
-/// Shortest time between two frames that no key asked for.
+/// The shortest time between two frames without a key press.
 const FRAME: Duration = Duration::from_millis(100);
-/// Ticks after which a frame is drawn though nothing changed.
+/// The number of ticks after which a frame is drawn without a change.
 const IDLE_TICKS: u32 = 10;
 
-/// Gives the terminal back, whichever way the screen ends.
+/// Restores the terminal when dropped, however the screen ends.
 struct Restored;
 
 impl Drop for Restored {
@@ -33,7 +34,7 @@ impl Drop for Restored {
     }
 }
 
-/// Shows it until it ends or the user leaves.
+/// Shows the object until it ends or the user leaves.
 pub(super) async fn show<C: Followed>(follower: Follower<C>) -> anyhow::Result<Ended<C::View>> {
     let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
     let terminal =
@@ -50,7 +51,7 @@ pub(super) async fn show<C: Followed>(follower: Follower<C>) -> anyhow::Result<E
 struct Shown<C: Followed> {
     follower: Follower<C>,
     screen: <C::View as Watched>::Screen,
-    /// Time and cause of a lost connection.
+    /// The time and the cause of a lost connection.
     lost: Option<(Instant, String)>,
 }
 
@@ -73,7 +74,7 @@ impl<C: Followed> Shown<C> {
                 event = self.follower.next() => match event? {
                     FollowEvent::Changed => is_newer = true,
                     FollowEvent::Connected => self.lost = None,
-                    // The first cause counts: the time runs since then.
+                    // The time of the first failure stays, since the screen shows how long the connection is lost.
                     FollowEvent::Disconnected(cause) => {
                         let since = self.lost.take().map_or_else(Instant::now, |(since, _)| since);
                         self.lost = Some((since, cause));
@@ -116,7 +117,7 @@ impl<C: Followed> Shown<C> {
         });
         let moment = Moment { now: now(), connection };
         let screen = &mut self.screen;
-        // A frame is more than one write: the terminal is told to show it as a whole.
+        // A frame takes more than one write. The synchronized update makes the terminal show the frame as a whole.
         let drawn = stdout().sync_update(|_| terminal.draw(|frame| screen.draw(frame, &moment)).map(drop));
         drawn.flatten().context("cannot draw on the terminal")
     }

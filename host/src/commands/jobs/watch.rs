@@ -1,4 +1,5 @@
-//! `oarlock watch`: follows one job, flow or run on nodes to its end, on the whole terminal, or with a line for each change.
+//! `oarlock watch`: follows one job, flow or run on nodes to its end, on the whole terminal or with a line for each
+//! change.
 
 use std::io::IsTerminal as _;
 use std::process::ExitCode;
@@ -12,30 +13,30 @@ use super::flows::FlowClient;
 use super::follow::{FollowEvent, Followed, Follower};
 use super::ops::OpsClient;
 use super::{JobClient, JobName, NamespaceArgs, WatchedName, now, print_line, terminal, watched_name};
-use crate::commands::print;
+use crate::commands::output::print;
 
-/// The outcome of the job is not known: the command failed, was left, or the job was deleted.
+/// The exit code for an unknown outcome: the command failed, the user left, or the job was deleted.
 pub(in crate::commands) const NOT_KNOWN: u8 = 3;
-/// Changes within this time are one view.
+/// The time during which changes are collected into one view.
 const GATHER: Duration = Duration::from_millis(100);
 
 const EXAMPLES: &str = "\
 Examples:
-  oarlock watch opj/web                            live, until it ends; `q` leaves, and the job goes on
-  oarlock watch opj/web && echo all replaced       exit code 0: succeeded, 1: failed, 3: not known (an error, left, deleted)
+  oarlock watch opj/web                            follow the job to its end; `q` leaves, and the job goes on
+  oarlock watch opj/web && echo all replaced       exit code 0: succeeded, 1: failed, 3: unknown (an error, `q`, or the job is deleted)
   oarlock watch opj/web | tee web.log              a line for each change
-  oarlock watch ops/reboot-a                       an OpsJob: its phase, and its nodes
-  oarlock watch jf/nightly                         a JobFlow: its graph, live; `d` changes to a table of its steps
-  oarlock watch dj/patch-kernel                    a DaemonJob: its nodes, what needs eyes first
+  oarlock watch ops/reboot-a                       an OpsJob with its phase and nodes
+  oarlock watch jf/nightly                         a JobFlow as a graph; `d` changes to a table of the steps
+  oarlock watch dj/patch-kernel                    a DaemonJob with its nodes, those with problems first
   oarlock watch opj/web -o json                    a JSON object for each change; docs/watching.md lists the fields
 
-On a terminal: arrows, PgUp, PgDn, Home and End scroll, `f` changes which rows are shown, `q` or Ctrl-C leaves.";
+On a terminal: arrows, PgUp, PgDn, Home and End scroll. `f` goes to the next filter of rows. `q` or Ctrl-C leaves.";
 
 /// Arguments of `oarlock watch`.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct WatchArgs {
-    /// What to follow: a job as NAME or opj/NAME, an OpsJob as ops/NAME, a JobFlow as jf/NAME, a DaemonJob as dj/NAME
+    /// Object to follow: a job as NAME or opj/NAME, an OpsJob as ops/NAME, a JobFlow as jf/NAME, a DaemonJob as dj/NAME
     #[arg(value_name = "NAME", value_parser = watched_name)]
     name: WatchedName,
     /// Output format [default: a screen on a terminal, lines of text elsewhere]
@@ -45,7 +46,7 @@ pub(crate) struct WatchArgs {
     place: NamespaceArgs,
 }
 
-/// The format of what is printed.
+/// The format of the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum WatchOutput {
     /// A line of JSON for each change.
@@ -54,19 +55,19 @@ pub(crate) enum WatchOutput {
     Text,
 }
 
-/// How a watch ended.
+/// The end of a watch.
 pub(super) enum Ended<V> {
-    /// It has ended; its last view.
+    /// The object has ended; its last view.
     Whole(V),
-    /// It was deleted before that.
+    /// The object was deleted before it ended; its last view.
     Gone(V),
     /// The user left.
     Left,
-    /// Whoever read the lines has gone.
+    /// The reader of the lines has gone.
     Unread,
 }
 
-/// Follows it.
+/// Follows the named object.
 pub(crate) async fn run(args: WatchArgs) -> anyhow::Result<ExitCode> {
     let WatchArgs { name, output, place } = args;
     match name {
@@ -76,7 +77,7 @@ pub(crate) async fn run(args: WatchArgs) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Follows what has this name to its end. The exit code says how it ended.
+/// Follows the object of this name to its end. The exit code says how it ended.
 pub(in crate::commands) async fn follow<C: Followed>(
     client: C,
     name: &str,
@@ -149,7 +150,7 @@ async fn print_changes<C: Followed>(
     }
 }
 
-/// The end of what is gone: its last view may say that it had ended.
+/// Returns the end of a watch of a deleted object, whose last view may say that it had ended.
 fn gone<C: Followed>(
     follower: &Follower<C>,
     line: &impl Fn(&ViewChange, &C::View) -> anyhow::Result<String>,

@@ -1,4 +1,4 @@
-//! One command on a node: from its marker to its result.
+//! Runs one command on a node, from its marker to its result.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use oarlock_core::job::task::NodeResult;
+use oarlock_core::operation_job::tasks::stored::NodeResult;
 use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
@@ -14,25 +14,26 @@ use tokio::time::timeout;
 use super::marker;
 use super::output::{Tail, read_both};
 
-/// Time between the polite end of a command and the other.
+/// The time between SIGTERM and SIGKILL.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Time in which the output of an ended command is read to its end: what it began may hold it open.
+/// The time to read the rest of the output after the command ended. A background process of the command may hold the
+/// output open.
 const LAST_OUTPUT: Duration = Duration::from_secs(1);
 
-/// Where a node keeps what a command needs.
-pub(super) struct Place {
+/// The paths and the wrapper that commands use on a node.
+pub(super) struct NodePaths {
     /// The folder of the markers.
     pub(super) markers: PathBuf,
     /// The file with the boot id.
     pub(super) boot_id: PathBuf,
-    /// The words before the interpreter.
+    /// The words before the interpreter, which enter the node's namespaces.
     pub(super) within: Vec<String>,
 }
 
-impl Place {
-    /// On a real node.
+impl NodePaths {
+    /// Returns the places of a real node.
     pub(super) fn of_node() -> Self {
-        // The namespaces of the first process, for what a root alone does not give: mounts, the name of the node.
+        // The namespaces of the first process give what a root alone does not: the node's mounts and its hostname.
         let within = ["nsenter", "--target", "1", "--mount", "--uts", "--ipc", "--net", "--"];
         Self {
             markers: "/var/lib/oarlock/commands".into(),
@@ -42,40 +43,40 @@ impl Place {
     }
 }
 
-/// A command on a node.
+/// A command to run on a node.
 pub(super) struct NodeCommand {
-    /// Its id: of one id a node runs one command, once.
+    /// The id of the command; a node runs the command of an id only once.
     pub(super) id: String,
     /// The script.
     pub(super) text: String,
-    /// The program that is given the script.
+    /// The program that runs the script.
     pub(super) interpreter: PathBuf,
-    /// Time after which it is ended.
+    /// The time after which the command is killed.
     pub(super) timeout: Duration,
     /// The boot id that the node must have.
     pub(super) expect_boot_id: Option<String>,
 }
 
-/// Why a command has no result, where it is known of it more than that it was not begun now.
+/// The reason why a command has no result, if more is known than that the command did not start.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum NoResult {
-    /// The node has rebooted since.
+    /// The node has rebooted since the request.
     #[error("the node has the boot id {found}, and {expected} was expected")]
     OtherBootId {
-        /// That of the node.
+        /// The boot id of the node.
         found: String,
-        /// That of the request.
+        /// The boot id in the request.
         expected: String,
     },
-    /// Its marker is there.
-    #[error("it was begun on this node before, and runs at most once; what became of it is not known")]
+    /// The marker of the command exists.
+    #[error("it was begun on this node before, and runs at most once; its result is unknown")]
     BegunBefore,
-    /// It was begun now.
-    #[error("it was begun, and what became of it is not known")]
+    /// The command started, and its outcome is unknown.
+    #[error("it was begun, and its result is unknown")]
     Unwatched,
 }
 
-/// How a command came to its end.
+/// The way in which a command ended.
 enum End {
     ByItself(std::process::ExitStatus),
     TimedOut,
@@ -83,11 +84,11 @@ enum End {
 }
 
 impl NodeCommand {
-    /// Runs it, unless it was begun before, until it ends, its time is over or `stop` says so.
+    /// Runs the command, unless it started before. Kills it at its timeout, or when `stop` completes.
     ///
     /// # Errors
-    /// If it was not begun now, or cannot be watched.
-    pub(super) async fn run(self, place: &Place, stop: impl Future<Output = ()>) -> anyhow::Result<NodeResult> {
+    /// If the command did not start now, or cannot be watched.
+    pub(super) async fn run(self, place: &NodePaths, stop: impl Future<Output = ()>) -> anyhow::Result<NodeResult> {
         let boot_id = std::fs::read_to_string(&place.boot_id).context("cannot read the boot id of the node")?;
         let boot_id = boot_id.trim().to_owned();
         if let Some(expected) = self.expect_boot_id.as_ref().filter(|expected| **expected != boot_id) {
@@ -100,7 +101,7 @@ impl NodeCommand {
         let mut child = self.start(&place.within, &script)?;
         let mut tail = Tail::default();
         let end = self.watch(&mut child, &mut tail, stop).await.context(NoResult::Unwatched)?;
-        // The marker stays. A script may have secrets.
+        // The marker stays. The script is removed, because it may hold secrets.
         let _kept = std::fs::remove_file(&script).is_err();
         let (exit_code, message) = match end {
             End::ByItself(status) => {
@@ -119,7 +120,7 @@ impl NodeCommand {
         let (program, arguments) = words.split_first().context("there is nothing to start")?;
         let mut command = Command::new(program);
         command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        // Its own group, which can be ended as a whole.
+        // A process group of its own can be killed as a whole.
         command.process_group(0).kill_on_drop(true);
         command.spawn().with_context(|| format!("cannot start {}", program.to_string_lossy()))
     }
@@ -163,7 +164,7 @@ impl NodeCommand {
     }
 }
 
-/// Signals all processes of a group. One that is gone needs none.
+/// Signals all processes of a group. Ignores a group that has ended.
 fn signal_group(group: Option<u32>, signal: Signal) {
     let group = group.and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
     let _gone = group.is_some_and(|group| kill_process_group(group, signal).is_err());

@@ -1,8 +1,11 @@
-//! The command `commit` of the host: a container of this node becomes an image in a registry. Source: docs/opsjob.md 12.
+//! The built-in command `commit`: makes an image of a container of this node and pushes it to a registry. Source:
+//! docs/opsjob.md 12.
 //!
-//! Takes the pod and the container, by what the runtime itself says of them; leaves the place and the digest of the image. The runtime
-//! commits and pushes by nerdctl, which the node has to have. May not put a credential into an argument, a variable or a file: nerdctl
-//! reads those of the pod's own Secret, through a descriptor that it inherits.
+//! The command finds the container by the labels in the container runtime. It returns the reference and the digest of
+//! the image. The runtime commits and pushes with nerdctl, which the node must have.
+//!
+//! The command never puts a credential into an argument, a variable or a file. nerdctl reads the credentials from the
+//! pod's own Secret, through an inherited file descriptor.
 
 use std::fs::File;
 use std::os::fd::AsRawFd as _;
@@ -11,38 +14,38 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use clap::Args;
-use oarlock_core::job::task::{NodeResult, tail};
+use oarlock_core::operation_job::tasks::stored::{NodeResult, tail};
 use oarlock_registry::{Destination, Registries, credentials_in};
 use rustix::io::{FdFlags, fcntl_setfd};
 use tokio::time::timeout;
 
 use crate::images::export_output;
 
-/// The file of the Secret with the credentials, and the folder with the authorities of each registry.
+/// The names in the Secret: the file with the credentials, and the folder with the CA certificates of each registry.
 const CONFIG: &str = "config.json";
 const AUTHORITIES: &str = "certs.d";
-/// The words by which a script that failed says why; without one the command of its last line did.
+/// The words with which a failed script states its reason. Without such a word, the command of the last line failed.
 const REASONS: [&str; 5] = ["ToolMissing", "ContainerGone", "CommandFailed", "PushFailed", "Unauthorized"];
-/// Most bytes of a value in the script.
+/// The longest value in the script, in bytes.
 const MOST: usize = 512;
-/// Most bytes of what a tool says: the host shows 200 characters of it and its reason.
+/// The longest message of a tool, in bytes. The host shows 200 characters of the reason and the message.
 const MOST_WORDS: usize = 150;
-/// Time for the digest of what was pushed.
+/// The time to read the digest of the pushed image.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(30);
 
-/// What is committed, and whereto.
+/// The container to commit, and the destination of its image.
 #[derive(Debug, Args)]
 pub(super) struct CommitArgs {
     /// UID of the pod, for the command commit
     #[arg(long)]
     pod_uid: Option<String>,
-    /// Container of it
+    /// Container of the pod
     #[arg(long)]
     container: Option<String>,
-    /// The image that it becomes, HOST[:PORT]/NAME:TAG
+    /// The image to create, HOST[:PORT]/NAME:TAG
     #[arg(long)]
     image: Option<String>,
-    /// Further host to which the registry may send
+    /// Another host to which the registry may redirect
     #[arg(long = "registry-host")]
     registry_hosts: Vec<String>,
     /// Directory with the Secret of the registry
@@ -50,18 +53,18 @@ pub(super) struct CommitArgs {
     registry_secret: Option<PathBuf>,
 }
 
-/// A commit with what it needs of the pod that it runs in.
+/// A commit with the files that it needs from its pod.
 pub(super) struct Commit {
     pod_uid: String,
     container: String,
     place: Destination,
     registries: Registries,
-    /// Open as long as the script runs.
+    /// The folder of the Secret, which stays open while the script runs.
     secret: Option<File>,
 }
 
 impl CommitArgs {
-    /// Reads what the pod has.
+    /// Reads the Secret of the pod and checks the arguments.
     pub(super) fn begin(self) -> anyhow::Result<Commit> {
         let Self { pod_uid, container, image, registry_hosts: hosts, registry_secret } = self;
         let word = |name: &str, value: Option<String>| {
@@ -81,7 +84,7 @@ impl CommitArgs {
     }
 }
 
-/// A file of the Secret. What is not there is not needed, or the registry says so.
+/// Reads a file of the Secret. A missing file is no error: the registry refuses the push if it needs the file.
 fn read(folder: &Path, name: &str) -> anyhow::Result<Option<Vec<u8>>> {
     match std::fs::read(folder.join(name)) {
         Ok(content) => Ok(Some(content)),
@@ -90,25 +93,29 @@ fn read(folder: &Path, name: &str) -> anyhow::Result<Option<Vec<u8>>> {
     }
 }
 
-/// A folder that processes begun by this one find as `/proc/self/fd/N`, whatever their root is.
+/// Opens a folder that child processes find as `/proc/self/fd/N`, even with another root.
 fn inherited(folder: &Path) -> anyhow::Result<File> {
     let opened = File::open(folder).context("cannot open the Secret of the registry")?;
     fcntl_setfd(&opened, FdFlags::empty()).context("cannot hand the Secret of the registry on")?;
     Ok(opened)
 }
 
-/// True of what means itself in single quotes, whoever wrote it.
+/// Returns true if a value is safe in the single quotes of the script. The value may come from an untrusted user.
 fn is_word(value: &str) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._:/-".contains(&byte);
     (1..=MOST).contains(&value.len()) && !value.starts_with('-') && value.bytes().all(is_plain)
 }
 
 impl Commit {
-    /// What the node runs. The runtime finds the container by the labels that it has from the kubelet; the pod goes on meanwhile.
+    /// Returns the script for the node. The runtime finds the container by the labels that the kubelet set. The pod
+    /// keeps running meanwhile.
     ///
-    /// nerdctl locks a folder that the label `nerdctl/state-dir` names, and an image may have that label: such a container is refused.
-    /// So is one of another runtime than runc, whose files may be elsewhere. A file with holes takes no room in a container and all of
-    /// its size in an image, so a commit is ended before it takes half of the room that its node has left.
+    /// nerdctl locks the folder that the label `nerdctl/state-dir` names, and an image may carry that label. So the
+    /// script refuses a container with this label. The script also refuses a container of a runtime other than runc,
+    /// whose files may be elsewhere.
+    ///
+    /// A sparse file takes no space in a container, but its full size in an image. So the script ends a commit before
+    /// it takes half of the free space of its node.
     pub(super) fn script(&self) -> String {
         let Self { pod_uid, container, secret, place: Destination { image, .. }, .. } = self;
         let secret = secret.as_ref().map(|folder| format!("/proc/self/fd/{}", folder.as_raw_fd()));
@@ -159,7 +166,7 @@ esac
         )
     }
 
-    /// The result of the script with the place and the digest of the image, or with why there is none.
+    /// Adds the reference and the digest of the image to the script's result, or the reason why there is none.
     pub(super) async fn conclude(&self, result: NodeResult) -> NodeResult {
         if result.exit_code != Some(0) {
             let message = result.message.or_else(|| Some(self.why(&result.output)));
@@ -182,7 +189,7 @@ esac
         NodeResult { exit_code: None, message: Some(message), ..result }
     }
 
-    /// What a script that failed said, with its reason. Of a long text the end says most.
+    /// Returns the reason and the message of a failed script. Keeps the end of a long message, which says most.
     fn why(&self, output: &str) -> String {
         let known = REASONS.into_iter().find_map(|reason| {
             let at = output.rfind(&format!("{reason}: "))?;
@@ -199,7 +206,7 @@ esac
     }
 }
 
-/// The cause in what a tool said: the message of its last line, without the address before it.
+/// Returns the cause in a tool's output: the message of the last line, without the address before it.
 fn cause(words: &str) -> &str {
     let last = words.trim().lines().last().unwrap_or("it said nothing");
     let message = last.split_once("msg=\"").map_or(last, |(_, message)| message.trim_end_matches('"'));

@@ -1,6 +1,7 @@
-//! The markers of commands on a node: a command whose marker is there is not begun.
+//! The markers of commands on a node: a command with a marker does not start again.
 //!
-//! They are numbered in the order in which they are made, and no clock says when one goes: that of a node may jump.
+//! The markers are numbered in the order of their creation. A clock cannot give this order, because the clock of a node
+//! may jump.
 
 use std::fs::{DirBuilder, File};
 use std::io;
@@ -11,15 +12,16 @@ use anyhow::{Context as _, ensure};
 
 use super::command::NoResult;
 
-/// How many markers stay, the newest: more commands than a node runs in the time in which one may be asked for once more.
+/// The number of markers to keep, the newest ones. A node runs fewer commands within the time in which the host may
+/// repeat a request.
 pub(super) const KEPT: usize = 4096;
-/// The file in a marker with its number.
+/// The file in a marker that holds its number.
 const NUMBER: &str = "number";
 
-/// Makes the marker of a command, a folder of its own. It is on the disk when this returns.
+/// Makes the marker of a command, a folder of its own. The marker is on the disk when this function returns.
 ///
 /// # Errors
-/// If it is there: the command was begun before.
+/// If the marker exists, because the command started before.
 pub(super) fn make(markers: &Path, id: &str) -> anyhow::Result<PathBuf> {
     let is_plain =
         !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-');
@@ -34,13 +36,13 @@ pub(super) fn make(markers: &Path, id: &str) -> anyhow::Result<PathBuf> {
     }
     let next = numbered(markers).into_iter().filter_map(|(number, _)| number).max().unwrap_or(0).saturating_add(1);
     std::fs::write(marker.join(NUMBER), next.to_string()).with_context(cannot)?;
-    // The command may reboot the node.
+    // The command may reboot the node, so the marker must be on the disk first.
     File::open(markers).and_then(|folder| folder.sync_all()).with_context(cannot)?;
     Ok(marker)
 }
 
-/// Removes the oldest markers where there are more than `most`, as far as that goes. One without a number is being made now, or
-/// was made by a host that gave none: it stays.
+/// Removes the oldest markers above `most`; logs failures. Keeps a marker without a number, which another command is
+/// making, or which an older host made.
 pub(super) fn remove_oldest(markers: &Path, most: usize) {
     let mut all: Vec<(u64, PathBuf)> =
         numbered(markers).into_iter().filter_map(|(number, path)| Some((number?, path))).collect();
@@ -53,7 +55,7 @@ pub(super) fn remove_oldest(markers: &Path, most: usize) {
     }
 }
 
-/// The markers that are there, each with its number.
+/// Returns the existing markers, each with its number.
 fn numbered(markers: &Path) -> Vec<(Option<u64>, PathBuf)> {
     let entries = std::fs::read_dir(markers).into_iter().flatten().flatten();
     let number = |path: &Path| std::fs::read_to_string(path.join(NUMBER)).ok()?.trim().parse().ok();

@@ -1,4 +1,4 @@
-//! The output of a command: all of it goes on to the pod's log, its end is kept, and its digest.
+//! The output of a command: copies it to the pod's log, and keeps its end and its digest.
 
 use std::collections::VecDeque;
 use std::io::Write as _;
@@ -6,10 +6,10 @@ use std::io::Write as _;
 use sha2::{Digest as _, Sha256};
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 
-/// Bytes that are kept: with the rest of the result less than the kubelet takes.
+/// The bytes of output to keep. With the rest of the result, they fit into a termination message.
 const KEPT: usize = 3 * 1024;
 
-/// The end of an output.
+/// The end of an output and the digest of all of it.
 #[derive(Default)]
 pub(super) struct Tail {
     bytes: VecDeque<u8>,
@@ -26,24 +26,24 @@ impl Tail {
         self.bytes.drain(..surplus);
     }
 
-    /// SHA-256 of all that was read, in hexadecimal digits.
+    /// Returns the SHA-256 of the whole output, in hexadecimal digits.
     pub(super) fn sha256(&self) -> String {
         self.hash.clone().finalize().iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
-    /// True if the beginning is missing.
+    /// Returns true if the beginning is missing.
     pub(super) fn is_cut(&self) -> bool {
         self.length > self.bytes.len()
     }
 
-    /// What is kept, as text.
+    /// Returns the kept end as text.
     pub(super) fn text(&self) -> String {
         let bytes: Vec<u8> = self.bytes.iter().copied().collect();
         String::from_utf8_lossy(&bytes).into_owned()
     }
 }
 
-/// Reads two streams until both end. What is read is kept even if this is dropped.
+/// Reads two streams until both end. Keeps the bytes read so far even if the future is dropped.
 pub(super) async fn read_both(mut out: impl AsyncRead + Unpin, mut err: impl AsyncRead + Unpin, tail: &mut Tail) {
     let (mut from_out, mut from_err) = (vec![0; 16 * 1024], vec![0; 16 * 1024]);
     let (mut out_open, mut err_open) = (true, true);
@@ -55,11 +55,11 @@ pub(super) async fn read_both(mut out: impl AsyncRead + Unpin, mut err: impl Asy
     }
 }
 
-/// Takes what was read; false at the end of the stream.
+/// Takes the bytes of one read. Returns false at the end of the stream.
 fn pass_on(buffer: &[u8], read: std::io::Result<usize>, tail: &mut Tail) -> bool {
     let Some(bytes) = read.ok().filter(|count| *count > 0).and_then(|count| buffer.get(..count)) else { return false };
     tail.take(bytes);
-    // A log that takes no more is no reason to end the command.
+    // A command continues even if the pod's log accepts no more output.
     let _lost = std::io::stdout().write_all(bytes).is_err();
     true
 }

@@ -1,11 +1,11 @@
-//! Commands as real processes, with the markers in a folder of their own.
+//! Tests of commands as real processes, with the markers in a folder of their own.
 
 use std::fs;
 use std::time::Instant;
 
 use super::*;
 
-/// A folder that goes with the test.
+/// A folder that is removed after the test.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -16,8 +16,8 @@ impl Folder {
         Self(path)
     }
 
-    fn place(&self) -> Place {
-        Place { markers: self.0.join("commands"), boot_id: self.0.join("boot-id"), within: Vec::new() }
+    fn place(&self) -> NodePaths {
+        NodePaths { markers: self.0.join("commands"), boot_id: self.0.join("boot-id"), within: Vec::new() }
     }
 
     fn text(&self, name: &str) -> String {
@@ -127,7 +127,7 @@ async fn at_its_timeout_a_command_ends_with_all_that_it_began() {
     until(|| !is_running(&child)).await;
 }
 
-/// True if there is a process of that id that is not only waited for.
+/// Returns true if the process runs, and is no zombie.
 fn is_running(id: &str) -> bool {
     fs::read_to_string(format!("/proc/{id}/stat")).is_ok_and(|stat| !stat.contains(") Z "))
 }
@@ -139,7 +139,7 @@ async fn a_command_that_is_asked_to_end_has_time_to_clean_up() {
     let text = format!("trap 'echo cleaned; exit 3' TERM; touch {}; while :; do sleep 0.05; done", ready.display());
     let stop = async move { until(|| ready.exists()).await };
     let result = script(&text).run(&folder.place(), stop).await.unwrap();
-    // Some shells tell what became of `sleep` too.
+    // Some shells also report that `sleep` was terminated.
     assert!(result.exit_code.is_none() && result.output.contains("cleaned\n"), "{result:?}");
     assert_eq!(result.message.as_deref(), Some("cancelled: it was asked to end"));
 }
@@ -182,20 +182,20 @@ fn the_newest_markers_stay_whatever_the_clock_of_the_node_says_and_an_id_is_no_p
     let id = |number: usize| format!("oarlock-run-{number}");
     for number in 0..6 {
         let marker = marker::make(&markers, &id(number)).unwrap();
-        // The clock is at its beginning, then years ahead, then right.
+        // The clock begins at the epoch, then jumps years ahead, then is right.
         let seconds = [0, 4_000_000_000, 1_800_000_000][number % 3];
         let time = std::time::SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
         fs::File::open(marker).unwrap().set_modified(time).unwrap();
     }
     marker::remove_oldest(&markers, 6);
     assert!((0..6).all(|number| marker::make(&markers, &id(number)).is_err()), "each was begun before");
-    // One that another command makes at this moment has no number yet.
+    // A marker that another command is making has no number yet.
     fs::create_dir(markers.join("oarlock-run-now")).unwrap();
     marker::remove_oldest(&markers, 2);
     let kept: Vec<bool> = (0..6).map(|number| markers.join(id(number)).exists()).collect();
     assert_eq!(kept, [false, false, false, false, true, true]);
     assert!(markers.join("oarlock-run-now").exists());
-    // Numbers go on from those that are left.
+    // The numbers continue after the remaining markers.
     marker::make(&markers, &id(9)).unwrap();
     marker::remove_oldest(&markers, 1);
     assert!(markers.join(id(9)).exists() && !markers.join(id(5)).exists());

@@ -1,4 +1,4 @@
-//! The body of a request from arguments.
+//! Builds the body of a request from arguments.
 
 use std::path::PathBuf;
 
@@ -10,13 +10,13 @@ use serde_json::{Map, Number, Value, json};
 
 use crate::commands::text_file::{shown, text_of};
 
-/// What a job is to be.
+/// The fields of a new job.
 #[derive(Debug, Args)]
 pub(super) struct CreateArgs {
     /// addon, dumplog, exportimage, preflight or reboot
     #[arg(value_name = "TYPE", required_unless_present = "file")]
     kind: Option<String>,
-    /// What its id begins with
+    /// Prefix of the job's id
     #[arg(long, value_name = "NAME", required_unless_present = "file")]
     name: Option<String>,
     /// A node by name; can be repeated
@@ -25,8 +25,8 @@ pub(super) struct CreateArgs {
     /// A node by its label kubernetes.io/hostname; can be repeated
     #[arg(long, value_name = "HOST")]
     host: Vec<String>,
-    /// The nodes of a workload: namespace/kind/name; can be repeated. dumplog, exportimage: the workload whose logs or image it
-    /// takes
+    /// The nodes of a workload: namespace/kind/name; can be repeated. dumplog, exportimage: the workload with the logs
+    /// or the image
     #[arg(long, value_name = "WORKLOAD")]
     workload: Vec<String>,
     /// The nodes of a workspace
@@ -35,68 +35,69 @@ pub(super) struct CreateArgs {
     /// All nodes of the cluster with this id
     #[arg(long, value_name = "ID")]
     cluster: Option<String>,
-    /// A node that is left out, by name or host; can be repeated
+    /// A node to leave out, by name or host; can be repeated
     #[arg(long, value_name = "NAME")]
     exclude: Vec<String>,
-    /// Take cordoned and tainted nodes, too
+    /// Also take cordoned and tainted nodes
     #[arg(long)]
     tolerate_all: bool,
-    /// Most nodes at once [default: 1, of a preflight all]
+    /// Most nodes at once [default: 1; all for a preflight]
     #[arg(long, value_name = "N")]
     batch: Option<i32>,
-    /// The share of nodes that has to succeed, such as 0.9 [default: 1]
+    /// The share of nodes that must succeed, such as 0.9 [default: 1]
     #[arg(long, value_name = "RATIO", value_parser = ratio)]
     ratio: Option<Number>,
-    /// Seconds from its creation to its end by force [default: none]
+    /// Seconds after its creation at which the job is stopped [default: none]
     #[arg(long, value_name = "SECONDS", allow_negative_numbers = true)]
     timeout: Option<i32>,
-    /// Seconds that it stays after its end; for ever below 0 [default: 3600]
+    /// Seconds to keep the job after its end; a negative number keeps it forever [default: 3600]
     ///
-    /// Argo CD and Flux apply an OpsJob in Git again once it is gone, and its nodes reboot again. Keep such an object with -1, which
-    /// only callers with rights in the whole cluster may send.
+    /// Argo CD and Flux apply an OpsJob in Git again after its deletion, and its nodes reboot again. Keep such an
+    /// object with -1. Only callers with rights in the whole cluster may send -1.
     #[arg(long, value_name = "SECONDS", allow_negative_numbers = true)]
     ttl: Option<i32>,
-    /// reboot: have the pods of a node evicted first
+    /// reboot: evict the pods of a node first
     #[arg(long)]
     drain: bool,
     /// exportimage: the container whose image is exported [default: the first]
     #[arg(long, value_name = "NAME")]
     container: Option<String>,
-    /// exportimage: the image that the container runs, of that image the platforms that are there, or the container as it is [default: copy]
+    /// exportimage: copy the image that the container runs (copy), only its available platforms (copy-available), or
+    /// the container as it is now (commit) [default: copy]
     #[arg(long, value_name = "MODE", value_parser = ["copy", "copy-available", "commit"])]
     mode: Option<String>,
-    /// addon: an AddonTemplate, which is run; can be repeated
+    /// addon: an AddonTemplate to run; can be repeated
     #[arg(long, value_name = "NAME")]
     template: Vec<String>,
-    /// addon: a NodeTemplate, whose steps are run before every --template; can be repeated
+    /// addon: a NodeTemplate, whose steps run before every --template; can be repeated
     #[arg(long, value_name = "NAME")]
     node_template: Vec<String>,
     /// preflight: the image of the check
     #[arg(long, value_name = "IMAGE")]
     image: Option<String>,
-    /// preflight, addon: the file of its script; `-` is standard input. An addon runs it last, as root, and needs the right to create
-    /// opsjobs/script
+    /// preflight, addon: the file of a script; `-` is standard input. An addon runs it last, as root, and needs the
+    /// right to create opsjobs/script
     #[arg(long, value_name = "FILE")]
     script: Option<PathBuf>,
-    /// preflight: a variable of the check, no secret; can be repeated
+    /// preflight: a variable of the check, which must be no secret; can be repeated
     #[arg(long, value_name = "NAME=VALUE", value_parser = variable)]
     env: Vec<(String, String)>,
-    /// preflight: a directory of the node that the check sees; can be repeated
+    /// preflight: a directory of the node that the check can read; can be repeated
     #[arg(long, value_name = "PATH")]
     host_path: Vec<String>,
-    /// preflight: what the check requests, such as cpu=500m, memory=1Gi or gpu=8; can be repeated
+    /// preflight: a resource request of the check, such as cpu=500m, memory=1Gi or gpu=8; can be repeated
     #[arg(long, value_name = "NAME=AMOUNT", value_parser = variable)]
     resource: Vec<(String, String)>,
-    /// preflight: so many nodes of the workspace or cluster [default: all]
+    /// preflight: the number of nodes of the workspace or cluster [default: all]
     #[arg(long, value_name = "N")]
     replica: Option<i32>,
-    /// preflight: leave out nodes that have pods of workloads. addon: wait until a node has none
+    /// preflight: leave out nodes with pods of workloads. addon: wait until a node has no such pods
     #[arg(long)]
     idle_only: bool,
 }
 
 impl CreateArgs {
-    /// The body.
+    /// Returns the body.
     pub(super) fn body(self) -> anyhow::Result<Value> {
         let named = |name: &'static str, values: Vec<String>| {
             values.into_iter().map(move |value| json!({"name": name, "value": value}))

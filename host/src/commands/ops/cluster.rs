@@ -1,15 +1,16 @@
-//! OpsJobs by the Kubernetes API.
+//! Manages OpsJobs by the Kubernetes API.
 
 use kube::ResourceExt as _;
 use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use oarlock_core::ops_job::body::{Body, FieldValidation};
-use oarlock_core::ops_job::child::{API_VERSION, OPS_KIND};
 use oarlock_core::ops_job::job_id::job_id;
+use oarlock_core::ops_job::names::{API_VERSION, OPS_KIND};
 use oarlock_core::ops_job::spec::Defaults;
 use oarlock_core::ops_job::summary::OpsSummary;
 use oarlock_core::ops_job::workload::WorkloadName;
 use serde_json::{Value, json};
 
+use super::ListFilter;
 use crate::commands::jobs::follow::Followed as _;
 use crate::commands::jobs::ops::OpsClient;
 
@@ -23,15 +24,15 @@ impl Cluster {
         Self { client }
     }
 
-    /// Makes the job that a body is for. Yields its id.
+    /// Creates the job that a body describes. Returns its id.
     pub(super) async fn create(&self, body: &str) -> anyhow::Result<String> {
         let body = Body::read(body.as_bytes(), FieldValidation::Strict, Defaults::default());
         let Body { name, spec, asked, .. } = body.map_err(|refusal| anyhow::anyhow!(refusal.message))?;
-        // Nobody looks for it here.
+        // Without the REST server, nothing finds a workload by a shorter name.
         if let Some(words) = asked.scope.workloads.iter().find(|words| WorkloadName::read(words).is_none()) {
             anyhow::bail!("workload {words}: write it as namespace/kind/name, such as default/deployment/web");
         }
-        // What comes after its name the API server chooses.
+        // The API server chooses the rest of the name.
         let id = job_id(&name, [0; 6]);
         let begin = id.rsplit_once('-').map_or("", |(begin, _)| begin);
         let document = json!({"apiVersion": API_VERSION, "kind": OPS_KIND,
@@ -41,8 +42,8 @@ impl Cluster {
         Ok(made.map_err(|cause| self.client.explained(cause, "create", &name))?.name_any())
     }
 
-    /// The jobs that match, the newest first.
-    pub(super) async fn list(&self, filters: &[(&str, String)], limit: u32) -> anyhow::Result<Vec<Value>> {
+    /// Returns the matching jobs, the newest first.
+    pub(super) async fn list(&self, filters: &[ListFilter], limit: u32) -> anyhow::Result<Vec<Value>> {
         let listed = self.client.objects().list(&ListParams::default()).await;
         let listed = listed.map_err(|cause| self.client.explained(cause, "list", ""))?;
         let mut jobs: Vec<DynamicObject> = listed.items;
@@ -63,7 +64,7 @@ impl Cluster {
     }
 }
 
-/// A job as the REST API lists it.
+/// Returns a job in the form of the REST API's list.
 fn item(job: &Value) -> Value {
     let summary = OpsSummary::read(job);
     let own = |pointer: &str| job.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
@@ -76,12 +77,12 @@ fn item(job: &Value) -> Value {
         "timeoutSecond": summary.timeout})
 }
 
-fn matches(job: &Value, filters: &[(&str, String)]) -> bool {
+fn matches(job: &Value, filters: &[ListFilter]) -> bool {
     let summary = OpsSummary::read(job);
     let phase = job.pointer("/status/phase").and_then(Value::as_str).unwrap_or("Pending");
     let id = job.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
     let has = |text: &str, part: &str| text.to_ascii_lowercase().contains(&part.to_ascii_lowercase());
-    filters.iter().all(|(name, value)| match *name {
+    filters.iter().all(|ListFilter { name, value }| match *name {
         "type" => summary.kind == *value,
         "phase" => phase == value,
         "userName" => has(&summary.user_name, value),

@@ -1,6 +1,6 @@
-//! The lines that a dumplog has collected: followed to its end, and printed.
+//! Follows a dumplog to its end, and prints the lines that it collected.
 
-use std::io::Write as _;
+use std::io::{ErrorKind, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -13,10 +13,10 @@ use tokio::time::{Duration, sleep};
 
 use super::server::Server;
 
-/// How often the server is asked how far the job is.
+/// The time between two requests for the job's progress.
 const ASK_EVERY: Duration = Duration::from_secs(1);
 
-/// Follows a dumplog to its end, then writes its lines to a file, or prints them. How far it is goes to standard error.
+/// Follows a dumplog to its end, then writes its lines to a file or prints them. Writes the progress to standard error.
 pub(super) async fn print_logs(server: &Server, id: &str, file: Option<PathBuf>) -> anyhow::Result<ExitCode> {
     let mut told = String::new();
     let job = loop {
@@ -58,7 +58,7 @@ pub(super) async fn print_logs(server: &Server, id: &str, file: Option<PathBuf>)
     Ok(if JobView::of_ops(&job, None).has_succeeded() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// How far a job is, in a line.
+/// Returns the progress of a job in one line.
 fn far(job: &Value) -> String {
     let done = job.pointer("/status/progress/done").and_then(Value::as_str).unwrap_or("0");
     let waits = job.pointer("/status/waitingFor/0").and_then(Value::as_str);
@@ -74,9 +74,10 @@ fn output<'a>(job: &'a Value, name: &str) -> Option<&'a str> {
 async fn copy(server: &Server, address: &str, into: &mut (impl AsyncWrite + Unpin)) -> anyhow::Result<()> {
     let mut pieces = server.file(address).await?;
     while let Some(piece) = pieces.next().await? {
-        if into.write_all(&piece).await.is_err() {
-            // Whoever reads it has seen enough.
-            return Ok(());
+        match into.write_all(&piece).await {
+            // The reader of the output has gone.
+            Err(error) if error.kind() == ErrorKind::BrokenPipe => return Ok(()),
+            written => written.context("cannot write the logs")?,
         }
     }
     into.flush().await.context("cannot write the logs")?;

@@ -1,4 +1,4 @@
-//! OpsJobs by REST: the client of the API.
+//! The client of the REST API of OpsJobs.
 
 use std::path::PathBuf;
 
@@ -14,27 +14,28 @@ use kube::{Client, Config};
 use oarlock_view::escaped;
 use serde_json::{Map, Value, json};
 
+use super::ListFilter;
 use crate::commands::jobs::{JobClient, NamespaceArgs};
 
-/// Most bytes of an answer: a page of 10,000 jobs has less.
+/// The largest accepted answer, in bytes. A page of 10,000 jobs is smaller.
 const ANSWER: usize = 32 * 1024 * 1024;
 
-/// The server of the REST API, and who asks it.
+/// The flags of the REST server and its credentials.
 #[derive(Debug, Args)]
 pub(super) struct ServerArgs {
-    /// Address of the REST API, such as https://ops.example [default: the Kubernetes API is asked]
+    /// Address of the REST API, such as https://ops.example [default: use the Kubernetes API]
     #[arg(long, value_name = "URL", env = "OARLOCK_SERVER")]
     server: Option<String>,
     /// File with the token, made by `kubectl create token NAME --audience oarlock`; read at each start
     #[arg(long, value_name = "FILE", env = "OARLOCK_TOKEN_FILE", requires = "server")]
     token_file: Option<PathBuf>,
-    /// File with the certificates, in PEM, that vouch for the server [default: those that this system trusts]
+    /// PEM file with the CA certificates for the server [default: those that this system trusts]
     #[arg(long, value_name = "FILE", env = "OARLOCK_CA_FILE", requires = "server")]
     ca_file: Option<PathBuf>,
-    /// Ask as this ServiceAccount, NAMESPACE/NAME: a token of it is made by the Kubernetes API, for whoever may do that
+    /// Use a token of this ServiceAccount, NAMESPACE/NAME; the Kubernetes API issues it, if you may request it
     #[arg(long, value_name = "NAMESPACE/NAME", requires = "server", value_parser = account)]
     as_account: Option<(String, String)>,
-    /// Audience of that token
+    /// Audience of the requested token
     #[arg(long, value_name = "NAME", default_value = "oarlock", requires = "as_account")]
     audience: String,
 }
@@ -48,7 +49,7 @@ fn account(text: &str) -> Result<(String, String), String> {
 }
 
 impl ServerArgs {
-    /// The server, where one is named.
+    /// Connects to the server, if the flags name one.
     pub(super) async fn open(self, cluster: &NamespaceArgs) -> anyhow::Result<Option<Server>> {
         let Self { server: Some(url), token_file, ca_file, as_account, audience } = self else { return Ok(None) };
         let token = match (token_file, as_account) {
@@ -82,13 +83,13 @@ impl ServerArgs {
     }
 }
 
-/// True of a host that is this machine.
+/// Returns true if a host name means this machine.
 fn is_here(host: &str) -> bool {
     let address = host.trim_start_matches('[').trim_end_matches(']').parse::<std::net::IpAddr>();
     host == "localhost" || address.is_ok_and(|address| address.is_loopback())
 }
 
-/// The certificates of a text in PEM.
+/// Parses the certificates of a text in PEM.
 fn certificates_of(text: &[u8]) -> impl Iterator<Item = Result<Vec<u8>, rustls::pki_types::pem::Error>> {
     use rustls::pki_types::CertificateDer;
     use rustls::pki_types::pem::PemObject as _;
@@ -108,19 +109,19 @@ async fn token_of(cluster: &NamespaceArgs, namespace: &str, name: &str, audience
     Ok(made.status.map(|status| status.token).unwrap_or_default())
 }
 
-/// A server of the REST API.
+/// A client of a REST API server.
 pub(super) struct Server {
     client: Client,
     url: String,
-    /// Certificates that vouch for it, and for the store of its files.
+    /// CA certificates for the server, and for the store of its files.
     authorities: Option<Vec<Vec<u8>>>,
 }
 
-/// A file as it arrives.
+/// A file that is being downloaded.
 pub(super) struct Pieces(Body);
 
 impl Pieces {
-    /// Its next piece; `None` at its end.
+    /// Returns the next piece of the file; `None` at its end.
     pub(super) async fn next(&mut self) -> anyhow::Result<Option<bytes::Bytes>> {
         while let Some(frame) = self.0.frame().await {
             if let Ok(piece) = frame.context("the file ended before it was whole")?.into_data() {
@@ -131,22 +132,13 @@ impl Pieces {
     }
 }
 
-/// A job that was made.
+/// The id of a created job, and the server's warnings.
 pub(super) struct Made {
     pub(super) id: String,
     pub(super) warnings: Vec<String>,
 }
 
 impl Server {
-    /// A server by its address, with the token in a file.
-    #[cfg(feature = "dev")]
-    pub(super) fn at(url: &str, token: &std::path::Path) -> anyhow::Result<Self> {
-        let mut config = Config::new(url.parse()?);
-        config.default_retry = false;
-        config.auth_info.token = Some(std::fs::read_to_string(token)?.into());
-        Ok(Self { client: Client::try_from(config)?, url: url.to_owned(), authorities: None })
-    }
-
     pub(super) async fn create(&self, body: String) -> anyhow::Result<Made> {
         let (answer, warnings) = self.ask(Method::POST, "/api/v1/opsjobs", Some(body)).await?;
         let id = answer.get("jobId").and_then(Value::as_str).context("the server's answer has no jobId")?;
@@ -157,13 +149,13 @@ impl Server {
         Ok(self.ask(Method::POST, "/api/v1/opsjobs?dryRun=All", Some(body)).await?.0)
     }
 
-    /// The jobs that match, the newest first.
-    pub(super) async fn list(&self, filters: &[(&str, String)], limit: u32) -> anyhow::Result<Vec<Value>> {
+    /// Returns the matching jobs, the newest first.
+    pub(super) async fn list(&self, filters: &[ListFilter], limit: u32) -> anyhow::Result<Vec<Value>> {
         let mut query = form_urlencoded::Serializer::new(String::new());
         query.append_pair("limit", &limit.to_string());
-        // All that there are.
+        // Without this, the server lists only recent jobs.
         query.append_pair("since", "1970-01-01T00:00:00Z");
-        for (name, value) in filters {
+        for ListFilter { name, value } in filters {
             query.append_pair(name, value);
         }
         let path = format!("/api/v1/opsjobs?{}", query.finish());
@@ -171,7 +163,7 @@ impl Server {
         Ok(answer.get("items").and_then(Value::as_array).into_iter().flatten().cloned().collect())
     }
 
-    /// A job, as a resource.
+    /// Returns a job as a resource.
     pub(super) async fn job(&self, id: &str) -> anyhow::Result<Value> {
         Ok(resource(&self.ask(Method::GET, &path_of(id), None).await?.0))
     }
@@ -184,7 +176,7 @@ impl Server {
         self.ask(Method::DELETE, &path_of(id), None).await.map(drop)
     }
 
-    /// Opens a file that a job has left, by the address that the server gave.
+    /// Opens a file of a job, by the address that the server gave.
     pub(super) async fn file(&self, address: &str) -> anyhow::Result<Pieces> {
         let address: http::Uri = address.parse().context("the server's answer has no address of a file")?;
         let path = address.path_and_query().map_or("/", |path| path.as_str());
@@ -201,7 +193,8 @@ impl Server {
         Ok(Pieces(answer.into_body()))
     }
 
-    /// The store that an address of a file is of. It is given no token: the address itself is signed.
+    /// Returns a client of the store that an address belongs to. The client sends no token, because the address is
+    /// signed.
     fn store(&self, address: &http::Uri) -> anyhow::Result<Client> {
         let (scheme, authority) = (address.scheme_str(), address.authority());
         let (scheme, authority) = scheme.zip(authority).context("the server's answer has no address of a file")?;
@@ -233,7 +226,7 @@ impl Server {
             bail!("{} ({status} {})", escaped(own("errorMessage")), escaped(own("errorCode")));
         }
         let warnings = head.headers.get_all("warning").iter().filter_map(|text| text.to_str().ok());
-        // 299 - "text"
+        // The format of the header is `299 - "text"`.
         let warnings = warnings.map(|text| text.splitn(3, ' ').nth(2).unwrap_or(text).trim_matches('"').to_owned());
         Ok((value, warnings.collect()))
     }
@@ -244,7 +237,7 @@ fn path_of(id: &str) -> String {
     format!("/api/v1/opsjobs/{id}")
 }
 
-/// An answer about a job as the resource that it is about, as far as it says so.
+/// Converts an answer about a job into the resource, as far as the answer has its fields.
 fn resource(answer: &Value) -> Value {
     let own = |field: &str| answer.get(field).cloned().unwrap_or_default();
     let time = |field: &str| match answer.get(field).and_then(Value::as_str) {

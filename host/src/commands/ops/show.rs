@@ -1,4 +1,4 @@
-//! How OpsJobs are shown.
+//! Formats OpsJobs for output.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -13,51 +13,51 @@ use super::server::Server;
 use crate::commands::jobs::watch::{NOT_KNOWN, WatchOutput};
 use crate::commands::jobs::{now, print_line};
 
-/// How often a server is asked for a job that is followed.
+/// The time between two requests for a followed job.
 const ASK_EVERY: Duration = Duration::from_secs(1);
-/// How often it may fail to answer before that is said to be the end.
+/// The number of failed requests in a row that the command tolerates.
 const PATIENCE: u32 = 60;
 
-/// The format of what is printed.
+/// The format of the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum Output {
+pub(super) enum ShowFormat {
     /// One document; docs/watching.md lists the fields.
     Json,
-    /// The same in YAML.
+    /// One document in YAML.
     Yaml,
-    /// A table with more columns; of one job, all of its nodes.
+    /// A table with more columns; for one job, all of its nodes.
     Wide,
 }
 
-impl Output {
-    /// The same of a job that is followed.
+impl ShowFormat {
+    /// Returns the matching format of a watch.
     pub(super) fn of_watch(self) -> Option<WatchOutput> {
         (self == Self::Json).then_some(WatchOutput::Json)
     }
 }
 
-/// A document in the format that programs want.
-fn written(json: &str, output: Output) -> anyhow::Result<String> {
-    if output != Output::Yaml {
+/// Returns a JSON document in the requested format.
+fn written(json: &str, output: ShowFormat) -> anyhow::Result<String> {
+    if output != ShowFormat::Yaml {
         return Ok(json.to_owned());
     }
     let value: Value = serde_json::from_str(json).context("cannot read the answer")?;
     serde_saphyr::to_string(&value).context("cannot write the answer as YAML")
 }
 
-pub(super) fn shown_job(job: &JobView, output: Option<Output>) -> anyhow::Result<String> {
+pub(super) fn shown_job(job: &JobView, output: Option<ShowFormat>) -> anyhow::Result<String> {
     match output {
-        Some(output @ (Output::Json | Output::Yaml)) => {
+        Some(output @ (ShowFormat::Json | ShowFormat::Yaml)) => {
             written(&job_document(job, now()).context("cannot write the job as JSON")?, output)
         }
-        Some(Output::Wide) => Ok(job_text(job, TargetRows::All, now())),
+        Some(ShowFormat::Wide) => Ok(job_text(job, TargetRows::All, now())),
         None => Ok(job_text(job, TargetRows::First, now())),
     }
 }
 
-/// Jobs as the REST API lists them.
-pub(super) fn shown_list(jobs: &[Value], output: Option<Output>) -> anyhow::Result<String> {
-    if let Some(output @ (Output::Json | Output::Yaml)) = output {
+/// Formats jobs in the form of the REST API's list.
+pub(super) fn shown_list(jobs: &[Value], output: Option<ShowFormat>) -> anyhow::Result<String> {
+    if let Some(output @ (ShowFormat::Json | ShowFormat::Yaml)) = output {
         return written(&(serde_json::to_string_pretty(&json!({ "items": jobs }))? + "\n"), output);
     }
     if jobs.is_empty() {
@@ -71,7 +71,7 @@ pub(super) fn shown_list(jobs: &[Value], output: Option<Output>) -> anyhow::Resu
         ("USER", "userName"),
         ("CREATED", "creationTime"),
     ];
-    if output == Some(Output::Wide) {
+    if output == Some(ShowFormat::Wide) {
         columns.extend([("STARTED", "startTime"), ("ENDED", "endTime"), ("NAME", "jobName")]);
     }
     let header: Vec<&str> = columns.iter().map(|(title, _)| *title).collect();
@@ -82,9 +82,9 @@ pub(super) fn shown_list(jobs: &[Value], output: Option<Output>) -> anyhow::Resu
     Ok(text_table(&header, jobs.iter().map(row)))
 }
 
-/// What a job would be.
-pub(super) fn rehearsal(answer: &Value, output: Option<Output>) -> anyhow::Result<String> {
-    if let Some(output @ (Output::Json | Output::Yaml)) = output {
+/// Formats the answer to a dry run.
+pub(super) fn rehearsal(answer: &Value, output: Option<ShowFormat>) -> anyhow::Result<String> {
+    if let Some(output @ (ShowFormat::Json | ShowFormat::Yaml)) = output {
         return written(&(serde_json::to_string_pretty(answer)? + "\n"), output);
     }
     let list = |field: &str| answer.get(field).and_then(Value::as_array).cloned().unwrap_or_default();
@@ -100,7 +100,7 @@ pub(super) fn rehearsal(answer: &Value, output: Option<Output>) -> anyhow::Resul
     Ok(text)
 }
 
-/// Follows a job of a server to its end, with a line for each change.
+/// Follows a job of a server to its end. Prints a line for each change.
 pub(super) async fn follow_polled(server: &Server, id: &str, output: Option<WatchOutput>) -> anyhow::Result<ExitCode> {
     let mut shown: Option<JobView> = None;
     let mut failed = 0;

@@ -1,21 +1,21 @@
-//! Disruption budgets that would refuse the first evictions of a plan.
+//! Warns of disruption budgets that would refuse the first evictions of a plan.
 
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::api::{Api, ListParams};
 use kube::core::{Selector, SelectorExt as _};
-use oarlock_core::job::progress::targets;
+use oarlock_core::operation_job::progress::targets;
 use oarlock_core::plugin::proposal::Mutation;
 
 use super::rights::Lacking;
 use super::shown::leaving;
 use crate::commands::jobs::JobClient;
-use crate::rehearsal::{RehearsedTarget, Stage};
+use crate::preview::{PreviewSetup, PreviewedTarget};
 
-/// What the budgets of the namespace allow now, where they matter: one list, if any pod would be evicted.
-pub(super) async fn warnings(client: &JobClient, stage: &Stage, later: &[RehearsedTarget]) -> Vec<String> {
-    let evicts = |target: &&RehearsedTarget| target.mutations.iter().any(|one| matches!(one, Mutation::Evict { .. }));
+/// Returns the warnings about budgets. Lists the budgets of the namespace only if the plan evicts a pod.
+pub(super) async fn warnings(client: &JobClient, stage: &PreviewSetup, later: &[PreviewedTarget]) -> Vec<String> {
+    let evicts = |target: &&PreviewedTarget| target.mutations.iter().any(|one| matches!(one, Mutation::Evict { .. }));
     let evicted: Vec<BTreeMap<String, String>> = later
         .iter()
         .filter(evicts)

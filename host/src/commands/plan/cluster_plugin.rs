@@ -1,19 +1,19 @@
-//! The plugin that the cluster would run, as the lease of its host says, and how that of a plan compares.
+//! The plugin that the cluster would run, according to its host's lease, and its comparison with the plan's plugin.
 
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::Api;
 use oarlock_core::plugin::lookup::PluginInfo;
-use oarlock_kube::lease::NOTE;
+use oarlock_kube::lease::config::NOTE;
 use oarlock_view::{ClusterPlugin, Comparison, PlanPlugin};
 
 use crate::commands::jobs::JobClient;
 use crate::host::LEASE;
 use crate::served_actions::{ServedActions, ServedPlugin};
 
-/// What the cluster serves, or why that is not known.
+/// The actions that the cluster serves, or the reason why they are unknown.
 pub(super) struct Served(Result<ServedActions, String>);
 
-/// Reads the lease. That it cannot be read is no error: the plan is made all the same, and says so.
+/// Reads the lease. If it cannot be read, the plan is still made and states the reason.
 pub(super) async fn served(client: &JobClient, namespace: &str) -> Served {
     let leases: Api<Lease> = Api::namespaced(client.raw().clone(), namespace);
     let place = format!("{namespace}/{LEASE}");
@@ -41,7 +41,7 @@ fn said(lease: &Lease, place: &str) -> Result<ServedActions, String> {
 }
 
 impl Served {
-    /// The comparison with `plugin`.
+    /// Compares the cluster's plugin with `plugin`.
     pub(super) fn compared(&self, action: &str, plugin: &PluginInfo) -> ClusterPlugin {
         let own = format!("{} {}", plugin.manifest.name, plugin.manifest.version);
         let (comparison, message) = match (&self.0, self.plugin(action)) {
@@ -58,7 +58,7 @@ impl Served {
             (Ok(all), None) if !all.incomplete => {
                 (Comparison::NotServed, format!("does not serve {action}; this plan is of {own}"))
             }
-            _ => (Comparison::Unknown, self.words(action)),
+            _ => (Comparison::Unknown, self.describe(action)),
         };
         let plugin = self.plugin(action).map(|served| PlanPlugin {
             name: served.name.clone(),
@@ -73,8 +73,8 @@ impl Served {
         self.0.as_ref().ok()?.actions.get(action)
     }
 
-    /// What is known of an action, in a sentence.
-    pub(super) fn words(&self, action: &str) -> String {
+    /// Returns a sentence about the cluster's plugin for an action.
+    pub(super) fn describe(&self, action: &str) -> String {
         match (&self.0, self.plugin(action)) {
             (_, Some(served)) => {
                 format!("The cluster serves {action} with {} {}, {}", served.name, served.version, served.digest)

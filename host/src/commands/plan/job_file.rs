@@ -1,10 +1,12 @@
-//! The job of a plan: read from a file as strictly as kubectl does, and given what the API server would give it.
+//! The job of a plan: reads it from a file as strictly as kubectl does, and adds the fields that the API server would
+//! set.
 
 use std::path::Path;
 
 use anyhow::{Context as _, bail};
 use oarlock_api::{OPERATION_JOB_API_VERSION, OperationJob};
-use oarlock_core::job::spec::{asked_kind, is_object_name};
+use oarlock_core::object::key::is_object_name;
+use oarlock_core::operation_job::spec::asked_kind;
 use oarlock_core::plugin::manifest::TargetKind;
 use serde_json::Value;
 
@@ -16,7 +18,7 @@ pub(super) struct PlannedJob {
     job: OperationJob,
 }
 
-/// Reads the one job of a file; `-` is standard input.
+/// Reads the single job of a file; `-` is standard input.
 pub(super) fn read(path: &Path) -> anyhow::Result<OperationJob> {
     let shown = text_file::shown(path);
     let text = text_file::text_of(path).with_context(|| format!("cannot read the job from {shown}"))?;
@@ -44,7 +46,7 @@ fn parse(text: &str) -> anyhow::Result<OperationJob> {
     Ok(job)
 }
 
-/// The first field that was not understood. Parameters are the plugin's, and a null is none.
+/// Returns the path of the first unknown field. Skips the parameters, which only the plugin knows, and nulls.
 fn unknown_field(given: Option<&Value>, known: Option<&Value>, at: &str) -> Option<String> {
     match (given?, known) {
         (Value::Null, _) => None,
@@ -66,7 +68,7 @@ fn unknown_field(given: Option<&Value>, known: Option<&Value>, at: &str) -> Opti
     }
 }
 
-/// The job in its namespace: its own, else the one that was `named`, else that of the context.
+/// Sets the namespace of the job: that of the file, else `named`, else that of the context.
 pub(super) fn placed(mut job: OperationJob, named: Option<&str>, of_context: &str) -> anyhow::Result<PlannedJob> {
     let own = job.metadata.namespace.take().filter(|own| !own.is_empty());
     if let (Some(own), Some(named)) = (&own, named)
@@ -91,26 +93,26 @@ impl PlannedJob {
         self.job.metadata.namespace.as_deref().unwrap_or_default()
     }
 
-    /// The name, empty where the cluster would choose it.
+    /// Returns the name; empty if the cluster would choose it.
     pub(super) fn name(&self) -> &str {
         self.job.metadata.name.as_deref().unwrap_or_default()
     }
 
-    /// The begin of a name whose end the cluster would choose.
+    /// Returns the prefix of a name whose end the cluster would choose.
     pub(super) fn prefix(&self) -> Option<&str> {
         self.job.metadata.generate_name.as_deref().filter(|_| self.name().is_empty())
     }
 
-    /// The kind of its targets.
+    /// Returns the kind of the job's targets.
     pub(super) fn kind(&self) -> TargetKind {
         asked_kind(self.job.spec.as_ref())
     }
 
     pub(super) fn action(&self) -> &str {
-        oarlock_core::round::context::action(&self.job)
+        oarlock_core::operation_job::round::context::action(&self.job)
     }
 
-    /// The job as it was written, to be created.
+    /// Returns the job as the user would create it.
     pub(super) fn written(&self) -> OperationJob {
         let mut job = self.job.clone();
         let meta = &mut job.metadata;
@@ -119,8 +121,8 @@ impl PlannedJob {
         job
     }
 
-    /// The job as if it had been created. One that is to be planned only is planned as one that acts.
-    pub(super) fn rehearsed(&self) -> OperationJob {
+    /// Returns the job as if it existed. Clears `spec.dryRun`, because the plan shows the changes.
+    pub(super) fn previewed(&self) -> OperationJob {
         let mut job = self.written();
         let meta = &mut job.metadata;
         if meta.name.as_ref().is_none_or(String::is_empty) {
@@ -133,7 +135,7 @@ impl PlannedJob {
         job
     }
 
-    /// What its author may not have meant.
+    /// Returns warnings about fields that the author may have set by mistake.
     pub(super) fn warnings(&self) -> Vec<String> {
         let dry = self.job.spec.as_ref().is_some_and(|spec| spec.dry_run == Some(true));
         let stored = self.job.metadata.uid.is_some() || self.job.status.is_some();
@@ -187,6 +189,6 @@ mod tests {
         assert!(placed(job(own), Some("n"), "c").is_err());
         assert!(placed(job("{}"), None, "c").is_err());
         let made_up = placed(job("{generateName: web-}"), None, "c").unwrap();
-        assert_eq!((made_up.name(), made_up.rehearsed().metadata.name.as_deref()), ("", Some("web-aeiou")));
+        assert_eq!((made_up.name(), made_up.previewed().metadata.name.as_deref()), ("", Some("web-aeiou")));
     }
 }

@@ -1,28 +1,29 @@
-//! The lists that a plan is made on: of each kind that the plugin reads for the job, once.
+//! The lists that a plan is made on: one list of each kind that the plugin reads for the job.
 
 use anyhow::{anyhow, bail};
-use oarlock_core::cluster::live_reads::{LiveRead, LiveReads};
-use oarlock_core::cluster::object::Kind;
+use oarlock_core::object::api_object::Kind;
 use oarlock_core::plugin::lookup::PluginInfo;
 use oarlock_core::plugin::manifest::TargetKind;
+use oarlock_core::requests::live_reads::{LiveRead, LiveReads};
 use oarlock_kube::Cluster;
-use oarlock_kube::snapshot::UnlistedKind;
+use oarlock_kube::read::snapshot::UnlistedKind;
 use oarlock_wasm::Declared;
 
 use super::job_file::PlannedJob;
 use super::local_plugin::LocalPlugin;
 use super::rights::Lacking;
-use crate::ports::watched_kinds;
+use crate::declared_kinds::watched_kinds;
 
-/// Lists them into the store of `cluster`. Yields the answers to further reads that were made on the way.
+/// Lists the objects into the store of `cluster`. Returns the answers to the live reads that the plan needs.
 ///
 /// # Errors
 ///
-/// If one cannot be had that the plugin needs: all that are forbidden at once, with what to ask an admin for.
+/// If the plugin needs a list that cannot be read. The error names all forbidden lists, and the rights to ask an admin
+/// for.
 pub(super) async fn read(cluster: &Cluster, plugin: &LocalPlugin, job: &PlannedJob) -> anyhow::Result<LiveReads> {
     let (kind, namespace) = (job.kind(), job.namespace());
     let declared = needed(plugin.plugins.declared_by(&plugin.info.digest), &plugin.info, kind);
-    // The host watches pods and namespaces in any case: this job needs its targets, and of namespaces its own, read by name.
+    // The host always watches pods and namespaces. This job only needs its targets. It reads its own namespace by name.
     let kinds = watched_kinds([kind.kind()], declared);
     let name = &plugin.info.manifest.name;
     let mut forbidden = Vec::new();
@@ -38,7 +39,7 @@ pub(super) async fn read(cluster: &Cluster, plugin: &LocalPlugin, job: &PlannedJ
             }
         }
     }
-    // The host learns from them to which Deployment a pod belongs.
+    // The ReplicaSets tell to which Deployment a pod belongs.
     let controllers = LiveRead::Controllers { namespace: namespace.to_owned() };
     let follows = plugin.info.registration.same_controller().filter(|_| kind == TargetKind::Pod);
     let needed = follows.map(|_| controllers);
@@ -51,7 +52,7 @@ pub(super) async fn read(cluster: &Cluster, plugin: &LocalPlugin, job: &PlannedJ
     if forbidden.is_empty() { Ok(known) } else { Err(anyhow!(explained(&forbidden, name, namespace))) }
 }
 
-/// What a plugin declares, without the kinds that it works on in other jobs and does not read in this one.
+/// Returns the declared kinds, without the target kinds of other jobs that the plugin does not read in this job.
 fn needed(mut declared: Declared, plugin: &PluginInfo, target: TargetKind) -> Declared {
     let reads = |kind: &Kind| {
         plugin.registration.relations.iter().any(|relation| relation.kind == *kind)
@@ -61,15 +62,15 @@ fn needed(mut declared: Declared, plugin: &PluginInfo, target: TargetKind) -> De
     declared
 }
 
-/// A list that the user may not make.
+/// A list that the user may not read.
 struct Forbidden {
-    /// Such as `pods` or `deployments.apps`.
+    /// The resource, such as `pods` or `deployments.apps`.
     resource: String,
     namespaced: bool,
     message: String,
 }
 
-/// What is lacking, and the commands by which an admin gives it.
+/// Names the missing rights, and the commands with which an admin grants them.
 fn explained(forbidden: &[Forbidden], plugin: &str, namespace: &str) -> String {
     let of = |namespaced: bool| -> Vec<&str> {
         forbidden.iter().filter(|one| one.namespaced == namespaced).map(|one| one.resource.as_str()).collect()

@@ -1,4 +1,4 @@
-//! The plugin of a plan: found among files of this machine, and loaded under its grant as the host would load it.
+//! The plugin of a plan: finds it among local files, and loads it under its grant as the host would.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -8,31 +8,31 @@ use oarlock_core::plugin::lookup::{PluginInfo, PluginLookup};
 use oarlock_wasm::{PluginState, Plugins};
 
 use super::cluster_plugin::Served;
-use crate::commands::read_grants;
+use crate::commands::text_file::read_grants;
 use crate::host::{plugin_options, start_plugins};
 
-/// A plugin that serves on this machine.
+/// A plugin that runs on this machine.
 pub(super) struct LocalPlugin {
-    /// All plugins that were loaded.
+    /// All loaded plugins.
     pub(super) plugins: Plugins,
-    /// The one that serves the action.
+    /// The plugin that serves the action.
     pub(super) info: Arc<PluginInfo>,
-    /// Its file.
+    /// The file of the serving plugin.
     pub(super) file: PathBuf,
-    /// The file of its grant.
+    /// The file with the plugin's grant.
     pub(super) grants: PathBuf,
 }
 
-/// A file that may be the plugin.
+/// A file that may contain the plugin.
 struct Candidate {
     file: PathBuf,
     bytes: Vec<u8>,
     action: Option<String>,
 }
 
-/// The error where no plugins were named: how to get those of the cluster.
+/// Returns the error if the user named no plugins. It explains how to get those of the cluster.
 pub(super) fn none_named(action: &str, served: &Served) -> anyhow::Error {
-    let known = served.words(action);
+    let known = served.describe(action);
     anyhow!(
         "a plan runs the plugin on this machine: name the directory of the plugin files with --plugins, and their grants with \
          --grants. {known}. docs/planning.md shows how to copy both from the cluster"
@@ -44,7 +44,7 @@ impl LocalPlugin {
     ///
     /// # Errors
     ///
-    /// If there is none, or it would not serve under its grant; each says what to do.
+    /// If there is no such plugin, or if its grant does not allow it to serve. The error names the fix.
     pub(super) async fn load(plugins: &Path, grants: &Path, action: &str) -> anyhow::Result<Self> {
         let found = candidates(plugins)?;
         let (own, others): (Vec<Candidate>, Vec<Candidate>) =
@@ -78,7 +78,7 @@ impl LocalPlugin {
     }
 }
 
-/// The plugin files at `path`, which is a directory or one of them.
+/// Returns the plugin files at `path`, which is a directory or a file.
 fn candidates(path: &Path) -> anyhow::Result<Vec<Candidate>> {
     let cannot = || format!("cannot read the plugins {}", path.display());
     let mut files: Vec<PathBuf> = match path.is_dir() {
@@ -112,7 +112,7 @@ fn no_plugin(path: &Path, action: &str, others: &[Candidate]) -> String {
     )
 }
 
-/// Why none of the plugins serves, with what their grant lacks.
+/// Returns the reason why no plugin serves, with the missing grants.
 fn not_serving(loaded: &Plugins, grants: &Path) -> String {
     let lines: Vec<String> = loaded
         .list()

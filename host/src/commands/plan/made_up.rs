@@ -1,19 +1,20 @@
-//! The names that a job gets only when it is created: a plan is made with others in their place, and shows where they are.
+//! Made-up names in a plan, in place of the names that a job gets at its creation.
 
 use oarlock_view::JobPlan;
 
-/// The UID of a job that is not there. It is of no version that the API server gives, so that no job has it, and no part of
-/// it is likely in a name of something else.
+/// The UID of a job that does not exist. The UUID version is one that the API server never uses, so no real job has
+/// this UID. The parts of the UID are unlikely in other names.
 pub(super) const UID: &str = "f0a71c0d-9e3b-0d25-0c6f-71ba0e52d8c4";
-/// The end of a name that the cluster chooses. It chooses from other letters.
+/// The made-up end of a generated name. The API server never uses these letters.
 pub(super) const SUFFIX: &str = "aeiou";
 
-/// Lengths of the UID and of its begins that count as it: a plugin may use the first groups alone.
+/// The lengths of the UID and its prefixes that are replaced. A plugin may use only the first groups in a name.
 const BEGINS: [usize; 5] = [36, 23, 18, 13, 8];
-/// The shortest of them.
+/// The shortest of [`BEGINS`].
 const SHORTEST: usize = 8;
 
-/// Shows the made-up names in a plan for what they are: `<UID>`, and `<SUFFIX>` behind the `prefix` that the cluster ends.
+/// Replaces the made-up names in a plan: the UID by `<UID>`, and the end of a generated name after `prefix` by
+/// `<SUFFIX>`.
 pub(super) fn show(plan: &mut JobPlan, prefix: Option<&str>) {
     let hide = |text: &mut String| {
         let shown = without_uid(text);
@@ -33,7 +34,7 @@ pub(super) fn show(plan: &mut JobPlan, prefix: Option<&str>) {
     plan.warnings.iter_mut().for_each(&hide);
 }
 
-/// `text` with `<UID>` for the UID or its begin, with its hyphens or without them.
+/// Returns `text` with `<UID>` for the UID or a prefix of it, with or without hyphens.
 fn without_uid(text: &str) -> String {
     let bare = UID.replace('-', "");
     let mut shown = String::with_capacity(text.len());
@@ -44,7 +45,7 @@ fn without_uid(text: &str) -> String {
         let groups = BEGINS.into_iter().find(|length| *length <= same(UID)).unwrap_or(SHORTEST);
         shown.push_str(before);
         shown.push_str("<UID>");
-        // What matches is ASCII.
+        // The match is ASCII, so the slice is at a character boundary.
         rest = found.get(groups.max(same(&bare))..).unwrap_or_default();
     }
     shown + rest

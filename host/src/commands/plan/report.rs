@@ -1,39 +1,39 @@
-//! How far a plan is, for whoever waits at a terminal: one line on standard error that is overwritten, and nothing in a pipe.
+//! The progress of a plan on a terminal: one line on standard error that is overwritten. Prints nothing into a pipe.
 
 use std::cell::Cell;
 use std::io::{IsTerminal as _, Write as _};
 use std::time::{Duration, Instant};
 
-/// A line is not written again before.
+/// The shortest time between two updates of the line.
 const PACE: Duration = Duration::from_millis(100);
 
-/// The line.
-pub(in crate::commands) struct Progress {
+/// The progress line.
+pub(super) struct Progress {
     shows: bool,
     written: Cell<Option<Instant>>,
 }
 
 impl Progress {
-    /// Shown only where standard error is a terminal.
-    pub(in crate::commands) fn on_terminal() -> Self {
+    /// Makes a progress line, which prints only if standard error is a terminal.
+    pub(super) fn on_terminal() -> Self {
         Self { shows: std::io::stderr().is_terminal(), written: Cell::new(None) }
     }
 
-    /// Says what is being done.
+    /// Shows the current step.
     pub(super) fn say(&self, what: &str) {
         if self.shows {
             let mut out = std::io::stderr().lock();
-            // Where nobody can be told, the plan is made all the same.
+            // A plan does not fail because its progress cannot be shown.
             let _untold = write!(out, "\r\x1b[K{what} ...").and_then(|()| out.flush()).is_err();
         }
     }
 
-    /// Says how many targets are dealt with, from time to time.
+    /// Shows the number of planned targets, at most every [`PACE`].
     pub(super) fn targets(&self, done: usize, all: usize) {
         self.count("planning", done, all);
     }
 
-    /// Says how many requests are answered, from time to time.
+    /// Shows the number of answered requests, at most every [`PACE`].
     pub(super) fn requests(&self, done: usize, all: usize) {
         self.count("asking the API server", done, all);
     }
@@ -45,7 +45,7 @@ impl Progress {
         }
     }
 
-    /// Takes the line away.
+    /// Removes the line.
     pub(super) fn end(&self) {
         if self.shows {
             let _untold = write!(std::io::stderr(), "\r\x1b[K").is_err();

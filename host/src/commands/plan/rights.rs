@@ -1,20 +1,20 @@
-//! The commands by which an admin lets somebody read what a plan lacks.
+//! The commands with which an admin grants a right that a plan lacks.
 
-/// What somebody may not do.
+/// A missing right.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Lacking<'a> {
-    /// The name of the role that allows it; one for each, since a role is created once.
+    /// The name of the role to create. Each right has its own, because a role can be created only once.
     pub(super) role: &'static str,
-    /// `list` or `get`.
+    /// The verb: `list` or `get`.
     pub(super) verb: &'static str,
-    /// Resources with their groups, such as `pods,deployments.apps`.
+    /// The resources with their groups, such as `pods,deployments.apps`.
     pub(super) resources: &'a str,
-    /// Where; `None` is the whole cluster.
+    /// The namespace; `None` means the whole cluster.
     pub(super) namespace: Option<&'a str>,
 }
 
 impl Lacking<'_> {
-    /// The commands, in their order.
+    /// Returns the commands in the order in which to run them.
     pub(super) fn commands(&self) -> [String; 2] {
         let Self { role, verb, resources, namespace } = *self;
         match namespace {
@@ -29,7 +29,7 @@ impl Lacking<'_> {
         }
     }
 
-    /// The end of a sentence that says what was not read.
+    /// Returns the end of a sentence about something that was not read: the commands that fix it.
     pub(super) fn remedy(&self) -> String {
         let [create, bind] = self.commands();
         format!("; an admin lets you with `{create}` and `{bind}`")

@@ -1,26 +1,27 @@
-//! A rehearsal as the plan that is shown.
+//! Converts a preview into the plan to show.
 
-use oarlock_core::cluster::object::Object;
-use oarlock_core::job::progress::targets;
-use oarlock_core::job::state::Progress;
+use oarlock_core::object::api_object::Object;
+use oarlock_core::operation_job::progress::targets;
+use oarlock_core::operation_job::round::planned::{Planned, PlannedChange, PossibleChange};
+use oarlock_core::operation_job::round::starts::bounds::StartBound;
+use oarlock_core::operation_job::state::Progress;
 use oarlock_core::plugin::manifest::Manifest;
 use oarlock_core::plugin::proposal::Mutation;
-use oarlock_core::round::planned::{Planned, PlannedChange, PossibleChange};
-use oarlock_core::round::start_bounds::StartBound;
 use oarlock_view::{JobPlan, PlanChange, PlanOutcome, PlanPlugin, PlanTarget};
 
 use super::job_file::PlannedJob;
 use super::local_plugin::LocalPlugin;
-use crate::rehearsal::{RehearsedTarget, Stage};
+use crate::preview::{PreviewSetup, PreviewedTarget};
 
-/// What the host does before a plugin changes a pod that takes part in the PodOpsLifecycle.
+/// The host's step before a plugin changes a pod that takes part in the PodOpsLifecycle.
 const BEGIN_LIFECYCLE: &str = "begin the PodOpsLifecycle and wait for its permission";
 
-/// The plan: of each target what comes first, and what keeps it from that now.
+/// Returns the plan: for each target, the first changes, and the limit that makes it wait now.
 pub(super) fn plan(
     job: &PlannedJob,
     plugin: &LocalPlugin,
-    (first, later): (&[RehearsedTarget], &[RehearsedTarget]),
+    first: &[PreviewedTarget],
+    later: &[PreviewedTarget],
 ) -> JobPlan {
     let info = &plugin.info;
     JobPlan {
@@ -34,13 +35,18 @@ pub(super) fn plan(
             file: plugin.file.display().to_string(),
         },
         grants: plugin.grants.display().to_string(),
-        possible: Planned::of([], &info.manifest, &info.grant).possible.iter().map(PossibleChange::words).collect(),
-        targets: first.iter().zip(later).enumerate().map(target).collect(),
+        possible: Planned::of([], &info.manifest, &info.grant).possible.iter().map(PossibleChange::describe).collect(),
+        targets: first
+            .iter()
+            .zip(later)
+            .enumerate()
+            .map(|(index, (first, later))| target(index, first, later))
+            .collect(),
         ..JobPlan::default()
     }
 }
 
-fn target((index, (first, later)): (usize, (&RehearsedTarget, &RehearsedTarget))) -> PlanTarget {
+fn target(index: usize, first: &PreviewedTarget, later: &PreviewedTarget) -> PlanTarget {
     let waits_for = first.bound.map(word).or_else(|| waits_for_delay(first).then_some("Delay"));
     let shown = PlanTarget {
         index,
@@ -67,8 +73,8 @@ fn target((index, (first, later)): (usize, (&RehearsedTarget, &RehearsedTarget))
     PlanTarget { outcome, reason, message, ..shown }
 }
 
-/// Why nothing is done first to a target that would not fail.
-fn why_nothing(target: &RehearsedTarget) -> (String, String) {
+/// Returns the reason why a target without a failure gets no change at first.
+fn why_nothing(target: &PreviewedTarget) -> (String, String) {
     if let Some(trouble) = &target.trouble {
         return (trouble.reason.clone(), trouble.message.clone());
     }
@@ -79,8 +85,8 @@ fn why_nothing(target: &RehearsedTarget) -> (String, String) {
     }
 }
 
-/// True for a target that starts at once and is operated after `spec.operationDelaySeconds`.
-fn waits_for_delay(target: &RehearsedTarget) -> bool {
+/// Returns true for a target that starts now but waits for `spec.operationDelaySeconds`.
+fn waits_for_delay(target: &PreviewedTarget) -> bool {
     target.state.progress == Progress::Processing && !target.answered && target.writes.is_empty()
 }
 
@@ -115,8 +121,8 @@ fn change(mutation: &Mutation) -> PlanChange {
     PlanChange { verb, api_version, kind, name, what }
 }
 
-/// What should be known of the targets before the job is created.
-pub(super) fn warnings(stage: &Stage, first: &[RehearsedTarget], later: &[RehearsedTarget]) -> Vec<String> {
+/// Returns warnings about the targets that the user should know before creating the job.
+pub(super) fn warnings(stage: &PreviewSetup, first: &[PreviewedTarget], later: &[PreviewedTarget]) -> Vec<String> {
     let mut warnings: Vec<String> = of_tasks(&stage.plugin.manifest).into_iter().collect();
     let begin = later.iter().filter(|target| target.begins_lifecycle).count();
     if begin > 0 {
@@ -143,7 +149,7 @@ pub(super) fn warnings(stage: &Stage, first: &[RehearsedTarget], later: &[Rehear
     warnings
 }
 
-/// What is not shown since the plugin asks for tasks.
+/// Returns a note if the plugin requests tasks, which a plan does not run.
 fn of_tasks(manifest: &Manifest) -> Option<String> {
     let names: Vec<&str> = manifest.tasks.iter().map(|task| task.name.as_str()).collect();
     let (plugin, names) = (&manifest.name, names.join(", "));
@@ -154,8 +160,8 @@ fn of_tasks(manifest: &Manifest) -> Option<String> {
     })
 }
 
-/// The target's pod, where the first changes evict or delete it.
-pub(super) fn leaving(stage: &Stage, target: &RehearsedTarget) -> Option<std::sync::Arc<Object>> {
+/// Returns the target's pod if the first changes evict or delete it.
+pub(super) fn leaving(stage: &PreviewSetup, target: &PreviewedTarget) -> Option<std::sync::Arc<Object>> {
     let goes = target.mutations.iter().find_map(|mutation| match mutation {
         Mutation::Evict { pod, .. } => Some(pod),
         Mutation::Delete { object, .. } => Some(object),

@@ -1,7 +1,7 @@
 //! `oarlock plugin annotate`: writes a manifest into a component.
 //!
-//! The SDK for Rust needs no such step. It is for plugins on the contract itself, in languages whose linker makes no
-//! custom sections.
+//! Plugins with the Rust SDK need no such step. The command is for plugins that use the contract directly, in languages
+//! whose linker makes no custom sections.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -10,22 +10,22 @@ use anyhow::Context as _;
 use clap::Args;
 
 use super::{read, refused};
-use crate::commands::print;
+use crate::commands::output::print;
 
 pub(super) const EXAMPLES: &str = "\
 Example:
   oarlock plugin annotate component.wasm manifest.json restart.wasm
 
-`oarlock plugin schema` prints what can be in a manifest, `oarlock plugin inspect` shows the result.";
+`oarlock plugin schema` prints the JSON Schema of manifests. `oarlock plugin inspect` shows the manifest of a component.";
 
 /// Arguments of `oarlock plugin annotate`.
 #[derive(Debug, Args)]
 pub(crate) struct AnnotateArgs {
-    /// The component; a manifest that it has is replaced
+    /// The component; the command replaces its manifest, if it has one
     file: PathBuf,
     /// The manifest
     manifest: PathBuf,
-    /// The plugin that is written; it may be the component itself
+    /// The plugin file to write; it may be the component itself
     out: PathBuf,
 }
 

@@ -1,4 +1,4 @@
-//! `oarlock plugin grant`: prints the grant of all that a plugin asks for.
+//! `oarlock plugin grant`: prints a grant of everything that a plugin asks for.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -10,27 +10,30 @@ use oarlock_core::plugin::manifest::{Manifest, TargetKind};
 use serde_json::{Value, json};
 
 use super::{read, refused};
-use crate::commands::print;
+use crate::commands::output::print;
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
-  oarlock plugin grant restart.wasm                                     read it, then append it to grants.yaml
+  oarlock plugin grant restart.wasm                                     print the grant; read it before you append it to grants.yaml
   oarlock plugin grant restart.wasm --namespace shop >> grants.yaml
-  oarlock plugin grant restart.wasm --any-version > grants.yaml         for a plugin that you build again and again
-  oarlock plugin grant reboot.wasm --namespace ops >> grants.yaml       one for nodes names the namespaces whose jobs may use it
+  oarlock plugin grant restart.wasm --any-version > grants.yaml         for a plugin that you still develop
+  oarlock plugin grant reboot.wasm --namespace ops >> grants.yaml       a plugin for nodes needs the namespaces whose jobs may use it
 
-It grants all that the plugin asks for: read each `reason` first. Which directories of nodes its checks may read, where it leaves that to
-you, say yourself: `hostPaths: [/opt/checks]` in its `tasks`. So you do from which registries images are copied: `registries: [docker.io]`, with `authHosts`. Whether OpsJobs may bring scripts of their own to it as well: `scripts: [template, input]`.";
+The grant allows everything that the plugin asks for, so read each `reason` first. You may have to add three lists yourself:
+  hostPaths: [/opt/checks]       in `tasks`: directories of nodes that checks may read
+  registries: [docker.io]        registries from which images are copied, with `authHosts`
+  scripts: [template, input]     sources of scripts; `input` allows scripts in OpsJobs";
 
 /// Arguments of `oarlock plugin grant`.
 #[derive(Debug, Args)]
 pub(crate) struct GrantArgs {
     /// A component, <name>.wasm
     file: PathBuf,
-    /// Grant it to any version that asks for no more, instead of to this very file
+    /// Grant to any version of the plugin that asks for no more, instead of only to this file
     #[arg(long)]
     any_version: bool,
-    /// A namespace whose jobs may use the plugin, or a pattern that ends in `*`; may be repeated [default: *, but for plugins on nodes]
+    /// A namespace whose jobs may use the plugin, or a pattern that ends in `*`; can be repeated [default: *; a plugin
+    /// that works on nodes has no default]
     #[arg(long = "namespace", value_name = "NAMESPACE")]
     namespaces: Vec<String>,
 }
@@ -52,7 +55,8 @@ pub(super) fn run(args: GrantArgs) -> anyhow::Result<ExitCode> {
     print(&document(&grant)?)
 }
 
-/// The namespaces that are named. Without any it is all of them, but never so where each of them would reach every node.
+/// Returns the named namespaces, or all namespaces if none is named. A plugin that reaches nodes needs named
+/// namespaces, because each of its jobs could reach every node.
 fn namespaces(named: Vec<String>, manifest: &Manifest) -> anyhow::Result<Vec<String>> {
     if !named.is_empty() {
         return Ok(named);
@@ -66,8 +70,8 @@ fn namespaces(named: Vec<String>, manifest: &Manifest) -> anyhow::Result<Vec<Str
     Ok(vec!["*".to_owned()])
 }
 
-/// The grant of all that a manifest names. Directories of nodes, registries, scripts of jobs and commits of containers, which it leaves
-/// to the admin, are for him to add.
+/// Returns the grant of everything that a manifest names. The admin must add the rest: directories of nodes,
+/// registries, scripts of jobs and commits of containers.
 fn named(manifest: &Manifest) -> Grant {
     let mut grant = Grant::of_all(manifest);
     grant.tasks = grant.tasks.iter().filter_map(TaskRule::at_least).collect();
@@ -78,7 +82,7 @@ fn named(manifest: &Manifest) -> Grant {
     grant
 }
 
-/// A grant as a YAML document that can stand after others.
+/// Returns a grant as a YAML document that can follow others.
 pub(super) fn document(grant: &Grant) -> anyhow::Result<String> {
     let mut spec = serde_json::to_value(grant).context("cannot write the grant")?;
     if let Some(fields) = spec.as_object_mut() {
@@ -89,7 +93,7 @@ pub(super) fn document(grant: &Grant) -> anyhow::Result<String> {
     Ok(format!("---\n{}\n", text.trim_end()))
 }
 
-/// Left out, since it says nothing.
+/// Returns true for a value that the document can omit.
 fn is_default(value: &Value) -> bool {
     match value {
         Value::Null | Value::Bool(false) => true,

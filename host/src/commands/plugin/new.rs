@@ -1,6 +1,6 @@
-//! `oarlock plugin new`: makes the crate of a plugin.
+//! `oarlock plugin new`: creates the crate of a plugin.
 //!
-//! The crate is the example of the SDK under another name, so what is made here is built and tested there.
+//! The crate is the SDK's example under another name, so the SDK's own tests build and test it.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -12,14 +12,14 @@ use oarlock_core::plugin::manifest::{JSON_SCHEMA, Manifest};
 use oarlock_core::plugin::names::is_dns_label;
 
 use super::grant;
-use crate::commands::print;
+use crate::commands::output::print;
 
 const CARGO: &str = include_str!("../../../../sdk/examples/quarantine/Cargo.toml");
 const MANIFEST: &str = include_str!("../../../../sdk/examples/quarantine/manifest.json");
 const SOURCE: &str = include_str!("../../../../sdk/examples/quarantine/src/lib.rs");
-/// The compiler that everything here is built with, and the target of plugins.
+/// The file that names Oarlock's compiler and the target of plugins.
 const TOOLCHAIN: &str = include_str!("../../../../rust-toolchain.toml");
-/// A pod and a job on it: the pod needs no workload, and its name is known.
+/// A pod and a job on it. The pod has a fixed name, because it belongs to no workload.
 const TRY: &str = "\
 # A pod, and a job on it: `kubectl apply -f try.yaml`, on `oarlock dev` or a cluster to play with.
 apiVersion: v1
@@ -37,9 +37,9 @@ spec:
   targets:
   - name: try-quarantine
 ";
-/// The dependency on the SDK, as the example has it.
+/// The dependency on the SDK in the example's `Cargo.toml`.
 const SDK: &str = "oarlock-sdk = { path = \"../..\" }";
-/// The SDK in the checkout that this binary was built from; a released binary is far from it.
+/// The SDK in the checkout that built this binary. A released binary does not find it.
 const CHECKOUT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../sdk");
 
 pub(super) const EXAMPLES: &str = "\
@@ -48,20 +48,20 @@ Examples:
   oarlock plugin new restart-it --sdk ~/src/oarlock/sdk
   oarlock plugin new restart-it --sdk https://git.example.com/oarlock.git
 
-What to do in the new folder is printed then.";
+The command then prints the next steps.";
 
 /// Arguments of `oarlock plugin new`.
 #[derive(Debug, Args)]
 pub(crate) struct NewArgs {
-    /// Name of the plugin and of the folder that is made, such as restart-it
+    /// Name of the plugin and of its new folder, such as restart-it
     name: String,
-    /// The folder `sdk` of a checkout of Oarlock, or the address of its git repository [default: the checkout that this
-    /// binary was built from]
+    /// The folder `sdk` of a checkout of Oarlock, or the URL of its git repository [default: the checkout that built
+    /// this binary]
     #[arg(long, value_name = "DIR|URL")]
     sdk: Option<String>,
 }
 
-/// Makes the crate.
+/// Creates the crate.
 pub(super) fn run(args: &NewArgs) -> anyhow::Result<ExitCode> {
     let name = args.name.as_str();
     if !is_dns_label(name) || !name.starts_with(|c: char| c.is_ascii_lowercase()) {
@@ -99,7 +99,7 @@ What the plugin asks for is in manifest.json, and what is granted in grants.yaml
     ))
 }
 
-/// The line of `Cargo.toml` that names the SDK.
+/// Returns the line of `Cargo.toml` that names the SDK.
 fn dependency(sdk: Option<&str>) -> anyhow::Result<String> {
     if let Some(url) = sdk.filter(|sdk| sdk.contains("://")) {
         return Ok(format!("oarlock-sdk = {{ git = {url:?} }}"));
@@ -115,7 +115,7 @@ fn dependency(sdk: Option<&str>) -> anyhow::Result<String> {
     Ok(format!("oarlock-sdk = {{ path = {:?} }}", folder.display().to_string()))
 }
 
-/// The files of the crate, with their paths in it.
+/// Returns the files of the crate, with their paths in it.
 fn files(name: &str, sdk: &str) -> anyhow::Result<Vec<(&'static str, String)>> {
     let type_name: String = name.split('-').map(capitalised).collect();
     let named = |text: &str| text.replace("quarantine", name).replace("Quarantine", &type_name);
@@ -126,7 +126,7 @@ fn files(name: &str, sdk: &str) -> anyhow::Result<Vec<(&'static str, String)>> {
         ("Cargo.toml", named(CARGO).replace(SDK, sdk) + own),
         ("src/lib.rs", named(SOURCE)),
         ("manifest.schema.json", JSON_SCHEMA.to_owned()),
-        // Any version: the digest is another one after each build.
+        // The grant is for any version, because each build has another digest.
         ("grants.yaml", grant::document(&Grant::of_all(&parsed))?),
         ("manifest.json", manifest),
         ("rust-toolchain.toml", toolchain()),
@@ -135,7 +135,7 @@ fn files(name: &str, sdk: &str) -> anyhow::Result<Vec<(&'static str, String)>> {
     ])
 }
 
-/// The compiler of Oarlock itself, with the target of plugins: rustup installs both at the first build.
+/// Returns the toolchain file: Oarlock's compiler, with the target of plugins. rustup installs both at the first build.
 fn toolchain() -> String {
     let lines = TOOLCHAIN.lines().filter(|line| !line.starts_with('#'));
     lines.fold("# What Oarlock is built with.\n".to_owned(), |text, line| text + line + "\n")

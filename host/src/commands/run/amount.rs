@@ -1,9 +1,9 @@
-//! Amounts, spans of time and policies, as arguments of a command.
+//! Parsers of amounts, durations and policies in arguments.
 
 use k8s_openapi::jiff::SignedDuration;
 use oarlock_api::{FailurePolicy, IntOrPercent};
 
-/// `10` or `10%`.
+/// Parses an amount: `10` or `10%`.
 pub(super) fn amount(text: &str) -> Result<IntOrPercent, String> {
     let number =
         |digits: &str| digits.parse::<u32>().map_err(|_| format!("{text:?} is neither a number nor a percentage"));
@@ -13,7 +13,7 @@ pub(super) fn amount(text: &str) -> Result<IntOrPercent, String> {
     }
 }
 
-/// Whole seconds: `90s`, `1h 30m`, or a bare number of seconds.
+/// Parses a duration in whole seconds: `90s`, `1h 30m`, or a bare number of seconds.
 pub(super) fn seconds(text: &str) -> Result<i32, String> {
     if let Ok(seconds) = text.parse::<i32>() {
         return Ok(seconds);
@@ -27,7 +27,7 @@ pub(super) fn seconds(text: &str) -> Result<i32, String> {
     i32::try_from(span.as_secs()).map_err(|_| format!("{text:?} is too long: at most {} seconds", i32::MAX))
 }
 
-/// `Continue`, `FailFast` or `Pause`, and after `:` the failures that are tolerated.
+/// Parses a failure policy: `Continue`, `FailFast` or `Pause`, and after `:` the number of tolerated failures.
 pub(super) fn failure_policy(text: &str) -> Result<FailurePolicy, String> {
     let (kind, failures) = text.split_once(':').map_or((text, None), |(kind, failures)| (kind, Some(failures)));
     let known = ["Continue", "FailFast", "Pause"];

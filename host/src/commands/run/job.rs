@@ -1,4 +1,4 @@
-//! The OperationJob that arguments describe.
+//! Builds an OperationJob from arguments.
 
 use std::path::PathBuf;
 
@@ -14,7 +14,7 @@ use serde_json::{Map, Value};
 use super::amount::{amount, failure_policy, seconds};
 use super::label_selector::label_selector;
 
-/// Controllers that are named without their group, each with the short names of kubectl.
+/// The controllers that need no group in an argument, each with the names that kubectl accepts.
 const OWNERS: [(&str, &str, &[&str]); 5] = [
     ("apps/v1", "Deployment", &["deployment", "deployments", "deploy"]),
     ("apps/v1", "StatefulSet", &["statefulset", "statefulsets", "sts"]),
@@ -29,7 +29,7 @@ pub(super) struct JobArgs {
     /// The action, as a plugin names it
     #[arg(value_name = "ACTION")]
     action: String,
-    /// The pods with these labels, chosen once
+    /// The pods with these labels; the host selects the pods once
     #[arg(short = 'l', long, group = "chosen", value_name = "LABELS", value_parser = label_selector)]
     selector: Option<LabelSelector>,
     /// Pods or nodes by name, in the order in which to start them; NAME or pod/NAME
@@ -44,46 +44,46 @@ pub(super) struct JobArgs {
     /// Name of the job [default: the action and a suffix that the cluster chooses]
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
-    /// Targets that may ever start; raise it later, it is never lowered
+    /// Number of targets that may start; you can raise it later, but not lower it
     #[arg(long, value_name = "N")]
     partition: Option<i32>,
-    /// Targets in flight at once, such as 10 or 25%
+    /// Most targets in flight at once, such as 10 or 25%
     #[arg(long, value_name = "N|%", value_parser = amount)]
     parallelism: Option<IntOrPercent>,
-    /// Targets that may be unavailable at once, such as 1 or 10%
+    /// Most targets that may be unavailable at once, such as 1 or 10%
     #[arg(long, value_name = "N|%", value_parser = amount)]
     max_unavailable: Option<IntOrPercent>,
-    /// A parameter of the plugin; the value is read as YAML, where true is no text and "true" is one; can be repeated
+    /// A parameter of the plugin; the value is YAML, so true is a boolean and "true" is a text; can be repeated
     #[arg(long, value_name = "KEY=VALUE", value_parser = parameter)]
     param: Vec<(String, Value)>,
-    /// Parameters of the plugin as YAML or JSON; --param wins
+    /// Parameters of the plugin as YAML or JSON; --param overrides them
     #[arg(long, value_name = "FILE")]
     params_file: Option<PathBuf>,
     /// Time for each target, such as 10m or 1h30m [default: 3h]
     #[arg(long, value_name = "TIME", value_parser = seconds)]
     deadline: Option<i32>,
-    /// Time for which the job stays after its end [default: 30m]
+    /// Time to keep the job after its end [default: 30m]
     #[arg(long, value_name = "TIME", value_parser = seconds)]
     ttl: Option<i32>,
-    /// Wait before each target is operated
+    /// Time to wait before the work on each target
     #[arg(long, value_name = "TIME", value_parser = seconds)]
     delay: Option<i32>,
-    /// What failures do to the rest: Continue, FailFast:N or Pause:N, where N (or %) are tolerated
+    /// Effect of failures on the other targets: Continue, FailFast:N or Pause:N, where N (or %) failures are tolerated
     #[arg(long, value_name = "POLICY", value_parser = failure_policy)]
     failure_policy: Option<FailurePolicy>,
     /// Further attempts for each target
     #[arg(long, value_name = "N")]
     retries: Option<i32>,
-    /// Create it paused
+    /// Create the job paused
     #[arg(long)]
     paused: bool,
-    /// Create a job that only plans; nothing is done to its targets
+    /// Create a job that only plans and does not change its targets
     #[arg(long)]
     dry_run: bool,
 }
 
 impl JobArgs {
-    /// The job, without a namespace.
+    /// Returns the job, without a namespace.
     pub(super) fn job(self) -> anyhow::Result<OperationJob> {
         let parameters = self.parameters()?;
         let prefix = format!("{}-", self.action.to_lowercase());
@@ -141,7 +141,7 @@ impl JobArgs {
     }
 }
 
-/// A target of a job on targets of `kind`: its name, or as kubectl prints it, such as pod/NAME.
+/// Parses a target of a job on targets of `kind`: a name, or a name as kubectl prints it, such as pod/NAME.
 fn target(text: &str, kind: &str) -> anyhow::Result<TargetRef> {
     let (word, name) = text.split_once('/').unwrap_or((kind, text));
     let known: &[&str] = match kind {
@@ -165,12 +165,12 @@ fn target(text: &str, kind: &str) -> anyhow::Result<TargetRef> {
     Ok(TargetRef { name: Some(name.to_owned()), ..TargetRef::default() })
 }
 
-/// The controller that a word in small letters names.
+/// Returns the controller for a lower-case word.
 fn known_owner(word: &str) -> Option<&'static (&'static str, &'static str, &'static [&'static str])> {
     OWNERS.iter().find(|(_, _, words)| words.contains(&word))
 }
 
-/// YAML as Kubernetes reads it: `no` is a word.
+/// Parses YAML as Kubernetes does: `no` is text, not a boolean.
 fn yaml(text: &str) -> anyhow::Result<Value> {
     let options = serde_saphyr::options! { strict_booleans: true };
     Ok(serde_saphyr::from_str_with_options(text, options)?)
@@ -179,11 +179,11 @@ fn yaml(text: &str) -> anyhow::Result<Value> {
 fn parameter(text: &str) -> Result<(String, Value), String> {
     let (key, value) = text.split_once('=').filter(|(key, _)| !key.is_empty()).ok_or("write KEY=VALUE")?;
     let read = if value.is_empty() { Ok(Value::String(String::new())) } else { yaml(value) };
-    // What is no YAML is a word, such as `*` or `a: b: c`.
+    // A value that is no YAML is text, such as `*` or `a: b: c`.
     Ok((key.to_owned(), read.unwrap_or_else(|_| Value::String(value.to_owned()))))
 }
 
-/// `KIND/NAME`, where a kind of another group is `Kind.version.group`.
+/// Parses `KIND/NAME`. A kind of another group is written `Kind.version.group`.
 fn owner(text: &str) -> Result<OwnerSelector, String> {
     let (kind, name) = text.split_once('/').ok_or("write KIND/NAME, such as deployment/web")?;
     if name.is_empty() || name.contains('/') {

@@ -1,16 +1,16 @@
-//! Label selectors in the words of kubectl: `app=web,tier in (a,b),env!=dev,owner,!legacy`.
+//! Label selectors in kubectl's syntax: `app=web,tier in (a,b),env!=dev,owner,!legacy`.
 
 use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
 
-/// Reads a selector. The cluster checks keys and values.
+/// Parses a selector. The cluster checks keys and values.
 pub(super) fn label_selector(text: &str) -> Result<LabelSelector, String> {
     let mut labels = BTreeMap::new();
     let mut expressions = Vec::new();
     for term in terms(text) {
         match requirement(term)? {
-            // `a=1,a=2` is two requirements, and matches nothing.
+            // `a=1,a=2` is two requirements, which no object fulfils.
             Requirement::Equal(key, value) if !labels.contains_key(&key) => drop(labels.insert(key, value)),
             Requirement::Equal(key, value) => expressions.push(expression(key, "In", Some(vec![value]))),
             Requirement::Expression(expression) => expressions.push(expression),
@@ -30,7 +30,7 @@ enum Requirement {
     Expression(LabelSelectorRequirement),
 }
 
-/// The terms of a selector: commas within parentheses separate values.
+/// Returns the terms of a selector. Commas within parentheses separate values, not terms.
 fn terms(text: &str) -> Vec<&str> {
     let mut depth = 0_u32;
     let split = |c: char| {

@@ -1,5 +1,5 @@
-//! The UIDs of the objects that a job names as its targets, as the cluster has them now. One that is made anew under its name
-//! before its target starts is another object, and is left alone.
+//! Adds the current UIDs of a job's targets. A target that is deleted and recreated under its name before it starts is
+//! another object, which the job does not touch.
 
 use std::io::Write as _;
 
@@ -8,25 +8,25 @@ use futures::{StreamExt as _, TryStreamExt as _};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::Api;
 use oarlock_api::OperationJob;
-use oarlock_core::job::spec::asked_kind;
+use oarlock_core::operation_job::spec::asked_kind;
 use oarlock_core::plugin::manifest::TargetKind;
 use oarlock_view::escaped;
 
 use super::super::jobs::JobClient;
 
-/// Requests at once.
+/// The number of concurrent requests.
 const AT_ONCE: usize = 16;
 
-/// Fills in the UIDs. Whoever may not read the objects names them by their names alone, and is told.
+/// Adds the UIDs. Without permission to read the objects, leaves their names alone and prints a warning.
 pub(super) async fn name_objects(client: &anyhow::Result<JobClient>, job: &mut OperationJob) {
     if let Err(error) = fill_in(client, job).await {
         let by_name = "the targets have no UIDs, so each is whatever has its name as it starts";
-        // There is nobody else to tell.
+        // If standard error is closed, there is no other place for the warning.
         let _untold = writeln!(std::io::stderr(), "warning: {error:#}; {by_name}").is_err();
     }
 }
 
-/// A target that is not there stays without UID: it fails as it starts.
+/// Adds the UIDs. A missing target gets no UID, and fails when it starts.
 async fn fill_in(client: &anyhow::Result<JobClient>, job: &mut OperationJob) -> anyhow::Result<()> {
     let kind = asked_kind(job.spec.as_ref());
     let Some(targets) = job.spec.as_mut().and_then(|spec| spec.targets.as_mut()) else { return Ok(()) };

@@ -1,4 +1,4 @@
-//! JSON of jobs: what scripts rely on.
+//! The JSON of jobs on which scripts rely.
 
 use oarlock_view::{JobView, ViewChange, change_line, job_document, jobs_document};
 use serde_json::{Value, json};

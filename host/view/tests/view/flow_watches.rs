@@ -1,4 +1,4 @@
-//! JobFlows and DaemonJobs as they are followed: frames, lines and JSON.
+//! The view of a followed JobFlow or DaemonJob: frames, lines and JSON.
 
 use k8s_openapi::jiff::SignedDuration;
 use oarlock_view::{

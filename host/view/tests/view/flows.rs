@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-/// Five steps: 1 and 4 are roots, 2 after 1, 3 after 1 and 2, 5 after 4 and 2.
+/// Returns a flow of five steps: 1 and 4 are roots, 2 follows 1, 3 follows 1 and 2, 5 follows 4 and 2.
 pub(crate) fn five() -> Value {
     let step = |name: &str, on: &[&str]| json!({"name": name, "dependencies": on, "jobTemplate": {"template": {}}});
     json!({
@@ -29,7 +29,7 @@ pub(crate) fn five() -> Value {
     })
 }
 
-/// Sixty steps in layers, with branches that wait for failures, and two steps of finally.
+/// Returns a flow of sixty steps in layers, with branches that wait for failures, and two steps of `finally`.
 pub(crate) fn sixty() -> Value {
     let states = ["Succeed", "Succeed", "Running", "Waiting", "Failed", "Blocked", "Pending", "Retrying", "Omitted"];
     let mut flows = Vec::new();
@@ -63,7 +63,7 @@ pub(crate) fn sixty() -> Value {
     flow
 }
 
-/// Three steps in a circle, one before them and one behind.
+/// Returns a flow with three steps in a cycle, a step before them and a step after them.
 pub(crate) fn cycle() -> Value {
     let step = |name: &str, on: &[&str]| json!({"name": name, "dependencies": on});
     let mut flow = five();
@@ -72,7 +72,7 @@ pub(crate) fn cycle() -> Value {
     flow
 }
 
-/// Four nodes, of which one is blocked and one failed.
+/// Returns a DaemonJob on four nodes: one is blocked and one has failed.
 pub(crate) fn daemon() -> Value {
     json!({
         "apiVersion": "api.practice.com/v1alpha1", "kind": "DaemonJob",

@@ -12,7 +12,7 @@ fn moment() -> Moment {
     Moment { now: at("10:02:00"), connection: Connection::Reached }
 }
 
-/// The lines of a frame, without spaces at their ends.
+/// Returns the lines of a frame without trailing spaces.
 fn frame(screen: &mut JobScreen, (width, height): (u16, u16), moment: &Moment) -> Vec<String> {
     let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
     terminal.draw(|frame| draw(frame, screen, moment)).unwrap();

@@ -5,7 +5,7 @@ use oarlock_api::{OperationJob, OperationRecord};
 use oarlock_view::JobView;
 use serde_json::{Value, json};
 
-/// A time of the one day of these tests.
+/// Returns a time on the day of these tests.
 pub(crate) fn at(time: &str) -> Timestamp {
     format!("2026-07-01T{time}Z").parse().unwrap()
 }
@@ -18,7 +18,7 @@ pub(crate) fn view(value: &Value) -> JobView {
     JobView::new(&job(value.clone()), &[])
 }
 
-/// Six targets, one of each kind that a person tells apart.
+/// Returns a job of six targets, one of each kind that a person distinguishes.
 pub(crate) fn small() -> Value {
     let names: Vec<Value> = ["a", "b", "c", "d", "e", "f"].map(|name| json!({"name": name})).to_vec();
     json!({
@@ -46,7 +46,7 @@ pub(crate) fn small() -> Value {
     })
 }
 
-/// A job of 10,000 targets: 5,000 have succeeded, 100 have failed, 200 are in flight.
+/// Returns a job of 10,000 targets: 5,000 have succeeded, 100 have failed, 200 are in flight.
 pub(crate) fn large_without_records() -> OperationJob {
     job(json!({
         "metadata": {"name": "large", "namespace": "team-a", "uid": "u2"},
@@ -64,7 +64,7 @@ fn name(index: usize) -> String {
     format!("web-7d9f8c6b5d-{index:05}")
 }
 
-/// The same job with its records, which are a little behind: they do not know yet what has failed.
+/// Returns the large job with its records. The records are a little behind: they do not contain the failures yet.
 pub(crate) fn large() -> (OperationJob, Vec<OperationRecord>) {
     let target = |index: usize| {
         let (progress, end) = match index {

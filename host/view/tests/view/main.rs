@@ -1,4 +1,4 @@
-//! Jobs as their users see them: text, frames of a terminal, and JSON, each compared with what it must say.
+//! Jobs as their users see them: text, terminal frames and JSON, each compared with the expected output.
 
 #![cfg(test)]
 

@@ -1,4 +1,4 @@
-//! What a view says of its job, whatever is stored.
+//! The model of a job, for every stored state.
 
 use k8s_openapi::jiff::SignedDuration;
 use oarlock_api::Ranges;
@@ -106,7 +106,7 @@ fn targets_of_a_selector_are_those_that_the_status_names() {
 #[test]
 fn the_rate_is_that_of_the_last_minute_or_of_a_younger_jobs_whole_life() {
     let rate = |now| Outlook::new(&view(&small()), at(now)).per_minute;
-    // Ends: 10:01:10, 10:01:20 and 10:01:30, and the job began at 10:00:00.
+    // The ends are at 10:01:10, 10:01:20 and 10:01:30, and the job began at 10:00:00.
     assert_eq!((rate("10:02:05"), rate("10:02:15"), rate("10:02:30")), (Some(3.0), Some(2.0), None));
     let mut young = small();
     young["status"]["startTime"] = json!("2026-07-01T10:01:00Z");

@@ -53,7 +53,7 @@ fn plan(targets: Vec<PlanTarget>) -> JobPlan {
     plan
 }
 
-/// A waiting target whose first change is known.
+/// Returns a waiting target whose first change is known.
 fn waiting(name: &str) -> PlanTarget {
     PlanTarget { outcome: PlanOutcome::Waiting, waits_for: Some("Partition".into()), ..changed(name) }
 }
@@ -82,7 +82,7 @@ c                after Partition   evict pod c
     assert!(plan.has_trouble());
 }
 
-/// The lines of the table, without its header.
+/// Returns the lines of the table without its header.
 fn rows(targets: Vec<PlanTarget>) -> Vec<String> {
     let text = plan_text(&plan(targets), TargetRows::First);
     let (_, table) = text.split_once("\n\n").unwrap();

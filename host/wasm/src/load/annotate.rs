@@ -1,18 +1,18 @@
-//! Writes a manifest into a component, for plugins in languages whose linker cannot.
+//! Writes a manifest into a component, for languages whose linker cannot do this.
 //!
-//! The manifest becomes a custom section of the component, in place of an earlier one. May not change anything else.
+//! The manifest becomes a custom section of the component and replaces an earlier one. The function may not change anything else.
 
 use oarlock_core::plugin::manifest::Manifest;
 
 use crate::load::inspect::{MANIFEST_SECTION, inspect, truncated};
 use crate::rejection::{Rejection, causes};
 
-/// Length of the header before the first section.
+/// The length of the header before the first section.
 const HEADER: usize = 8;
 /// The id of custom sections.
 const CUSTOM: u8 = 0;
 
-/// Returns the component with `manifest` as its own.
+/// Returns the component with `manifest` as the manifest of the component.
 pub fn annotate(component: &[u8], manifest: &[u8]) -> Result<Vec<u8>, Rejection> {
     Manifest::parse(manifest).map_err(|error| Rejection::new("ManifestInvalid", causes(&error)))?;
     let without = strip(component)?;
@@ -28,7 +28,7 @@ pub fn annotate(component: &[u8], manifest: &[u8]) -> Result<Vec<u8>, Rejection>
     Ok(with)
 }
 
-/// Returns the component without a manifest of its own. The manifest of a module inside stays.
+/// Returns the component without a manifest of the component. The manifest of a module inside stays.
 fn strip(component: &[u8]) -> Result<Vec<u8>, Rejection> {
     let (header, mut rest) = component.split_at_checked(HEADER).ok_or_else(truncated)?;
     let mut kept = header.to_vec();

@@ -1,7 +1,7 @@
 //! The cache of compiled code, by the digest of the component.
 //!
-//! Entries run as native code, so each is authenticated with a key that only this host has: one that is damaged,
-//! renamed or foreign is ignored. May not be shared between hosts.
+//! Entries run as native code, so a key that only this host has authenticates each entry. The host ignores a damaged, renamed or foreign
+//! entry. Hosts may not share a cache.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -21,14 +21,14 @@ use crate::rejection::Rejection;
 
 const KEY_BYTES: usize = 32;
 const TAG_BYTES: usize = 32;
-/// Seconds for which a component that failed at some cost is left alone: at first, and at most.
+/// The shortest and the longest pause after an expensive failure of a component, in seconds.
 const FIRST_PAUSE: u64 = 600;
 const LAST_PAUSE: u64 = 86_400;
 
-/// The cache could not be opened.
+/// The reason why the cache cannot be opened.
 #[derive(Debug, Error)]
 pub enum CacheError {
-    /// Its directory could not be made.
+    /// The cache directory could not be created.
     #[error("failed to make the cache directory {path}; choose one that the host may write")]
     Directory {
         /// The directory.
@@ -37,13 +37,13 @@ pub enum CacheError {
         #[source]
         source: io::Error,
     },
-    /// Its directory is not the host's own: whoever made it may know the key.
+    /// The cache directory does not belong to the user of the host. The user who created it may know the key.
     #[error("the cache directory {path} belongs to another user, or is a link; choose one of the host's own")]
     Foreign {
         /// The directory.
         path: PathBuf,
     },
-    /// Its key could not be read or made.
+    /// The key could not be read or created.
     #[error("failed to read or make the key {path} of the cache; remove it, and the host compiles all plugins again")]
     Key {
         /// The file.
@@ -54,37 +54,37 @@ pub enum CacheError {
     },
 }
 
-/// What an entry holds of a component.
+/// The content of an entry for a component.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum EntryKind {
-    /// Its compiled code.
+    /// The compiled code.
     Code,
-    /// The manifest of one whose interface was vetted.
+    /// The manifest of a component whose interface was vetted.
     Manifest,
-    /// The failure to vet or compile it, at some cost.
+    /// An expensive failure to vet or compile the component.
     Failure,
 }
 
-/// A component that cost the helper much for nothing.
+/// An expensive failure of the helper for a component.
 #[derive(Serialize, Deserialize)]
 struct Failure {
     rejection: Rejection,
-    /// Seconds for which it is left alone.
+    /// The length of the pause, in seconds.
     pause: u64,
-    /// End of the pause, in seconds since 1970.
+    /// The end of the pause, in seconds since 1970.
     again: u64,
 }
 
-/// The cache.
+/// The cache of compiled code.
 pub(crate) struct Cache {
     dir: PathBuf,
     key: hmac::Key,
     fingerprint: String,
-    /// Memory of the helper, 0 without a limit.
+    /// The memory of the helper in MiB, or 0 without a limit.
     helper_mib: u64,
 }
 
-/// The default directory of the cache, under the user's cache directory.
+/// Returns the default directory of the cache, in the user's cache directory.
 pub fn default_cache_dir() -> Option<PathBuf> {
     let set = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let base = set("XDG_CACHE_HOME").or_else(|| set("HOME").map(|home| home.join(".cache")))?;
@@ -92,7 +92,7 @@ pub fn default_cache_dir() -> Option<PathBuf> {
 }
 
 impl Cache {
-    /// Opens the cache in `dir` for an engine of this fingerprint, and a helper of these shares.
+    /// Opens the cache in `dir` for an engine with this fingerprint and a helper with these memory shares.
     pub(crate) fn open(dir: &Path, fingerprint: String, memory: MemoryShares) -> Result<Self, CacheError> {
         let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(dir);
         let found = made.and_then(|()| fs::symlink_metadata(dir));
@@ -108,36 +108,36 @@ impl Cache {
         Ok(Self { dir: dir.to_owned(), key: hmac::Key::new(hmac::HMAC_SHA256, &key), fingerprint, helper_mib })
     }
 
-    /// The path of an entry that is whole and our own.
+    /// Returns the path of an entry that is complete and authentic.
     pub(crate) fn path(&self, digest: &str, kind: EntryKind) -> Option<PathBuf> {
         let name = self.name(digest, kind);
         let path = self.dir.join(&name);
         let file = File::open(&path).ok()?;
         let is_own = self.is_authentic(&name, &file).unwrap_or(false);
         if !is_own {
-            tracing::warn!(entry = %name, "ignoring a damaged or foreign entry of the compile cache");
+            tracing::warn!(entry = %name, "ignoring a damaged or unknown entry of the compile cache");
         }
         is_own.then_some(path)
     }
 
-    /// The content of an entry that is whole and our own.
+    /// Returns the content of an entry that is complete and authentic.
     pub(crate) fn load(&self, digest: &str, kind: EntryKind) -> Option<Vec<u8>> {
         let mut content = fs::read(self.path(digest, kind)?).ok()?;
         content.truncate(content.len().checked_sub(TAG_BYTES)?);
         Some(content)
     }
 
-    /// Keeps an entry. A failure is logged and costs only its work after the next start.
+    /// Stores an entry. A failure is logged, and the host repeats the work after its next start.
     pub(crate) fn store(&self, digest: &str, kind: EntryKind, content: &[u8]) {
         let written = self.write(digest, kind, |file| {
             file.write_all(content).map_err(|error| Rejection::for_now("CacheFailed", error.to_string()))
         });
         if let Err(rejection) = written {
-            tracing::warn!(dir = %self.dir.display(), error = %rejection.sentence, "failed to write to the compile cache; the work is done again at the next start");
+            tracing::warn!(dir = %self.dir.display(), error = %rejection.sentence, "failed to write to the compile cache; the next start compiles the plugin again");
         }
     }
 
-    /// Makes an entry of what `write` writes. Returns its path.
+    /// Creates an entry with the content that `write` writes. Returns the path of the entry.
     pub(crate) fn write(
         &self,
         digest: &str,
@@ -156,13 +156,13 @@ impl Cache {
             self.seal(&name, &mut file).and_then(|()| fs::rename(&partial, &path)).map_err(failed)
         });
         if made.is_err() {
-            // There may be none.
+            // The partial file may not exist.
             let _ = fs::remove_file(&partial);
         }
         made.map(|()| path)
     }
 
-    /// Appends the tag.
+    /// Appends the authentication tag.
     fn seal(&self, name: &str, file: &mut File) -> io::Result<()> {
         let length = file.metadata()?.len();
         let signed = signed(name, file, length)?;
@@ -179,13 +179,13 @@ impl Cache {
         Ok(hmac::verify(&self.key, &signed, &tag).is_ok())
     }
 
-    /// The rejection of a component that cost the helper much before, until it may be tried again.
+    /// Returns the rejection of a component that was expensive before, until its pause ends.
     pub(crate) fn failure(&self, digest: &str) -> Option<Rejection> {
         let failure = self.last_failure(digest)?;
         (seconds_now() < failure.again).then_some(failure.rejection)
     }
 
-    /// Notes that a component cost the helper much for nothing. Each time it is left alone for twice as long.
+    /// Records an expensive failure of a component. Each failure doubles the pause.
     pub(crate) fn failed(&self, digest: &str, rejection: &Rejection) {
         if rejection.retryable || !rejection.reason.starts_with("Compile") {
             return;
@@ -206,14 +206,14 @@ impl Cache {
         let suffix = match kind {
             EntryKind::Code => "",
             EntryKind::Manifest => ".manifest",
-            // Another limit is another chance.
+            // A component gets another chance with another memory limit.
             EntryKind::Failure => &format!(".failure-{}", self.helper_mib),
         };
         format!("{}-{}{suffix}", digest.trim_start_matches("sha256:"), self.fingerprint)
     }
 }
 
-/// What is signed: the digest of the content, and the name, so that one entry cannot stand in for another.
+/// Returns the signed data: the digest of the content, and the name. The name prevents that one entry replaces another.
 fn signed(name: &str, mut file: &File, length: u64) -> io::Result<Vec<u8>> {
     let mut content = Sha256::new();
     file.seek(SeekFrom::Start(0))?;
@@ -226,13 +226,13 @@ fn seconds_now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
-/// A name beside `path` that no other writer uses.
+/// Returns a name next to `path` that no other writer uses.
 fn partial(path: &Path) -> PathBuf {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     path.with_extension(format!("{}.{}.partial", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed)))
 }
 
-/// Options for a new file that only this user can read.
+/// Returns the options for a new file that only this user can read.
 fn private() -> fs::OpenOptions {
     let mut options = File::options();
     options.write(true).create(true).truncate(true).mode(0o600);
@@ -243,7 +243,7 @@ fn is_own(found: &fs::Metadata) -> bool {
     found.uid() == rustix::process::geteuid().as_raw()
 }
 
-/// The key, made anew where it is missing or somebody else may know it.
+/// Returns the key. Creates a new key if the key is missing or another user may know it.
 fn key(path: &Path) -> io::Result<Vec<u8>> {
     let found = fs::symlink_metadata(path);
     if found.as_ref().is_ok_and(|found| found.is_file() && is_own(found) && found.mode() & 0o077 == 0) {
@@ -256,7 +256,7 @@ fn key(path: &Path) -> io::Result<Vec<u8>> {
     SystemRandom::new().fill(&mut key).map_err(|_| io::Error::other("no randomness"))?;
     let partial = partial(path);
     private().open(&partial)?.write_all(&key)?;
-    // The first process to make a key wins, and others read that one. A key that is not to be used is replaced.
+    // The first process to create a key wins, and other processes read that key. An unusable key is replaced.
     let linked = if found.is_ok() { fs::rename(&partial, path) } else { fs::hard_link(&partial, path) };
     match linked {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
@@ -264,7 +264,7 @@ fn key(path: &Path) -> io::Result<Vec<u8>> {
             key = fs::read(path)?;
         }
         Err(error) => return Err(error),
-        // A rename took it along.
+        // A rename has moved the partial file already.
         Ok(()) => drop(fs::remove_file(&partial)),
     }
     Ok(key)

@@ -1,6 +1,6 @@
-//! Vets and compiles components, as the helper process does it.
+//! Vets and compiles components inside the helper process.
 //!
-//! May not read the plugin directory. What a hostile file makes of it ends the helper process and not the host.
+//! This module may not read the plugin directory. A hostile file can end the helper process but not the host.
 
 use std::io::{self, Read, Write};
 
@@ -13,26 +13,26 @@ use crate::load::vet;
 use crate::rejection::{Rejection, causes};
 use crate::run::engine::{self, EngineError};
 
-/// Address space of the helper. Compiling CPython on many cores needs half of it.
+/// The address space of the helper, in bytes. The compilation of CPython on many cores needs half of it.
 const HELPER_BYTES: u64 = 4 << 30;
-/// CPU time of the helper. CPython needs a tenth of it.
+/// The CPU time of the helper, in seconds. CPython needs a tenth of it.
 const HELPER_SECONDS: u64 = 60;
-/// The first byte of a reply that is what was asked for.
+/// The first byte of a successful reply.
 pub(crate) const DONE: u8 = b'+';
-/// The first byte of a reply that is a rejection, as JSON.
+/// The first byte of a reply with a rejection, as JSON.
 pub(crate) const REJECTED: u8 = b'-';
 
 /// A task of the helper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HelperTask {
-    /// Check the interface; the reply is the manifest.
+    /// Checks the interface. The reply is the manifest.
     Vet,
-    /// Check and compile all code; the reply is the compiled code.
+    /// Checks and compiles all code. The reply is the compiled code.
     Compile,
 }
 
 impl HelperTask {
-    /// The argument that asks for it.
+    /// Returns the argument that requests the task.
     pub(crate) fn word(self) -> &'static str {
         match self {
             Self::Vet => "vet",
@@ -40,23 +40,23 @@ impl HelperTask {
         }
     }
 
-    /// The task that an argument asks for.
+    /// Returns the task that an argument requests.
     pub fn of(word: &str) -> Option<Self> {
         [Self::Vet, Self::Compile].into_iter().find(|task| task.word() == word)
     }
 }
 
-/// The helper could not do its work.
+/// The reason why the helper could not do its work.
 #[derive(Debug, Error)]
 pub enum CompileWorkerError {
-    /// Its own limits could not be set.
+    /// The helper could not set its own limits.
     #[error("failed to limit the compiler")]
     Limit {
         /// The cause.
         #[source]
         source: io::Error,
     },
-    /// It could not be kept from files and the network.
+    /// The helper could not give up its access to files and the network.
     #[error("failed to confine the compiler")]
     Confine {
         /// The cause.
@@ -86,24 +86,17 @@ pub enum CompileWorkerError {
     },
 }
 
-/// Runs the helper process: limits itself, to so many bytes of memory where there is a limit, gives up files and network, reads
-/// a component from standard input, and writes its reply to standard output.
+/// Runs the helper process. It limits itself, to `memory` bytes if set, and gives up files and network. It reads a component from standard
+/// input, and writes its reply to standard output.
 ///
 /// # Errors
 ///
-/// If it cannot do its work. A component that is rejected is a reply.
+/// If the helper cannot do its work. A rejected component is a reply and not an error.
 pub fn compile_worker(task: HelperTask, memory: Option<u64>) -> Result<(), CompileWorkerError> {
     let data = memory.unwrap_or(HELPER_BYTES);
-    let limits = [
-        (Resource::As, HELPER_BYTES),
-        // Address space is no memory; this is what may become memory.
-        (Resource::Data, data),
-        (Resource::Cpu, HELPER_SECONDS),
-        (Resource::Core, 0),
-    ];
-    limit(&limits).map_err(|source| CompileWorkerError::Limit { source })?;
+    limit_to(data).map_err(|source| CompileWorkerError::Limit { source })?;
     match confine() {
-        // The host logs what a helper says here.
+        // The host logs the standard error of a helper.
         Err(error @ ConfineError::Unsupported) => {
             eprintln!("it runs with the files and the network of the host: {error}")
         }
@@ -129,17 +122,25 @@ pub fn compile_worker(task: HelperTask, memory: Option<u64>) -> Result<(), Compi
     written.and_then(|()| output.flush()).map_err(|source| CompileWorkerError::Write { source })
 }
 
-fn limit(limits: &[(Resource, u64)]) -> io::Result<()> {
+/// Limits this process to so many bytes of data, and to the fixed limits of a helper.
+fn limit_to(data: u64) -> io::Result<()> {
+    let limits = [
+        (Resource::As, HELPER_BYTES),
+        // Address space is not memory. This limit covers the space that may become memory.
+        (Resource::Data, data),
+        (Resource::Cpu, HELPER_SECONDS),
+        (Resource::Core, 0),
+    ];
     for (resource, limit) in limits {
-        setrlimit(*resource, Rlimit { current: Some(*limit), maximum: Some(*limit) })?;
+        setrlimit(resource, Rlimit { current: Some(limit), maximum: Some(limit) })?;
     }
-    // A host that ends leaves nothing behind that computes.
+    // Without this, a helper would keep computing after the host has ended.
     #[cfg(target_os = "linux")]
     rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
     Ok(())
 }
 
-/// Checks everything but the code. Returns the manifest as JSON.
+/// Checks everything except the code. Returns the manifest as JSON.
 pub(crate) fn vet_component(bytes: &[u8]) -> Result<Vec<u8>, Rejection> {
     let manifest = vet::check_interface(bytes)?.manifest.ok_or_else(manifest_missing)?;
     serde_json::to_vec(&manifest).map_err(|error| Rejection::new("ManifestInvalid", causes(&error)))

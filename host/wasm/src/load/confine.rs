@@ -1,14 +1,14 @@
-//! Takes from the helper process what it does not need for vetting and compiling: files, sockets, other processes.
+//! Takes the access to files, sockets and other processes from the helper process, which does not need them to vet and compile.
 //!
-//! The helper parses files that nobody granted, under the account of the host. The component comes by
-//! standard input and the reply goes by standard output, so it opens nothing. May not be called in a process that goes on as something else.
+//! The helper parses files without a grant, with the account of the host. The component comes on standard input and the reply goes to
+//! standard output, so the helper opens nothing. Do not call [`confine`] in a process that has other work to do later.
 
 use thiserror::Error;
 
-/// The process is not confined.
+/// The reason why the process is not confined.
 #[derive(Debug, Error)]
 pub enum ConfineError {
-    /// This kernel or machine has no filter of system calls.
+    /// This kernel or machine does not support filters of system calls.
     #[error("this system has no filter of system calls")]
     Unsupported,
     /// The filter could not be set.
@@ -40,7 +40,7 @@ mod linux {
 
     use super::ConfineError;
 
-    /// What memory, threads, locks and open pipes need.
+    /// The system calls that memory, threads, locks and open pipes need.
     const ALLOWED: [libc::c_long; 28] = [
         libc::SYS_read,
         libc::SYS_readv,
@@ -72,17 +72,17 @@ mod linux {
         libc::SYS_exit_group,
     ];
 
-    /// Ends, for this process and all its threads, every way to a file that is not open, to a socket and to another program.
+    /// Blocks every way to unopened files, to sockets and to other programs, for this process and all its threads.
     ///
     /// # Errors
     ///
-    /// If there is no such filter here, or it cannot be set.
+    /// If this system has no such filter, or the filter cannot be set.
     pub(crate) fn confine() -> Result<(), ConfineError> {
         let program = program(std::process::id()).map_err(|error| match error {
             BackendError::InvalidTargetArch(_) => ConfineError::Unsupported,
             error => ConfineError::Filter { source: Box::new(error) },
         })?;
-        // This sets `no_new_privs`, too.
+        // This call also sets `no_new_privs`.
         apply_filter_all_threads(&program).map_err(|error| match &error {
             seccompiler::Error::Prctl(cause) | seccompiler::Error::Seccomp(cause) if is_missing(cause) => {
                 ConfineError::Unsupported
@@ -91,23 +91,23 @@ mod linux {
         })
     }
 
-    /// True for the answers of a kernel without it.
+    /// Returns true for the errors of a kernel without filters.
     fn is_missing(error: &io::Error) -> bool {
         [libc::EINVAL, libc::ENOSYS].map(Some).contains(&error.raw_os_error())
     }
 
-    /// The filter of process `own`. Another call than these is not there, which libraries are prepared for: they go on without.
+    /// Returns the filter of process `own`. Any other system call fails as missing, and libraries continue without it.
     fn program(own: u32) -> Result<BpfProgram, BackendError> {
         let only = |argument, length, operator, value| {
             Ok(vec![SeccompRule::new(vec![SeccompCondition::new(argument, length, operator, value)?])?])
         };
         let (thread, name) = (libc::CLONE_THREAD as u64, libc::PR_SET_NAME as u64);
         let mut rules: BTreeMap<i64, Vec<SeccompRule>> = ALLOWED.map(|call| (call, Vec::new())).into();
-        // A thread, and no process. Flags of `clone3` are out of a filter's sight, so that is not there.
+        // A clone may create a thread but no process. A filter cannot see the flags of `clone3`, so `clone3` counts as missing.
         let is_thread = SeccompCmpOp::MaskedEq(thread);
         rules.insert(libc::SYS_clone, only(0, SeccompCmpArgLen::Qword, is_thread, thread)?);
         rules.insert(libc::SYS_prctl, only(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, name)?);
-        // To abort itself, and nobody else.
+        // The process may only abort itself.
         rules.insert(libc::SYS_tgkill, only(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, own.into())?);
         let missing = SeccompAction::Errno(libc::ENOSYS.unsigned_abs());
         let machine = TargetArch::try_from(std::env::consts::ARCH)?;
@@ -126,13 +126,13 @@ mod tests {
 
     use super::*;
 
-    /// Tells the child whether to confine itself, and where its parent listens.
+    /// The variable that tells the child whether to confine itself, and on which port its parent listens.
     const CHILD: &str = "OARLOCK_TEST_CONFINED";
-    /// What the helper has no need of, and what it cannot do without.
+    /// The operations that the helper does not need, and the operations that it needs.
     const REFUSED: [&str; 5] = ["open", "connect", "bind", "run", "signal"];
     const WORKS: [&str; 3] = ["thread", "memory", "random"];
 
-    /// A child of this test's program does what a hostile file may want of the helper, confined or not.
+    /// A child of the test program tries everything that a hostile file may want of the helper, confined and unconfined.
     #[test]
     fn a_confined_process_opens_no_file_makes_no_socket_and_starts_no_program() {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();

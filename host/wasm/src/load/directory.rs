@@ -1,7 +1,6 @@
-//! The plugin directory, as last seen.
+//! The plugin directory in its last observed state.
 //!
-//! Takes a look at it; yields the files that changed. May not be fooled by half-written files, or links out of the
-//! directory.
+//! A scan reads the directory and returns the changed files. Half-written files or links out of the directory may not deceive it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
@@ -13,29 +12,29 @@ use crate::load::stamp::{SETTLE, Settling, Stamp};
 use crate::memory::MemoryShares;
 use crate::rejection::Rejection;
 
-/// The plugin directory, as last seen.
+/// The plugin directory in its last observed state.
 pub(crate) struct Directory {
     dir: PathBuf,
     memory: MemoryShares,
     seen: BTreeMap<String, Stamp>,
-    /// Files that changed and were not whole yet.
+    /// The files that changed and were not complete yet.
     settling: BTreeMap<String, Settling>,
 }
 
 /// The changes since the last scan.
 #[derive(Default)]
 pub(crate) struct Scan {
-    /// Files that may not be used.
+    /// Files that the host may not use.
     pub rejected: Vec<(String, Rejection)>,
     /// Files that are still being written.
     pub unsettled: Vec<String>,
-    /// Files whose content is gone, whether or not a link to it is left, which is rejected too.
+    /// Files whose content is gone. If a link to the content remains, the link is also rejected.
     pub removed: Vec<String>,
     /// Files that can be read.
     pub ready: Vec<ReadyFile>,
 }
 
-/// A file that changed and is whole.
+/// A changed file that is complete.
 #[derive(Clone)]
 pub(crate) struct ReadyFile {
     pub name: String,
@@ -48,34 +47,34 @@ impl Directory {
         Self { dir, memory, seen: BTreeMap::new(), settling: BTreeMap::new() }
     }
 
-    /// Its path.
+    /// Returns the path of the directory.
     pub(crate) fn path(&self) -> &Path {
         &self.dir
     }
 
-    /// Scans the directory. The files in `renamed` are whole, and those in `retry` count as changed.
+    /// Scans the directory. The files in `renamed` are complete, and the files in `retry` count as changed.
     pub(crate) fn scan(&mut self, renamed: &BTreeSet<OsString>, retry: &BTreeSet<String>) -> Scan {
         let mut scan = Scan::default();
         let names = match self.names() {
             Ok(names) => names,
             Err(error) => {
-                // No reason to retire any plugin.
+                // An unreadable directory is no reason to retire plugins.
                 let dir = self.dir.display();
-                tracing::warn!(%dir, %error, "failed to read the plugin directory; the plugins loaded before stay");
+                tracing::warn!(%dir, %error, "failed to read the plugin directory; the loaded plugins stay");
                 return scan;
             }
         };
         let mut present = BTreeSet::new();
         for name in names {
             let path = self.dir.join(&name);
-            // Follows links, as a mounted ConfigMap consists of them. One that leads nowhere is seen itself.
+            // The scan follows links, because a mounted ConfigMap consists of links. For a broken link it reads the link itself.
             let followed = fs::metadata(&path);
             let metadata = followed.as_ref().map(Clone::clone).or_else(|_| fs::symlink_metadata(&path));
             if metadata.as_ref().is_err_and(is_gone) {
                 continue;
             }
             present.insert(name.clone());
-            // What cannot be looked at now stays as it was.
+            // A file that cannot be inspected now keeps its state.
             let Ok(metadata) = metadata else { continue };
             let stamp = Stamp::of(&metadata);
             if self.seen.get(&name) == Some(&stamp) && !retry.contains(&name) {
@@ -103,7 +102,7 @@ impl Directory {
         scan
     }
 
-    /// Names of the entries that may be plugins. An entry that cannot be read may be any of them, so it fails the whole.
+    /// Returns the names of the entries that may be plugins. An unreadable entry may be any of them, so it fails the whole scan.
     fn names(&self) -> io::Result<Vec<String>> {
         let names = fs::read_dir(&self.dir)?.map(|entry| Ok(entry?.file_name()));
         let names: Vec<OsString> = names.collect::<io::Result<_>>()?;
@@ -111,7 +110,7 @@ impl Directory {
         Ok(names.filter(|name| !name.starts_with('.') && name.ends_with(".wasm")).collect())
     }
 
-    /// Reads a file; `None` if it changed since the scan, or is gone, which the next scan tells.
+    /// Reads a file. Returns `None` if the file changed or was removed since the scan. The next scan reports this.
     pub(crate) fn read(&mut self, file: &ReadyFile) -> Result<Option<Vec<u8>>, Rejection> {
         let read = match file.stamp.read(&file.path, self.memory.file()) {
             Err(error) if is_gone(&error) => Ok(None),
@@ -127,7 +126,7 @@ impl Directory {
         read
     }
 
-    /// Rejects a directory entry that is no file, or that lies outside the directory.
+    /// Rejects a directory entry that is not a file or that lies outside the directory.
     fn check_place(&self, path: &Path, metadata: &Metadata) -> Result<(), Rejection> {
         if !metadata.is_file() {
             return Err(Rejection::new("NotAFile", "it is not a file; drop a component here"));
@@ -148,7 +147,7 @@ impl Directory {
     }
 }
 
-/// Whether a file is not there any more. Any other error says nothing of its content.
+/// Returns true if a file no longer exists. Any other error says nothing about its content.
 fn is_gone(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::NotFound
 }

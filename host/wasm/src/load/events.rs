@@ -1,6 +1,6 @@
-//! File events of one directory, or of one file in it.
+//! The file events of one directory, or of one file in it.
 //!
-//! They make a scan come at once. May not be relied on: some file systems have none, so each wait has an end.
+//! An event starts a scan at once. The host may not rely on events, because some file systems have none. So each wait has an end.
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
@@ -15,11 +15,11 @@ use tokio::sync::Notify;
 
 use crate::load::stamp::SETTLE;
 
-/// Time between two scans without an event.
+/// The time between two scans without an event.
 const RESCAN: Duration = Duration::from_secs(2);
-/// Time after an event in which others join it: a copy of a file is dozens of them.
+/// The time after an event in which further events join it. One copy of a file causes dozens of events.
 const GATHER: Duration = Duration::from_millis(50);
-/// Most names that are kept of files that came by rename. Others settle like any file.
+/// The most remembered names of renamed files. Further renamed files settle like other files.
 const MAX_RENAMED: usize = 10_000;
 
 /// The file events of a directory.
@@ -34,17 +34,17 @@ struct Heard {
     changed: Notify,
 }
 
-/// What was heard during one wait.
+/// The events of one wait.
 pub(crate) struct FileNews {
-    /// `true` if no file changes or is being written.
+    /// True if no file changes and no file is being written.
     pub quiet: bool,
-    /// Names of files that arrived by rename, and so are whole.
+    /// The names of files that arrived by rename and are therefore complete.
     pub renamed: BTreeSet<OsString>,
 }
 
 impl FileEvents {
-    /// Subscribes to the events of the files in `dir`, or of the file `only` in it. Without events the next scan finds
-    /// everything, only later.
+    /// Subscribes to the events of the files in `dir`, or of only the file `only` in it. Without events, the next scan finds all changes,
+    /// but later.
     pub(crate) fn subscribe(dir: &Path, only: Option<&OsStr>) -> Self {
         let heard = Arc::new(Heard::default());
         let (hears, only) = (heard.clone(), only.map(OsStr::to_owned));
@@ -58,12 +58,12 @@ impl FileEvents {
             Ok(watcher)
         });
         let failed = |error| {
-            tracing::warn!(dir = %dir.display(), %error, "failed to watch a directory; it is scanned every 2 s");
+            tracing::warn!(dir = %dir.display(), %error, "failed to watch a directory; scanning it every 2 s");
         };
         Self { heard, _watcher: watcher.map_err(failed).ok() }
     }
 
-    /// Waits for an event or for the next scan: soon if a file is unsettled.
+    /// Waits for an event or for the next scan. The next scan is soon if a file is unsettled.
     pub(crate) async fn next(&mut self, unsettled: bool) -> FileNews {
         let wait = if unsettled { SETTLE } else { RESCAN };
         let heard = tokio::time::timeout(wait, self.heard.changed.notified()).await.is_ok();
@@ -82,7 +82,7 @@ impl Heard {
             return;
         }
         if let EventKind::Modify(ModifyKind::Name(RenameMode::To | RenameMode::Both | RenameMode::Any)) = event.kind {
-            // Of two names the first one is where the file was.
+            // The first of two names is the old name of the file.
             let arrived = event.paths.last().and_then(|path| path.file_name()).filter(|name| concerned.contains(name));
             let mut renamed = self.renamed.lock();
             if renamed.len() < MAX_RENAMED {
@@ -93,12 +93,12 @@ impl Heard {
     }
 }
 
-/// Returns `true` for the file itself, and for the links through which a mounted ConfigMap replaces it.
+/// Returns true for the file itself, and for the links through which a mounted ConfigMap replaces it.
 fn is_of(name: &OsStr, file: &OsStr) -> bool {
     name == file || name.as_encoded_bytes().starts_with(b"..")
 }
 
-/// Returns `true` for an event of reading a file, which each scan causes and which would start the next one for ever.
+/// Returns true for a read of a file. Each scan causes reads, and these events would start scans forever.
 fn is_read(kind: EventKind) -> bool {
     matches!(kind, EventKind::Access(access) if access != AccessKind::Close(AccessMode::Write))
 }
@@ -131,7 +131,7 @@ mod tests {
         }
     }
 
-    /// The news until a file was renamed to `name`.
+    /// Returns the news until a file was renamed to `name`.
     async fn news_until_renamed(events: &mut FileEvents, name: &str) -> Vec<FileNews> {
         let mut all = Vec::new();
         while all.iter().all(|news: &FileNews| !news.renamed.contains(OsStr::new(name))) {

@@ -1,4 +1,5 @@
-//! A component for each family of instructions and types that plugins may not use: each is refused before it is compiled.
+//! Tests with a component for each excluded family of instructions and types. The host refuses each component before it compiles the
+//! component.
 
 use wasmparser::{Validator, WasmFeatures};
 
@@ -6,7 +7,7 @@ use super::features;
 use crate::load::compile::compile_component;
 use crate::run::engine;
 
-/// Proposals that plugins may use.
+/// The WebAssembly proposals that plugins may use.
 const TAKEN: [&str; 13] = [
     "MUTABLE_GLOBAL",
     "SATURATING_FLOAT_TO_INT",
@@ -23,7 +24,7 @@ const TAKEN: [&str; 13] = [
     "COMPONENT_MODEL",
 ];
 
-/// Proposals that plugins may not use, each with what of it stands in a component.
+/// The WebAssembly proposals that plugins may not use, each with examples of its use in a component.
 const EXCLUDED: [(&str, &[&str]); 27] = [
     (
         "THREADS",
@@ -127,7 +128,7 @@ fn is_valid(bytes: &[u8], features: WasmFeatures) -> bool {
     Validator::new_with_features(features).validate_all(bytes).is_ok()
 }
 
-/// A proposal that a new version of the parser brings is neither taken nor left out unseen: give it a row.
+/// A new version of the parser may bring a new proposal. Each new proposal needs a row in one of the lists.
 #[test]
 fn every_proposal_that_the_parser_knows_is_taken_or_excluded_by_name() {
     let taken = |name: &str| TAKEN.contains(&name);
@@ -142,8 +143,7 @@ fn every_proposal_that_the_parser_knows_is_taken_or_excluded_by_name() {
     assert_eq!(known, TAKEN.len() + EXCLUDED.len(), "a list names what the parser does not know");
 }
 
-/// With all other proposals, each of these is refused for want of its own, so that it shows this one and no mistake of another
-/// kind.
+/// Each example is refused only because its own proposal is missing: all other proposals are on. So the example has no other mistake.
 #[test]
 fn what_stands_for_an_excluded_proposal_is_valid_with_it_and_invalid_without_it_alone() {
     for (name, texts) in EXCLUDED {
@@ -156,14 +156,14 @@ fn what_stands_for_an_excluded_proposal_is_valid_with_it_and_invalid_without_it_
     }
 }
 
-/// The advisories RUSTSEC-2026-0570 (GHSA-rc4p-x33f-vpr2) and GHSA-2674-w29h-wqvj stay out of reach by this.
+/// This check keeps the advisories RUSTSEC-2026-0570 (GHSA-rc4p-x33f-vpr2) and GHSA-2674-w29h-wqvj out of reach.
 #[test]
 fn a_component_with_an_excluded_proposal_is_refused_before_it_is_compiled() {
     let engine = engine::compiler(true).unwrap();
     for (name, texts) in EXCLUDED {
         for text in texts {
             let refused = compile_component(&engine, &component(text)).unwrap_err();
-            // A refusal of the compiler is `CompileFailed`.
+            // A refusal by the compiler would be `CompileFailed`.
             assert_eq!(refused.reason, "Malformed", "{name}: {text}: {}", refused.sentence);
         }
     }

@@ -1,7 +1,7 @@
-//! The file of grants.
+//! Reads the file of grants.
 //!
-//! The file lies beside the plugin directory, never in it: a user who may drop a plugin may not grant it anything. One
-//! invalid document makes the whole file invalid.
+//! The file must lie outside the plugin directory, because a user who may write a plugin may not grant it anything. One invalid document
+//! makes the whole file invalid.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -16,10 +16,10 @@ use crate::load::stamp::{SETTLE, Settling, Stamp};
 
 /// The largest file of grants.
 const MAX_BYTES: u64 = 16 << 20;
-/// Time after which a file that is away or empty counts as meant: it would revoke every grant.
+/// The time after which a missing or empty file counts as intended. Such a file revokes every grant.
 const SETTLE_EMPTY: Duration = Duration::from_secs(1);
 
-/// The grants could not be read.
+/// The reason why the grants cannot be read.
 #[derive(Debug, Error)]
 pub enum GrantsError {
     /// The file could not be read.
@@ -31,10 +31,10 @@ pub enum GrantsError {
         #[source]
         source: io::Error,
     },
-    /// It is not text.
+    /// The file is not text.
     #[error("the grants are not UTF-8; save the file as text")]
     NotText,
-    /// It is not YAML.
+    /// The file is not YAML.
     #[error("the grants are not YAML; separate documents by a line `---`")]
     Yaml {
         /// The cause.
@@ -44,27 +44,27 @@ pub enum GrantsError {
     /// A document is not a grant.
     #[error("document {number} of the grants is invalid")]
     Document {
-        /// Its number, from 1.
+        /// The number of the document. The first document has the number 1.
         number: usize,
         /// The cause.
         #[source]
         source: GrantError,
     },
-    /// They are not those that the host was told of.
+    /// The grants do not have the digest in the configuration of the host.
     #[error(
         "the grants have the digest {found}, and this host takes those of {expected} alone; apply the Deployment and the grants that \
          `oarlock manifests` prints together"
     )]
     Digest {
-        /// The digest that was told.
+        /// The digest in the configuration.
         expected: String,
-        /// That of the file.
+        /// The digest of the file.
         found: String,
     },
-    /// Two documents are about one plugin.
+    /// Two documents grant to one plugin.
     #[error("there are two grants for plugin {name}; put them into one document")]
     Twice {
-        /// Name of the plugin.
+        /// The name of the plugin.
         name: String,
     },
     /// The file lies in the plugin directory.
@@ -92,25 +92,25 @@ pub fn parse_grants(yaml: &str) -> Result<Vec<Grant>, GrantsError> {
     Ok(grants)
 }
 
-/// The file of grants, as last read.
+/// The file of grants in its last observed state.
 pub(crate) struct GrantsFile {
     path: PathBuf,
-    /// The digest of the only grants that are taken from it, if not any are.
+    /// The digest of the only accepted grants, or `None` to accept any grants.
     digest: Option<String>,
-    /// The state that was read last, itself `None` where there was no file.
+    /// The state at the last read. The inner `None` means that the file did not exist.
     read: Option<Option<Stamp>>,
     settling: Settling,
-    /// The last failure to read it, so that each is told once.
+    /// The last failure to read the file, so that each failure is logged once.
     unreadable: Option<String>,
 }
 
-/// The result of a look at the file of grants.
+/// The result of a check of the file of grants.
 pub(crate) enum GrantsLook {
-    /// It says what it said before.
+    /// The content of the file has not changed.
     Unchanged,
-    /// It is away, or is being written; the previous grants stay in force.
+    /// The file is missing or is being written. The previous grants stay in force.
     Unsettled,
-    /// It says something else.
+    /// The content of the file has changed.
     Changed(Result<Vec<Grant>, GrantsError>),
 }
 
@@ -119,12 +119,12 @@ impl GrantsFile {
         Self { path, digest, read: None, settling: Settling::default(), unreadable: None }
     }
 
-    /// Its path.
+    /// Returns the path of the file.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Looks at the file, which is whole if it came by rename. A file that is not there grants nothing.
+    /// Checks the file. A file that arrived by rename is complete. A missing file grants nothing.
     pub(crate) fn look(&mut self, renamed: bool) -> GrantsLook {
         match self.changed(renamed) {
             Ok(look) => {
@@ -132,7 +132,7 @@ impl GrantsFile {
                 look
             }
             Err(source) => {
-                // Once it can be read again, it is news whatever it says.
+                // The next successful read must count as a change, whatever the file contains.
                 self.read = None;
                 let (text, path) = (source.to_string(), self.path.clone());
                 if self.unreadable.replace(text.clone()) == Some(text) {
@@ -171,7 +171,7 @@ impl GrantsFile {
         Ok(GrantsLook::Changed(known.and_then(|yaml| parse_grants(&yaml))))
     }
 
-    /// The text of a file, if it is the one that the host was told of. Without a file nothing is granted anyhow.
+    /// Returns the text of a file if it has the configured digest. A missing file is not checked, because it grants nothing.
     fn verified(&self, yaml: String, is_there: bool) -> Result<String, GrantsError> {
         let Some(expected) = self.digest.as_ref().filter(|_| is_there) else { return Ok(yaml) };
         let found = grants_digest(&yaml);
@@ -182,7 +182,7 @@ impl GrantsFile {
     }
 }
 
-/// The digest of grants. Blank lines at the end do not count, which a ConfigMap may drop.
+/// Returns the digest of grants. Blank lines at the end do not count, because a ConfigMap may drop them.
 pub fn grants_digest(yaml: &str) -> String {
     digest(yaml.trim_end().as_bytes())
 }

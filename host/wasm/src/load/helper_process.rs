@@ -1,7 +1,7 @@
-//! Has components vetted and compiled in a process of its own.
+//! Vets and compiles components in a separate process.
 //!
-//! Takes a component; yields its manifest or its code, or a rejection. A file that makes the compiler panic, run for
-//! ever or use too much memory ends the helper process and not the host.
+//! The helper takes a component and returns its manifest, its code, or a rejection. A file may make the compiler panic, run forever or use
+//! too much memory. This ends the helper process and not the host.
 
 use std::ffi::OsString;
 use std::io::{self, Read, Write};
@@ -16,11 +16,11 @@ use crate::load::compile::{DONE, HelperTask, REJECTED, compile_component, not_co
 use crate::memory::MemoryShares;
 use crate::rejection::Rejection;
 
-/// The longest that the helper may run or wait.
+/// The longest time that the helper may run or wait.
 const HELPER_WAIT: Duration = Duration::from_secs(120);
-/// Most compiled code of one component.
+/// The most bytes of compiled code of one component.
 const MAX_CODE_BYTES: u64 = 128 << 20;
-/// Most bytes of a manifest in the reply, of a rejection, and of what the helper says of its failure.
+/// The most bytes of a manifest in a reply, of a rejection, and of the helper's error output.
 const MAX_MANIFEST_BYTES: u64 = 1 << 20;
 const MAX_REJECTION_BYTES: u64 = 64 << 10;
 const MAX_ERROR_BYTES: u64 = 16 << 10;
@@ -35,20 +35,20 @@ pub(crate) struct Compiling<'a> {
 /// The process that vets and compiles.
 #[derive(Clone, Debug)]
 pub enum CompileWith {
-    /// A helper process: this program with these arguments, the word of a [`HelperTask`] and the bytes that it may
-    /// allocate, which end in [`compile_worker`](crate::compile_worker).
+    /// A helper process. It is this program with these arguments, then the word of a [`HelperTask`] and the bytes that the helper may
+    /// allocate. The arguments must lead to [`compile_worker`](crate::compile_worker).
     Helper {
         /// The program.
         program: PathBuf,
-        /// Its arguments.
+        /// The arguments of the program.
         arguments: Vec<OsString>,
     },
-    /// This process, without limits: for tests, and components of one's own.
+    /// This process, without limits. Use it for tests and for trusted components.
     InProcess,
 }
 
 impl CompileWith {
-    /// The running program with the hidden subcommand `plugin compile-worker`.
+    /// Returns the running program with the hidden subcommand `plugin compile-worker`.
     ///
     /// # Errors
     ///
@@ -58,46 +58,50 @@ impl CompileWith {
         Ok(Self::Helper { program: std::env::current_exe()?, arguments })
     }
 
-    /// The manifest of a component whose interface is as it has to be.
+    /// Returns the manifest of a component with a valid interface.
     pub(crate) fn vet(&self, bytes: &[u8], memory: MemoryShares) -> Result<Vec<u8>, Rejection> {
         if let Self::InProcess = self {
             return vet_component(bytes);
         }
         let mut manifest = Vec::new();
-        self.help(HelperTask::Vet, (bytes, memory), &mut manifest, MAX_MANIFEST_BYTES)?;
+        self.help(HelperTask::Vet, bytes, memory, &mut manifest)?;
         Ok(manifest)
     }
 
-    /// Writes the code of a component `into` something.
+    /// Writes the code of a component to `into`.
     pub(crate) fn compile(&self, what: &Compiling<'_>, into: &mut (impl Write + Send)) -> Result<(), Rejection> {
         let Compiling { engine, bytes, memory } = *what;
         if let Self::InProcess = self {
             let code = compile_component(engine, bytes)?;
             return into.write_all(&code).map_err(|error| not_kept(&error));
         }
-        self.help(HelperTask::Compile, (bytes, memory), into, MAX_CODE_BYTES)
+        self.help(HelperTask::Compile, bytes, memory, into)
     }
 
     fn help(
         &self,
         task: HelperTask,
-        (bytes, memory): (&[u8], MemoryShares),
+        bytes: &[u8],
+        memory: MemoryShares,
         into: &mut (impl Write + Send),
-        limit: u64,
     ) -> Result<(), Rejection> {
         let Self::Helper { program, arguments } = self else { return Ok(()) };
         let mut command = Command::new(program);
         command.args(arguments).arg(task.word());
         command.args(memory.helper().map(|bytes| bytes.to_string()));
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        // It reads a file that anybody may have dropped, and needs nothing else of the host's: what this leaves it, files and
-        // network, it gives up itself, since only a process can take these from itself without unsafe code.
+        // The helper reads a file from any user and needs no other access. It gives up files and network itself, because only a process
+        // itself can do this without unsafe code.
         command.env_clear().current_dir("/");
         let child = command.spawn().map_err(|error| {
             let sentence =
                 format!("the helper {} could not be started: {error}; the host tries again", program.display());
             Rejection::for_now("CompilerUnavailable", sentence)
         })?;
+        let limit = match task {
+            HelperTask::Vet => MAX_MANIFEST_BYTES,
+            HelperTask::Compile => MAX_CODE_BYTES,
+        };
         through(child, bytes, into, limit).map_err(|broken| broken.rejection(memory))
     }
 }
@@ -108,15 +112,15 @@ enum HelperReply {
     TooLarge,
     Rejected(Rejection),
     NotWritten(io::Error),
-    /// It is none: the helper ended before.
+    /// No reply, because the helper ended before.
     Broken,
 }
 
 /// The reason why there is no result.
 enum NoResult {
-    /// The helper or the host says why.
+    /// The helper or the host gives a reason.
     Rejected(Rejection),
-    /// It was ended, by a limit.
+    /// A limit ended the helper.
     Ended(ExitStatus, Vec<u8>),
 }
 
@@ -140,11 +144,11 @@ fn through(mut child: Child, bytes: &[u8], into: &mut (impl Write + Send), limit
     let (input, output, errors) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
     let (done, ended) = mpsc::channel();
     std::thread::scope(|scope| {
-        // A helper that ended early reads no more; its output on standard error is read below.
+        // A helper that ended early reads no more. Its standard error is read below.
         scope.spawn(move || input.map(|mut input| input.write_all(bytes)));
         let reply = scope.spawn(move || {
             let reply = output.map_or(HelperReply::Broken, |output| read_reply(output, into, limit));
-            // The receiver is gone only where the helper was ended.
+            // The receiver is dropped only if the host has ended the helper.
             let _ = done.send(());
             reply
         });
@@ -156,7 +160,7 @@ fn through(mut child: Child, bytes: &[u8], into: &mut (impl Write + Send), limit
         }
         let (reply, stderr) = (reply.join().unwrap_or(HelperReply::Broken), stderr.join().unwrap_or_default());
         match (reply, child.wait()) {
-            // It was ended by the end of its output.
+            // The end of its output ended the helper.
             (HelperReply::TooLarge, _) => Err(NoResult::Rejected(Rejection::new(
                 "CompileLimitExceeded",
                 format!("it compiles to more than {} MiB of code; make the component smaller", limit >> 20),
@@ -165,7 +169,7 @@ fn through(mut child: Child, bytes: &[u8], into: &mut (impl Write + Send), limit
             (HelperReply::Rejected(rejection), _) => Err(NoResult::Rejected(rejection)),
             (HelperReply::Done, Ok(status)) if status.success() && !late => {
                 if !stderr.is_empty() {
-                    tracing::warn!(said = %reason_of(&stderr), "the helper that vets and compiles did so with a warning");
+                    tracing::warn!(said = %reason_of(&stderr), "the helper process that vets and compiles plugins reported a warning");
                 }
                 Ok(())
             }
@@ -181,7 +185,7 @@ fn not_kept(error: &io::Error) -> Rejection {
     Rejection::for_now("CacheFailed", sentence)
 }
 
-/// Reads the reply of a helper, and ends the helper where that is more than the limit by reading no more.
+/// Reads the reply of a helper. If the reply exceeds the limit, reading stops, and this ends the helper.
 fn read_reply(mut output: ChildStdout, into: &mut impl Write, limit: u64) -> HelperReply {
     let mut kind = [0];
     match output.read_exact(&mut kind).map(|()| kind[0]) {
@@ -210,12 +214,12 @@ fn copy(from: &mut impl Read, into: &mut impl Write, limit: u64) -> HelperReply 
 
 fn read(from: impl Read, limit: u64) -> Vec<u8> {
     let mut bytes = Vec::new();
-    // A read error shows in the helper's exit status too.
+    // A read error also shows in the exit status of the helper.
     let _ = from.take(limit).read_to_end(&mut bytes);
     bytes
 }
 
-/// What it said, on one line and without the advice on how to see where it panicked.
+/// Returns the helper's error output on one line, without the advice on backtraces.
 fn reason_of(stderr: &[u8]) -> String {
     let text = String::from_utf8_lossy(stderr);
     let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with("note: run with"));

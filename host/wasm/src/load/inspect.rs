@@ -1,6 +1,6 @@
-//! Reads a component's imports, exports, sections and manifest.
+//! Reads the imports, exports, sections and manifest of a component.
 //!
-//! May not compile, run or validate: vetting finds the file that lies.
+//! This module may not compile, run or validate a component. Vetting finds invalid files.
 
 use oarlock_core::plugin::manifest::{Manifest, ManifestError};
 use oarlock_core::plugin::names::shown;
@@ -10,30 +10,30 @@ use wasmparser::{Encoding, Parser, Payload};
 
 use crate::rejection::{Rejection, causes};
 
-/// The custom section of the manifest.
+/// The name of the custom section with the manifest.
 pub const MANIFEST_SECTION: &str = "oarlock.manifest";
-/// The deepest nesting of components that is accepted. No tool nests them deeper.
+/// The deepest accepted nesting of components. No tool nests them deeper.
 const MAX_DEPTH: usize = 32;
-/// Most custom sections, and most imports and exports: what a file states is kept in memory before anybody granted it
-/// anything.
+/// The most custom sections, and the most imports and exports. The host keeps these statements of a file in memory before the file has a
+/// grant.
 const MAX_SECTIONS: usize = 10_000;
 const MAX_INTERFACES: usize = 200;
-/// Most bytes of a name.
+/// The most bytes of a name.
 const MAX_NAME_BYTES: usize = 512;
 
-/// Everything that a component's file states, read without running it.
+/// The statements of a component's file, read without running the component.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Inspection {
-    /// `sha256:` and the digest of the file.
+    /// The digest of the file, with the prefix `sha256:`.
     pub digest: String,
-    /// Size of the file.
+    /// The size of the file, in bytes.
     pub bytes: usize,
-    /// Names of imported interfaces and functions.
+    /// The names of imported interfaces and functions.
     pub imports: Vec<String>,
-    /// Names of exported interfaces and functions.
+    /// The names of exported interfaces and functions.
     pub exports: Vec<String>,
-    /// Custom sections, of the component and of the modules and components inside.
+    /// The custom sections of the component and of the modules and components inside.
     pub sections: Vec<Section>,
     /// The manifest, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -43,15 +43,15 @@ pub struct Inspection {
 /// One custom section.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Section {
-    /// Its name.
+    /// The name of the section.
     pub name: String,
-    /// Its size.
+    /// The size of the section, in bytes.
     pub bytes: usize,
-    /// `true` if it is the component's own, `false` if it belongs to a module inside.
+    /// True if the section belongs to the component, and false if it belongs to a module inside.
     pub own: bool,
 }
 
-/// `sha256:` and the digest of `bytes`.
+/// Returns the digest of `bytes` with the prefix `sha256:`.
 pub fn digest(bytes: &[u8]) -> String {
     let hex: String = Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect();
     format!("sha256:{hex}")
@@ -80,7 +80,7 @@ pub fn inspect(bytes: &[u8]) -> Result<Inspection, Rejection> {
             Payload::End(_) => depth = depth.saturating_sub(1),
             Payload::CustomSection(section) => {
                 let (name, bytes) =
-                    (named(section.name(), (inspection.sections.len(), MAX_SECTIONS))?, section.data().len());
+                    (named(section.name(), inspection.sections.len(), MAX_SECTIONS)?, section.data().len());
                 if name == MANIFEST_SECTION {
                     if depth == 0 { &mut own } else { &mut nested }.push(section.data());
                 }
@@ -90,8 +90,8 @@ pub fn inspect(bytes: &[u8]) -> Result<Inspection, Rejection> {
             _ => {}
         }
     }
-    // The manifest that `oarlock plugin annotate` added to the component wins over the one that the linker put into a
-    // module.
+    // `oarlock plugin annotate` adds a manifest to the component. That manifest takes precedence over the manifest that the linker put into
+    // a module.
     let found = if own.is_empty() { nested } else { own };
     inspection.manifest = manifest(&found)?;
     Ok(inspection)
@@ -104,13 +104,13 @@ impl Inspection {
             Payload::ComponentImportSection(section) => {
                 for import in section {
                     let import = import.map_err(|error| malformed(&error))?;
-                    self.imports.push(named(import.name.name, (self.imports.len(), MAX_INTERFACES))?);
+                    self.imports.push(named(import.name.name, self.imports.len(), MAX_INTERFACES)?);
                 }
             }
             Payload::ComponentExportSection(section) => {
                 for export in section {
                     let export = export.map_err(|error| malformed(&error))?;
-                    self.exports.push(named(export.name.name, (self.exports.len(), MAX_INTERFACES))?);
+                    self.exports.push(named(export.name.name, self.exports.len(), MAX_INTERFACES)?);
                 }
             }
             _ => {}
@@ -119,8 +119,9 @@ impl Inspection {
     }
 }
 
-/// A name as it may be shown, unless it is too long or one of too many: anybody may have dropped the file.
-fn named(name: &str, (others, most): (usize, usize)) -> Result<String, Rejection> {
+/// Returns a name in a form that is safe to show. Refuses a name that is too long or too many names, because any user may have written the
+/// file.
+fn named(name: &str, others: usize, most: usize) -> Result<String, Rejection> {
     if name.len() > MAX_NAME_BYTES {
         let sentence = format!("a name in it has {} bytes; at most {MAX_NAME_BYTES} are taken", name.len());
         return Err(Rejection::new("NameTooLong", sentence));
@@ -190,7 +191,7 @@ pub(crate) fn manifest_missing() -> Rejection {
 mod tests {
     use super::*;
 
-    /// A component of so many custom sections of one name, without content.
+    /// Returns a component with this number of custom sections of one name, without content.
     fn of_sections(count: usize, name: &str) -> Vec<u8> {
         let length = u8::try_from(name.len()).unwrap();
         let section = [&[0, length + 1, length], name.as_bytes()].concat();
@@ -206,7 +207,7 @@ mod tests {
     #[test]
     fn a_file_with_more_imports_or_exports_than_anybody_needs_is_refused() {
         let imports = |count: u8| {
-            // Each is a plain name `x` and the type 0 of a function.
+            // Each import is a plain name `x` and the type 0 of a function.
             let section = [&[count | 0x80, 1][..], &[0, 1, b'x', 1, 0].repeat(usize::from(count) + 128)].concat();
             let length = section.len();
             let header = [10, (length & 0x7f) as u8 | 0x80, (length >> 7) as u8];
@@ -224,7 +225,7 @@ mod tests {
 
     #[test]
     fn a_name_that_is_too_long_is_refused() {
-        assert!(named(&"x".repeat(MAX_NAME_BYTES), (0, 1)).is_ok());
-        assert_eq!(named(&"x".repeat(MAX_NAME_BYTES + 1), (0, 1)).unwrap_err().reason, "NameTooLong");
+        assert!(named(&"x".repeat(MAX_NAME_BYTES), 0, 1).is_ok());
+        assert_eq!(named(&"x".repeat(MAX_NAME_BYTES + 1), 0, 1).unwrap_err().reason, "NameTooLong");
     }
 }

@@ -1,7 +1,7 @@
 //! Turns the bytes of a file into a plugin that can serve.
 //!
-//! Takes bytes and grants; yields a plugin, or a rejection. Vetting and compiling do not depend on grants, so a changed
-//! grant costs one call of `setup`. May not decide which of several plugins serves.
+//! A loader takes bytes and grants and returns a plugin, or a rejection. Vetting and compiling do not depend on grants, so a changed grant
+//! costs only one call of `setup`. The loader does not decide which of several plugins serves.
 
 use std::borrow::Cow;
 use std::fs::File;
@@ -26,10 +26,10 @@ use crate::run::bindings::ActionPre;
 use crate::run::call_error::CallError;
 use crate::run::engine::Engine;
 use crate::run::guest::PluginSettings;
-use crate::run::plugin_log::LogBudget;
+use crate::run::log_budget::LogBudget;
 use crate::run::warm_instance::{CallContext, setup};
 
-/// Turns files into plugins.
+/// The loader that turns files into plugins.
 pub(crate) struct Loader {
     pub engine: Arc<Engine>,
     pub cache: Option<Cache>,
@@ -40,35 +40,35 @@ pub(crate) struct Loader {
     pub memory: MemoryShares,
 }
 
-/// The most that loading may take.
+/// The most effort that loading may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Effort {
-    /// A moment: what was done before is taken from the cache.
+    /// A moment: the loader takes earlier results from the cache.
     Cache,
-    /// Minutes, in a helper process.
+    /// Minutes: the loader runs a helper process.
     Helper,
 }
 
-/// Compiled code.
+/// The location of compiled code.
 enum CompiledCode {
     /// A file of the cache.
     File(PathBuf),
-    /// Where there is no cache.
+    /// Memory, if there is no cache.
     Memory(Vec<u8>),
 }
 
-/// The result of loading a component under the present grants.
+/// The result of loading a component with the current grants.
 pub(crate) enum Admission {
-    /// It can serve.
+    /// The plugin can serve.
     Ready(Arc<Plugin>),
-    /// It asks for more than its grant, which lacks these lines.
+    /// The plugin requests more than its grant allows. The grant lacks these lines.
     Awaiting(Vec<String>),
-    /// It is not used.
+    /// The plugin is not used.
     Rejected(Rejection),
 }
 
 impl Loader {
-    /// Vets the interface of a component; `None` if that takes more than this effort.
+    /// Vets the interface of a component. Returns `None` if this takes more than `effort`.
     pub(crate) fn vet(&self, bytes: &[u8], digest: &str, effort: Effort) -> Option<Result<Vetted, Rejection>> {
         let cached = self.cache.as_ref().and_then(|cache| {
             cache.failure(digest).map(Err).or_else(|| cache.load(digest, EntryKind::Manifest).map(Ok))
@@ -95,7 +95,7 @@ impl Loader {
         vetted
     }
 
-    /// Compiles a vetted component, or takes its code from the cache; `None` if that takes more than this effort.
+    /// Compiles a vetted component, or takes its code from the cache. Returns `None` if this takes more than `effort`.
     pub(crate) fn compile(
         &self,
         vetted: &Vetted,
@@ -138,11 +138,11 @@ impl Loader {
         Compiling { engine: &self.engine.wasm, bytes, memory: self.memory }
     }
 
-    /// A file is mapped, so that its code takes no memory twice.
+    /// Loads compiled code. A file is mapped, so that its code is not twice in memory.
     #[allow(unsafe_code, reason = "the code comes from our own compiler: from the helper just now, or authenticated")]
     fn deserialize(&self, code: &CompiledCode) -> wasmtime::Result<Component> {
-        // Safety: `precompile_component` of this program returned the code, see the two callers, and a file of the cache
-        // is replaced as a whole and never changed.
+        // Safety: `precompile_component` of this program returned the code, see the two callers. A file of the cache is only replaced as a
+        // whole and never changed.
         unsafe {
             match code {
                 CompiledCode::File(path) => Component::deserialize_file(&self.engine.wasm, path),
@@ -162,18 +162,18 @@ impl Loader {
         Ok(Arc::new(Compiled { digest: vetted.digest.clone(), manifest: vetted.manifest.clone(), pre }))
     }
 
-    /// The grant of a plugin, if it has one.
+    /// Returns the grant of a plugin, if it has one.
     fn grant_of<'a>(&self, manifest: &Manifest, grants: &'a [Grant]) -> Option<Cow<'a, Grant>> {
         let grant = grants.iter().find(|grant| grant.name == manifest.name);
         if self.grant_all { Some(Cow::Owned(everything(manifest, grant))) } else { grant.map(Cow::Borrowed) }
     }
 
-    /// The lines that the grant of a component lacks.
+    /// Returns the lines that the grant of a component lacks.
     pub(crate) fn missing_lines(&self, vetted: &Vetted, grants: &[Grant]) -> Vec<String> {
         missing(&vetted.manifest, self.grant_of(&vetted.manifest, grants).as_deref(), &vetted.digest)
     }
 
-    /// Compares a component's requests with its grant and calls `setup`.
+    /// Compares the requests of a component with its grant and calls `setup`.
     pub(crate) async fn admit(&self, compiled: &Arc<Compiled>, grants: &[Grant]) -> Admission {
         let manifest = &compiled.manifest;
         let grant = self.grant_of(manifest, grants);
@@ -211,7 +211,7 @@ impl Loader {
     }
 }
 
-/// All that a manifest asks for, with the limits and the configuration of the plugin's grant.
+/// Returns a grant of all requests of a manifest, with the limits and the configuration of the plugin's grant.
 fn everything(manifest: &Manifest, grant: Option<&Grant>) -> Grant {
     let grant = grant.cloned().unwrap_or_default();
     Grant { limits: grant.limits, config: grant.config, ..Grant::of_all(manifest) }

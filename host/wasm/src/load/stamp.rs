@@ -1,7 +1,6 @@
 //! The state of a file: a stamp of its content, and whether it still changes.
 //!
-//! A writer may take a file away, empty it and fill it again, in any number of steps. What lies between is not what it
-//! wants to say.
+//! A writer may remove a file, empty it and fill it again, in any number of steps. The states between these steps do not count.
 
 use std::fs::{File, Metadata};
 use std::io::{self, Read};
@@ -11,11 +10,11 @@ use std::time::{Duration, Instant, SystemTime};
 
 use rustix::fs::OFlags;
 
-/// Time without a change after which a file counts as whole.
+/// The time without a change after which a file counts as complete.
 pub(crate) const SETTLE: Duration = Duration::from_millis(100);
 
-/// A fingerprint of a file's content, made without reading it. The time of the last change of its inode is a part: a writer can set the
-/// other time back.
+/// A fingerprint of a file's content, made without reading the content. It includes the time of the last change of the inode, because a
+/// writer can set back the time of modification.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stamp {
     device: u64,
@@ -36,9 +35,9 @@ impl Stamp {
         }
     }
 
-    /// The bytes of the file at `path`, at most `limit`; `None` if it has another stamp.
+    /// Reads the file at `path`, at most `limit` bytes. Returns `None` if the file has another stamp.
     pub(crate) fn read(self, path: &Path, limit: u64) -> io::Result<Option<Vec<u8>>> {
-        // A pipe that came into the place of the file would be waited for.
+        // A blocking open of a pipe in place of the file would wait for a writer.
         let file = File::options().read(true).custom_flags(OFlags::NONBLOCK.bits().cast_signed()).open(path)?;
         if !file.metadata()?.is_file() {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a file"));
@@ -50,18 +49,18 @@ impl Stamp {
     }
 }
 
-/// How long a file has stood still.
+/// The time for which a file has not changed.
 #[derive(Default)]
 pub(crate) struct Settling {
-    /// Its last state, `None` where it was away, and the time at which that was first seen.
+    /// The last state of the file, and the time at which it was first seen. The state is `None` if the file was missing.
     since: Option<(Option<Stamp>, Instant)>,
 }
 
 impl Settling {
-    /// Returns `true` if a file did not change for `wait`. Takes its present state, `None` where it is away.
+    /// Returns true if a file did not change for `wait`. `metadata` is its current state, or `None` if the file is missing.
     ///
-    /// The file says itself when it was changed last, unless it is away or names a time in the future; then its state
-    /// has to be seen for so long.
+    /// The time of the last change is in the metadata. If the file is missing or its time is in the future, its state must be observed for
+    /// `wait`.
     pub(crate) fn is_over(&mut self, metadata: Option<&Metadata>, wait: Duration) -> bool {
         let (stamp, now) = (metadata.map(Stamp::of), Instant::now());
         let since = self.since.get_or_insert((stamp, now));
@@ -72,7 +71,7 @@ impl Settling {
     }
 }
 
-/// The time since a file's last change; `None` if that lies in the future.
+/// Returns the time since the last change of a file, or `None` if that change is in the future.
 #[allow(clippy::disallowed_methods, reason = "the age of a file's last change is known by the wall clock alone")]
 fn age(metadata: &Metadata) -> Option<Duration> {
     metadata.modified().ok().and_then(|modified| SystemTime::now().duration_since(modified).ok())

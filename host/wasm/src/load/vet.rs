@@ -1,6 +1,6 @@
-//! Vets a file before any code of the compiler sees it.
+//! Vets a file before the compiler handles any of its code.
 //!
-//! Takes the bytes of a file; yields an inspection, or a rejection. May not run or compile anything.
+//! A check takes the bytes of a file and returns an inspection, or a rejection. It may not run or compile anything.
 
 use semver::Version;
 use wasmparser::{Validator, WasmFeatures};
@@ -14,18 +14,18 @@ pub const MAX_BYTES: u64 = 64 << 20;
 const CONTRACT: Version = Version::new(1, 0, 0);
 /// The interface that plugins implement.
 const HANDLER: &str = "oarlock:action/handler";
-/// The interfaces that the host offers beside WASI.
+/// The interfaces that the host offers besides WASI.
 const OFFERED: [&str; 4] = ["oarlock:host/config", "oarlock:host/log", "oarlock:host/cluster", "oarlock:host/jobs"];
-/// The packages of WASI 0.2 that language runtimes link. Each denies everything. Files and sockets are not among them,
-/// so that a plugin that needs them is rejected when its file is dropped and not when it is called.
+/// The packages of WASI 0.2 that language runtimes link. Each package denies all access. The list has no files and sockets. So the host
+/// rejects a plugin that needs them when it loads the file, and not when it calls the plugin.
 const WASI: [&str; 4] = ["wasi:cli/", "wasi:clocks/", "wasi:io/", "wasi:random/"];
 
-/// Proposals that a component may use. Threads, exceptions, 64-bit memories and garbage collection are not among them.
+/// The WebAssembly proposals that a component may use. Threads, exceptions, 64-bit memories and garbage collection are excluded.
 ///
-/// This list guards the process: what it leaves out reaches neither the compiler nor the engine, whose builds without `gc` and
-/// `threads`, as this one is, are tried less than others. RUSTSEC-2026-0570 (GHSA-rc4p-x33f-vpr2) aborts a process without `gc`,
-/// and GHSA-2674-w29h-wqvj concerns those without `threads`; the locked engine has both, and a component has the instructions of
-/// neither. Whoever adds a proposal here reads the engine's advisories first.
+/// This list protects the process, because excluded features reach neither the compiler nor the engine. This engine is built without `gc`
+/// and `threads`, and such builds are tested less than others. RUSTSEC-2026-0570 (GHSA-rc4p-x33f-vpr2) aborts a process without `gc`, and
+/// GHSA-2674-w29h-wqvj concerns builds without `threads`. Both affect the locked engine, but no component can have the instructions that
+/// trigger them. Read the advisories of the engine before you add a proposal.
 fn features() -> WasmFeatures {
     let all = WasmFeatures::WASM2
         | WasmFeatures::COMPONENT_MODEL
@@ -39,10 +39,11 @@ fn features() -> WasmFeatures {
     all.difference(WasmFeatures::GC_TYPES)
 }
 
-/// The version of these rules. What was compiled by others is vetted again: raise it with each rule that gets stricter.
+/// The version of these rules. Components that were compiled with other rules are vetted again. Raise the version with each rule that
+/// becomes stricter.
 pub(crate) const RULES: u32 = 2;
 
-/// Checks everything but the code. Cheap enough for each start of the host.
+/// Checks everything except the code. The check is cheap enough for each start of the host.
 pub(crate) fn check_interface(bytes: &[u8]) -> Result<Inspection, Rejection> {
     let inspection = inspect(bytes)?;
     if let Some(import) = inspection.imports.iter().find(|import| !is_offered(import)) {
@@ -63,7 +64,7 @@ pub(crate) fn check_code(bytes: &[u8]) -> Result<(), Rejection> {
     Validator::new_with_features(features()).validate_all(bytes).map(drop).map_err(|error| malformed(&error))
 }
 
-/// The interface and version of a name such as `oarlock:host/log@1.0.0`.
+/// Returns the interface and version of a name such as `oarlock:host/log@1.0.0`.
 fn versioned(name: &str) -> Option<(&str, Version)> {
     let (interface, version) = name.split_once('@')?;
     Some((interface, Version::parse(version).ok()?))
@@ -77,7 +78,7 @@ fn is_offered(import: &str) -> bool {
     OFFERED.contains(&interface) && is_supported(&version)
 }
 
-/// A plugin of 1.x runs on a host of 1.y, y >= x.
+/// Returns true if this host supports the version. A plugin of 1.x runs on a host of 1.y if y >= x.
 fn is_supported(version: &Version) -> bool {
     let interface = Version::new(version.major, version.minor, 0);
     version.major == CONTRACT.major && interface <= CONTRACT && version.pre.is_empty()

@@ -1,4 +1,4 @@
-//! Rust types of the contract in `wit/`. All of it is generated.
+//! The generated Rust types of the contract in `wit/`.
 
 #[allow(
     missing_docs,
@@ -14,9 +14,9 @@ mod generated {
         imports: { default: trappable },
         exports: { default: async },
         with: {
-            "oarlock:host/cluster.object": crate::run::host_functions::ObjectHandle,
-            "oarlock:host/jobs.job": crate::run::host_functions::JobHandle,
-            "oarlock:host/jobs.target": crate::run::host_functions::TargetHandle,
+            "oarlock:host/cluster.object": crate::run::handles::ObjectHandle,
+            "oarlock:host/jobs.job": crate::run::handles::JobHandle,
+            "oarlock:host/jobs.target": crate::run::handles::TargetHandle,
         },
     });
 }

@@ -1,4 +1,4 @@
-//! The reason why a call gave no answer: a trap, an exceeded limit, garbage, or a host that is busy.
+//! The reason why a call gave no answer: a trap, an exceeded limit, an invalid answer, or a busy host.
 
 use oarlock_core::plugin::visit::Trap;
 use wasmtime::PoolConcurrencyLimitError;
@@ -14,19 +14,19 @@ const LIMIT: &str = "PluginLimitExceeded";
 /// The reason why a call gave no answer.
 #[derive(Debug)]
 pub(crate) enum CallError {
-    /// The plugin trapped, exceeded a limit or answered garbage.
+    /// The plugin trapped, exceeded a limit or gave an invalid answer.
     Trap(Trap),
-    /// As many instances as the host allows are in use.
+    /// The host already runs the most instances that it allows.
     Busy,
 }
 
 impl CallError {
-    /// The error for an answer that cannot be converted.
+    /// Returns the error for an answer that cannot be converted.
     pub(crate) fn garbage(function: &str, why: &str) -> Self {
         Self::Trap(Trap { reason: TRAPPED, message: format!("{function} returned garbage: {why}") })
     }
 
-    /// The error of a call, or of an instantiation, that the engine ended. `operation` is its name in the message.
+    /// Returns the error of a call or an instantiation that the engine ended. `operation` is its name in the message.
     pub(crate) fn of_engine(guest: &Guest, operation: &str, error: &wasmtime::Error) -> Self {
         if error.downcast_ref::<PoolConcurrencyLimitError>().is_some() {
             return Self::Busy;
@@ -49,7 +49,7 @@ fn exceeded_limit(guest: &Guest, error: &wasmtime::Error) -> Option<String> {
     if error.downcast_ref::<wasmtime::Trap>() == Some(&wasmtime::Trap::StackOverflow) {
         return Some("its stack is full".to_owned());
     }
-    // The engine's type for this is private.
+    // The type of this error is private in the engine.
     let too_large = error.root_cause().to_string().contains("fuel allocated for hostcalls");
     too_large.then(|| "it hands over too many bytes at once".to_owned())
 }

@@ -1,3 +1,3 @@
-//! Converts the contract's types into core types. The only file that knows both.
+//! Converts the types of the contract into core types. Only this file knows both.
 
 oarlock_contract::conversions!(crate::run::bindings::action);

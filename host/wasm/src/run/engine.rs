@@ -1,5 +1,4 @@
-//! The one wasmtime engine of the host: its configuration, its clock, its pool of instances and the host functions
-//! that are linked into plugins.
+//! The wasmtime engine of the host: its configuration, its clock, its pool of instances, and the host functions that plugins link.
 
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -13,19 +12,18 @@ use wasmtime::{Config, Enabled, InstanceAllocationStrategy, PoolingAllocationCon
 use crate::memory::MemoryShares;
 use crate::run::bindings::{cluster, config, jobs, log};
 use crate::run::guest::Guest;
+use crate::run::limits::TABLE_ELEMENTS;
 use crate::run::ticker::Ticker;
 use crate::run::wasi;
 
-/// The largest table; CPython needs it.
-pub(crate) const TABLE_ELEMENTS: usize = 20_000;
 /// The most instances at once. Sessions are short and wait for one another.
 const MAX_INSTANCES: u32 = 32;
-/// The largest memory of an instance, and so the highest that a grant can give.
+/// The largest memory of an instance, in bytes. It is also the highest limit that a grant can give.
 const MEMORY_BYTES: usize = 64 << 20;
-/// Memory that is reset by writing instead of by asking the kernel. A plugin in Rust touches less.
+/// The bytes of memory that the engine resets by writing instead of by a system call. A plugin in Rust uses less.
 const KEEP_RESIDENT: usize = 256 << 10;
 
-/// The engine could not be made.
+/// The reason why the engine could not be created.
 #[derive(Debug, Error)]
 pub enum EngineError {
     /// The engine refused its configuration, or the machine lacks address space.
@@ -35,14 +33,14 @@ pub enum EngineError {
         #[source]
         source: wasmtime::Error,
     },
-    /// The host's functions could not be linked.
+    /// The functions of the host could not be linked.
     #[error("failed to link the host's functions")]
     Link {
         /// The cause.
         #[source]
         source: wasmtime::Error,
     },
-    /// The thread of the clock could not be started.
+    /// The thread of the clock could not start.
     #[error("failed to start the thread that stops runaway plugins")]
     Ticker {
         /// The cause.
@@ -74,7 +72,7 @@ impl Engine {
         Ok(Self { wasm, linker, ticker, permits, memory })
     }
 
-    /// A digest of the compiler's version and of every setting that compiled code depends on.
+    /// Returns a digest of the compiler's version and of every setting that affects compiled code.
     pub(crate) fn fingerprint(&self) -> String {
         let mut digest = StableHasher(Sha256::new());
         self.wasm.precompile_compatibility_hash().hash(&mut digest);
@@ -82,7 +80,7 @@ impl Engine {
     }
 }
 
-/// A hasher with the same result in each process, unlike those of the standard library.
+/// A hasher with the same result in each process, unlike the hashers of the standard library.
 struct StableHasher(Sha256);
 
 impl Hasher for StableHasher {
@@ -95,8 +93,8 @@ impl Hasher for StableHasher {
     }
 }
 
-/// An engine that compiles and runs nothing, for the helper process: it reserves no address space. A `frugal` one
-/// compiles one function after the other, since each thread takes memory.
+/// Returns an engine for the helper process, which only compiles and runs nothing. It reserves no address space. A `frugal` engine compiles
+/// one function after the other, because each thread takes memory.
 pub(crate) fn compiler(frugal: bool) -> Result<wasmtime::Engine, EngineError> {
     let mut config = config_for_compiling();
     config.parallel_compilation(!frugal);
@@ -113,7 +111,7 @@ fn config_for_compiling() -> Config {
         .wasm_multi_memory(true)
         .wasm_memory64(false)
         .concurrency_support(false)
-        // Stated here, since an allocator may choose defaults of its own and the compiled code depends on them.
+        // These values are set here because compiled code depends on them, and an allocator may choose its own defaults.
         .memory_reservation(4 << 30)
         .memory_guard_size(32 << 20)
         .memory_may_move(false)
@@ -137,7 +135,7 @@ fn pool() -> PoolingAllocationConfig {
         .table_elements(TABLE_ELEMENTS)
         .max_component_instance_size(1 << 20)
         .max_core_instance_size(1 << 20)
-        // Linux 6.7 and later list the pages that were touched, and only those are reset.
+        // Linux 6.7 and later list the touched pages, and the engine resets only these pages.
         .pagemap_scan(Enabled::Auto)
         .linear_memory_keep_resident(KEEP_RESIDENT)
         .table_keep_resident(KEEP_RESIDENT)

@@ -11,9 +11,9 @@ use wasmtime::component::ResourceTable;
 use wasmtime_wasi::WasiCtx;
 
 use crate::run::limits::Meter;
+use crate::run::log_budget::LogBudget;
 use crate::run::output_pipe::OutputPipe;
-use crate::run::plugin_log::LogBudget;
-use crate::run::wasi::{self, SeededRandom};
+use crate::run::seeded_random::SeededRandom;
 
 /// The manifest, grant, limits and configuration that all instances of a plugin share.
 pub(crate) struct PluginSettings {
@@ -21,11 +21,11 @@ pub(crate) struct PluginSettings {
     pub grant: Grant,
     pub limits: PluginLimits,
     pub config: Value,
-    /// Bytes that all instances of the plugin may log together.
+    /// The bytes that all instances of the plugin together may log.
     pub log: LogBudget,
 }
 
-/// The data of a store.
+/// The data of a wasmtime store.
 pub(crate) struct Guest {
     pub settings: Arc<PluginSettings>,
     pub table: ResourceTable,
@@ -33,19 +33,19 @@ pub(crate) struct Guest {
     pub stdout: OutputPipe,
     pub stderr: OutputPipe,
     pub meter: Meter,
-    /// Seeded when the running call first asks for it.
+    /// The random numbers of the running call. They get their seed at the first request.
     random: Option<SeededRandom>,
     pub now_ms: u64,
-    /// The visit of the running call; `None` during `setup`.
+    /// The visit of the running call, or `None` during `setup`.
     pub visit: Option<Arc<Visit>>,
-    /// Number of log lines of this call that were dropped.
+    /// The number of dropped log lines of this call.
     pub dropped_lines: u32,
 }
 
 impl Guest {
     pub(crate) fn new(settings: Arc<PluginSettings>) -> Self {
         let (stdout, stderr) = (OutputPipe::default(), OutputPipe::default());
-        let wasi = wasi::denied(&stdout, &stderr);
+        let wasi = denied(&stdout, &stderr);
         let meter = Meter::new(settings.limits);
         Self {
             settings,
@@ -61,7 +61,7 @@ impl Guest {
         }
     }
 
-    /// Begins a call: fresh budgets, and clocks and randomness that depend on the visit alone.
+    /// Begins a call with fresh budgets. Its clocks and random numbers depend only on the visit.
     pub(crate) fn begin_call(&mut self, visit: Option<Arc<Visit>>) {
         self.meter.begin();
         self.dropped_lines = 0;
@@ -72,7 +72,7 @@ impl Guest {
         self.visit = visit;
     }
 
-    /// Random numbers that are the same each time this call is repeated.
+    /// Returns random numbers that are the same each time the host repeats this call.
     pub(crate) fn random(&mut self) -> &mut SeededRandom {
         self.random.get_or_insert_with(|| match &self.visit {
             Some(visit) => SeededRandom::new(&visit.job.uid, &visit.target.name, visit.target.attempt),
@@ -80,11 +80,18 @@ impl Guest {
         })
     }
 
-    /// The standard error of the running call, cut and on one line.
+    /// Returns the standard error of the running call, shortened and on one line.
     pub(crate) fn stderr_of_call(&self) -> String {
         let (text, _) = self.stderr.take();
         let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with("note: "));
         let joined = lines.collect::<Vec<_>>().join(" ");
         joined.chars().filter(|c| !c.is_control()).take(400).collect()
     }
+}
+
+/// Returns a context that denies everything except output.
+fn denied(stdout: &OutputPipe, stderr: &OutputPipe) -> WasiCtx {
+    let mut builder = WasiCtx::builder();
+    builder.stdout(stdout.clone()).stderr(stderr.clone());
+    builder.allow_tcp(false).allow_udp(false).allow_ip_name_lookup(false).build()
 }

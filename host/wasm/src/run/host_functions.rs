@@ -1,33 +1,24 @@
-//! The host functions by which a plugin reads its job, its target, objects and its configuration.
+//! The host functions that show a plugin its job, its target, objects and its configuration.
 //!
-//! They show the fields that the manifest declares. All of it is in memory, so nothing here waits, and only the values
-//! that a plugin asks for are copied. May not change anything.
+//! They show the fields that the manifest declares. All data is in memory, so no function waits, and each copies only the requested values.
+//! The functions may not change anything.
 
 use std::sync::Arc;
 
 use oarlock_contract::names::{is_api_version, is_kind};
 use oarlock_contract::reads::FieldPlace;
-use oarlock_core::cluster::object::{Kind, Object, ObjectKey};
+use oarlock_core::object::api_object::{Kind, Object, ObjectKey};
 use oarlock_core::plugin::visit::{JobFacts, ReadRefusal, Visit};
 use serde_json::Value;
 use wasmtime::component::Resource;
 
 use crate::run::bindings::{cluster, config, jobs};
 use crate::run::guest::Guest;
+use crate::run::handles::{JobHandle, ObjectHandle, TargetHandle};
 use crate::run::object_json;
 
-/// A plugin's handle on a job. It shows the job as it was when the call began.
-#[allow(unreachable_pub, reason = "the generated bindings name it in public items")]
-pub struct JobHandle(pub(crate) Arc<Visit>);
-/// A plugin's handle on a target.
-#[allow(unreachable_pub, reason = "the generated bindings name it in public items")]
-pub struct TargetHandle(pub(crate) Arc<Visit>);
-/// A plugin's handle on an object.
-#[allow(unreachable_pub, reason = "the generated bindings name it in public items")]
-pub struct ObjectHandle(Arc<Object>);
-
 impl Guest {
-    /// Counts a call of a host function. Each of them begins with this.
+    /// Counts a call of a host function. Each host function begins with this call.
     fn count_call(&mut self) -> wasmtime::Result<()> {
         self.meter.host_call(1).map_err(wasmtime::Error::new)
     }
@@ -62,7 +53,7 @@ fn not_declared(message: String) -> cluster::ReadError {
     cluster::ReadError { reason: "NotDeclared".to_owned(), message }
 }
 
-/// The value at `pointer`, as JSON text.
+/// Returns the value at `pointer` as JSON text.
 fn select(document: &Value, pointer: &str) -> Option<String> {
     document.pointer(pointer).map(Value::to_string)
 }
@@ -116,7 +107,7 @@ impl cluster::Host for Guest {
         let Some(visit) = self.visit.clone() else {
             return Ok(Err(not_declared("there is no cluster to ask during `setup`".to_owned())));
         };
-        // A kind reaches a URL. No kind has an invalid name.
+        // A kind becomes part of a URL. No kind has an invalid name.
         if !is_api_version(&api_version) || !is_kind(&kind) {
             return Ok(Ok(false));
         }

@@ -1,32 +1,34 @@
 //! The limits of a call, and the meter that counts its use of them.
 //!
-//! May not stop anything itself: the engine stops a call when its meter returns an error.
+//! The meter stops nothing itself. The engine stops a call when its meter returns an error.
 
 use oarlock_contract::limits::PluginLimits;
 use thiserror::Error;
 use wasmtime::ResourceLimiter;
 
-/// Length of one step of the engine's clock; a call that runs too long is stopped within one more.
+/// The length of one step of the engine's clock, in milliseconds. A call that runs too long stops at most one step later.
 pub(crate) const TICK_MS: u32 = 2;
+/// The size of the largest table. CPython needs it.
+pub(crate) const TABLE_ELEMENTS: usize = 20_000;
 
-/// A call went beyond a limit.
+/// A call exceeded a limit.
 #[derive(Debug, Error)]
 #[error("{0}")]
 pub(crate) struct LimitExceeded(pub String);
 
-/// The rest of a running call's limits.
+/// The remaining limits of a running call.
 pub(crate) struct Meter {
     limits: PluginLimits,
     ticks: u32,
     host_calls: u32,
     log_bytes: u32,
     memory: usize,
-    /// The limit on memory or tables that the guest ran into. Afterwards it traps by itself, or goes on without.
+    /// The limit on memory or tables that the guest reached. Afterwards the guest traps or continues without more memory.
     pub refused: Option<String>,
 }
 
 impl Meter {
-    /// A meter for an instance under these limits.
+    /// Returns a meter for an instance with these limits.
     pub(crate) fn new(limits: PluginLimits) -> Self {
         Self { limits, ticks: 0, host_calls: 0, log_bytes: 0, memory: 0, refused: None }
     }
@@ -40,8 +42,8 @@ impl Meter {
         self.refused = None;
     }
 
-    /// Counts one step of the clock that the guest saw. Steps that passed while it was not running count as one, so
-    /// that a busy machine stops no call.
+    /// Counts one step of the clock that the guest saw. Steps that passed while the guest was not running count as one step, so that a busy
+    /// machine stops no call.
     pub(crate) fn tick(&mut self) -> Result<(), LimitExceeded> {
         self.ticks = self.ticks.saturating_sub(1);
         if self.ticks == 0 {
@@ -61,7 +63,7 @@ impl Meter {
         }
     }
 
-    /// Takes a log line of `bytes` from the limit, and returns the number of its bytes that may be kept.
+    /// Subtracts a log line of `bytes` from the limit. Returns the number of its bytes that may be kept.
     pub(crate) fn log(&mut self, bytes: usize) -> usize {
         let kept = u32::try_from(bytes).unwrap_or(u32::MAX).min(self.log_bytes);
         self.log_bytes -= kept;
@@ -76,8 +78,8 @@ impl Meter {
         Ok(())
     }
 
-    /// Bytes that may be copied out of a guest by one host call or one answer. A part of it is the host's own
-    /// bookkeeping, hence the surplus; the exact size is checked afterwards.
+    /// Returns the bytes that one host call or one answer may copy out of a guest. The value is larger than the limit, because a part of it
+    /// is bookkeeping of the host. The exact size is checked afterwards.
     pub(crate) fn copied_bytes(&self) -> usize {
         self.limits.output_bytes as usize * 2 + 1024 * 1024
     }
@@ -95,9 +97,8 @@ impl ResourceLimiter for Meter {
     }
 
     fn table_growing(&mut self, _current: usize, desired: usize, _maximum: Option<usize>) -> wasmtime::Result<bool> {
-        if desired > crate::run::engine::TABLE_ELEMENTS {
-            self.refused =
-                Some(format!("it needs a table of more than {} entries", crate::run::engine::TABLE_ELEMENTS));
+        if desired > TABLE_ELEMENTS {
+            self.refused = Some(format!("it needs a table of more than {} entries", TABLE_ELEMENTS));
             return Ok(false);
         }
         Ok(true)

@@ -1,11 +1,11 @@
-//! An object as a plugin may see it, as a JSON document: its metadata, and the fields that the plugin's manifest
-//! declares. The cache has the fields that any plugin declared; this file may not show more of them.
+//! The JSON document of an object that a plugin may see: its metadata, and the fields that the plugin's manifest declares. The cache has
+//! the fields of all plugins. This file may not show the fields of other plugins.
 
-use oarlock_core::cluster::object::{Object, Owner};
+use oarlock_core::object::api_object::{Object, Owner};
 use oarlock_core::plugin::manifest::Manifest;
 use serde_json::{Map, Value, json};
 
-/// The value at `pointer`, which points to the kind or into the metadata, as JSON text.
+/// Returns the value at `pointer` as JSON text. The pointer points to the kind or into the metadata.
 pub(crate) fn metadata(object: &Object, pointer: &str) -> Option<String> {
     let value = match (pointer, pointer.strip_prefix("/metadata")) {
         ("/apiVersion", _) => Some(Value::from(object.key.kind.api_version.as_str())),
@@ -19,7 +19,7 @@ pub(crate) fn metadata(object: &Object, pointer: &str) -> Option<String> {
     value.map(|value| value.to_string())
 }
 
-/// The whole document: kind, metadata and the fields that the plugin declares.
+/// Returns the whole document: kind, metadata and the fields that the plugin declares.
 pub(crate) fn whole(object: &Object, manifest: &Manifest) -> Value {
     let mut document = manifest.declared_fields(&object.key.kind, &object.fields.value());
     if let (Value::Object(fields), Value::Object(own)) = (&mut document, metadata_of(object, None)) {
@@ -31,7 +31,7 @@ pub(crate) fn whole(object: &Object, manifest: &Manifest) -> Value {
     document
 }
 
-/// The metadata, or only `field` of it.
+/// Returns the metadata, or only its `field`.
 fn metadata_of(object: &Object, field: Option<&str>) -> Value {
     let mut map = Map::new();
     let mut put = |name: &str, value: &dyn Fn() -> Option<Value>| {
@@ -65,7 +65,7 @@ fn owner(owner: &Owner) -> Value {
 #[cfg(test)]
 mod tests {
     use oarlock_contract::reads::FieldPlace;
-    use oarlock_core::cluster::object::Kind;
+    use oarlock_core::object::api_object::Kind;
 
     use super::*;
 

@@ -1,4 +1,4 @@
-//! Standard output and standard error of a plugin, kept up to a limit.
+//! Keeps the standard output and standard error of a plugin up to a limit.
 
 use std::io;
 use std::pin::Pin;
@@ -11,11 +11,11 @@ use wasmtime_wasi::async_trait;
 use wasmtime_wasi::cli::{IsTerminal, StdoutStream};
 use wasmtime_wasi::p2::{OutputStream, Pollable, StreamResult};
 
-/// The most that is kept of a call.
+/// The most bytes of a call's output that are kept.
 const KEPT_BYTES: usize = 16 * 1024;
 
-/// The text that a call has written so far. What is beyond the limit is dropped without an error: a plugin may not fail for
-/// what it prints.
+/// The text that a call has written so far. Output beyond the limit is dropped without an error, because a plugin may not fail for its
+/// output.
 #[derive(Clone, Default)]
 pub(crate) struct OutputPipe(Arc<Mutex<Written>>);
 
@@ -26,7 +26,7 @@ struct Written {
 }
 
 impl OutputPipe {
-    /// Takes what was written since the last time, and whether something was dropped.
+    /// Takes the output since the last call, and returns whether some output was dropped.
     pub(crate) fn take(&self) -> (String, bool) {
         let Written { kept, is_cut } = std::mem::take(&mut *self.0.lock());
         (String::from_utf8_lossy(&kept).into_owned(), is_cut)

@@ -1,39 +1,12 @@
-//! Log lines of plugins, in the host's log, with the plugin, the job and the target.
+//! Writes the log lines of plugins to the host's log, with the plugin, the job and the target.
 //!
-//! May not fail, nor be flooded: lines beyond a call's bytes or a plugin's rate are dropped and counted.
-
-use std::time::Instant;
-
-use parking_lot::Mutex;
+//! Logging never fails and cannot flood the log. Lines beyond a call's limit or a plugin's rate are dropped and counted.
 
 use crate::run::bindings::log::{Host, Level};
 use crate::run::guest::Guest;
 
-/// Bytes that all instances of one plugin may log in a second, on average.
-const BYTES_PER_SECOND: f64 = 64.0 * 1024.0;
-/// The cost of each line beside its bytes, so that empty lines are not free.
+/// The cost of each line besides its bytes, so that empty lines are not free.
 const LINE_BYTES: usize = 64;
-
-/// The bytes that a plugin may still log.
-pub(crate) struct LogBudget(Mutex<(Instant, f64)>);
-
-impl LogBudget {
-    pub(crate) fn full() -> Self {
-        Self(Mutex::new((Instant::now(), BYTES_PER_SECOND)))
-    }
-
-    fn take(&self, bytes: usize) -> bool {
-        let mut state = self.0.lock();
-        let now = Instant::now();
-        let earned = now.duration_since(state.0).as_secs_f64() * BYTES_PER_SECOND;
-        *state = (now, (state.1 + earned).min(BYTES_PER_SECOND));
-        let enough = state.1 >= bytes as f64;
-        if enough {
-            state.1 -= bytes as f64;
-        }
-        enough
-    }
-}
 
 impl Host for Guest {
     fn enabled(&mut self, level: Level) -> wasmtime::Result<bool> {
@@ -60,7 +33,7 @@ impl Host for Guest {
 }
 
 impl Guest {
-    /// Logs what the call printed: standard output for information, standard error as a warning.
+    /// Logs the output of the call: standard output as information, and standard error as warnings.
     pub(crate) fn log_what_was_printed(&mut self) {
         for (level, pipe) in [(Level::Info, self.stdout.clone()), (Level::Warn, self.stderr.clone())] {
             let (text, is_cut) = pipe.take();
@@ -70,7 +43,7 @@ impl Guest {
         }
     }
 
-    /// Logs a line, as far as the call and the plugin may log more.
+    /// Logs a line, if the call and the plugin may still log.
     fn keep_line(&mut self, level: Level, line: &str) {
         let kept = self.meter.log(line.len() + LINE_BYTES).saturating_sub(LINE_BYTES);
         if kept == 0 || !self.settings.log.take(kept + LINE_BYTES) {
@@ -108,7 +81,7 @@ impl Guest {
     }
 }
 
-/// At most `bytes` of `text`, without anything that moves a cursor or begins a line.
+/// Returns at most `bytes` of `text`, without characters that move a cursor or begin a line.
 fn printable(text: &str, bytes: usize) -> String {
     let end = text.char_indices().map(|(at, c)| at + c.len_utf8()).take_while(|end| *end <= bytes).last().unwrap_or(0);
     let kept = text.get(..end).unwrap_or_default();
@@ -123,12 +96,5 @@ mod tests {
     fn a_line_cannot_forge_another_one() {
         assert_eq!(printable("a\n2026 ERROR \u{1b}[2J", 100), "a 2026 ERROR  [2J");
         assert_eq!(printable("äöü", 3), "ä");
-    }
-
-    #[test]
-    fn a_flood_is_cut_off() {
-        let budget = LogBudget::full();
-        let kept = (0..10_000).filter(|_| budget.take(1024)).count();
-        assert!((64..200).contains(&kept), "{kept}");
     }
 }

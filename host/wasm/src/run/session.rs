@@ -1,6 +1,6 @@
 //! Calls the functions of a plugin for the targets of one job.
 //!
-//! Takes visits; yields answers. May not judge answers.
+//! A session takes visits and returns answers. It does not judge answers.
 
 use std::sync::Arc;
 
@@ -10,8 +10,8 @@ use oarlock_core::plugin::visit::{Answer, Call, Visit};
 use crate::run::call_error::CallError;
 use crate::run::warm_instance::{CallContext, Output, Request, WarmInstance};
 
-/// The visits of one job to one plugin in one round. They run one after the other and share an instance; a call that
-/// traps ends the instance, and the next call gets a fresh one.
+/// The visits of one job to one plugin in one round. The visits run one after the other and share an instance. A call that traps ends the
+/// instance, and the next call gets a fresh instance.
 pub struct Session {
     context: Arc<CallContext>,
     instance: Option<WarmInstance>,
@@ -72,7 +72,7 @@ impl Session {
     async fn request(&mut self, request: Request<'_>) -> Result<Result<Output, CallFailure>, CallError> {
         let mut instance = match self.instance.take() {
             Some(instance) if !instance.is_used_up() => instance,
-            // The old one goes first, so that it does not hold a permit that the new one waits for.
+            // The old instance is dropped first, so that it does not hold a permit that the new instance waits for.
             old => {
                 drop(old);
                 WarmInstance::start(&self.context).await?

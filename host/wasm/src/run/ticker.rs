@@ -1,8 +1,8 @@
-//! The clock by which calls are stopped: a thread that advances the engine's epoch while instances are in use.
+//! The clock that stops calls: a thread that advances the engine's epoch while instances are in use.
 //!
-//! It is a real thread, so it goes on under paused time. It sleeps while no instance is in use, so an idle host costs
-//! nothing. It does so at the first step without one: most sessions take less than a step, and a wake-up costs no more
-//! than the steps that would save it.
+//! It is a real thread, so it also runs under paused time. It sleeps while no instance is in use, so that an idle host costs nothing. It
+//! goes to sleep at the first step without an instance. Most sessions take less than a step, and a wake-up costs no more than the steps
+//! that would avoid it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,16 +11,16 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::run::limits::TICK_MS;
 
-/// The clock.
+/// The clock of the engine.
 pub(crate) struct Ticker(Arc<Shared>);
 
-/// Keeps the clock going. Each instance holds one for as long as a session uses it.
+/// Keeps the clock running. Each instance holds one while a session uses it.
 pub(crate) struct Ticking(Arc<Shared>);
 
 #[derive(Default)]
 struct Shared {
     state: Mutex<State>,
-    /// Wakes the thread. Costs next to nothing while the thread is awake.
+    /// Wakes the thread. A notification costs almost nothing while the thread is awake.
     wake: Condvar,
 }
 
@@ -44,7 +44,7 @@ impl Ticker {
         })
     }
 
-    /// Starts a clock that calls `tick` at each step, until that returns `false`.
+    /// Starts a clock that calls `tick` at each step, until `tick` returns false.
     fn start_with(tick: impl FnMut() -> bool + Send + 'static) -> std::io::Result<Self> {
         let shared = Arc::<Shared>::default();
         let ticking = shared.clone();
@@ -71,7 +71,7 @@ impl Shared {
         }
     }
 
-    /// Returns `true` once an instance is in use, and `false` when the clock is to stop.
+    /// Returns true once an instance is in use, and false if the clock must stop.
     fn sleep_until_in_use(&self) -> bool {
         let mut state = self.state.lock();
         while state.in_use == 0 && !state.stop {
@@ -106,7 +106,7 @@ mod tests {
 
     use super::*;
 
-    /// `(module (func (export "f") (loop (br 0))))`
+    /// The module `(module (func (export "f") (loop (br 0))))`.
     const ENDLESS: &[u8] = b"\0asm\x01\0\0\0\x01\x04\x01\x60\0\0\x03\x02\x01\0\x07\x05\x01\x01f\0\0\
         \x0a\x09\x01\x07\0\x03\x40\x0c\0\x0b\x0b";
     const PATIENCE: Duration = Duration::from_secs(60);

@@ -16,23 +16,23 @@ use crate::run::call_error::CallError;
 use crate::run::convert;
 use crate::run::engine::Engine;
 use crate::run::guest::{Guest, PluginSettings};
-use crate::run::host_functions::{JobHandle, TargetHandle};
+use crate::run::handles::{JobHandle, TargetHandle};
 use crate::run::limits::LimitExceeded;
 use crate::run::ticker::Ticking;
 
-/// Calls that one instance serves: the handles of past calls stay in its table.
+/// The number of calls that one instance serves. The limit exists because the handles of past calls stay in the instance's table.
 const CALLS_PER_INSTANCE: u32 = 64;
 
-/// Everything that calls of one plugin need.
+/// The shared data of all calls of one plugin.
 pub(crate) struct CallContext {
     pub engine: Arc<Engine>,
     pub pre: ActionPre<Guest>,
     pub settings: Arc<PluginSettings>,
-    /// The longest that a call may take on the wall's clock.
+    /// The longest time of a call on the wall clock.
     pub wall_timeout: Option<Duration>,
 }
 
-/// One function of a plugin, with the visit that it is called for.
+/// One function of a plugin, with the visit for which it is called.
 #[derive(Clone, Copy)]
 pub(crate) enum Request<'a> {
     Setup,
@@ -48,12 +48,12 @@ pub(crate) enum Output {
     Report(Report),
 }
 
-/// An output or a failure, or the reason why it is garbage.
+/// An output or a failure, or the reason why the answer is invalid.
 type Answered = Result<Result<Output, CallFailure>, String>;
-/// The same, with the number of bytes that came from the plugin.
+/// An answer with the number of bytes that came from the plugin.
 type Measured = Result<(Result<Output, CallFailure>, usize), String>;
 
-/// An instance that serves calls, one after the other.
+/// An instance that serves calls one after the other.
 pub(crate) struct WarmInstance {
     store: Store<Guest>,
     action: Action,
@@ -96,18 +96,18 @@ impl WarmInstance {
         }
     }
 
-    /// Returns `true` when the instance is to be replaced by a fresh one.
+    /// Returns true if a fresh instance must replace this instance.
     pub(crate) fn is_used_up(&self) -> bool {
         self.calls >= CALLS_PER_INSTANCE
     }
 
-    /// Calls one function. After an error the instance may not be called again.
+    /// Calls one function. After an error, the instance must not be called again.
     pub(crate) async fn call(&mut self, request: Request<'_>) -> Result<Result<Output, CallFailure>, CallError> {
         self.calls += 1;
         self.store.data_mut().begin_call(request.visit().cloned());
         self.store.set_epoch_deadline(1);
         let answered = within(self.wall_timeout, self.run(request)).await;
-        // Before the log takes what the call printed: standard error says why it trapped.
+        // The error is built before the log takes the output of the call, because standard error says why the call trapped.
         let answered = match answered {
             Ok(Ok(answer)) => Ok(answer),
             Ok(Err(why)) => Err(CallError::garbage(request.function(), &why)),
@@ -179,7 +179,7 @@ fn measured<T>(
     }
 }
 
-/// Waits for a call. The engine's clock stops a plugin that computes; this would stop one that waits.
+/// Waits for a call. The engine's clock stops a plugin that computes, and this timeout would stop a plugin that waits.
 async fn within<T>(timeout: Option<Duration>, call: impl Future<Output = wasmtime::Result<T>>) -> wasmtime::Result<T> {
     let Some(timeout) = timeout else { return call.await };
     match tokio::time::timeout(timeout, call).await {
@@ -189,7 +189,7 @@ async fn within<T>(timeout: Option<Duration>, call: impl Future<Output = wasmtim
 }
 
 impl<'a> Request<'a> {
-    /// The name of the function.
+    /// Returns the name of the function.
     pub(crate) fn function(self) -> &'static str {
         match self {
             Self::Setup => "setup",
@@ -206,7 +206,7 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// The error for an output of a type that this function does not return.
+    /// Returns the error for an output of a type that this function does not return.
     pub(crate) fn answered_by_another(self) -> CallError {
         CallError::garbage(self.function(), "another function's answer")
     }

@@ -16,10 +16,10 @@ async fn setup_declares_the_kinds_that_the_plugin_reads() {
     assert!(info.registration.relations.iter().any(|relation| relation.by == RelationKey::SameController));
     assert_eq!(info.registration.exclusive_extras, ["NewPod"]);
     let declared = plugins.declared();
-    let pods = &declared[&oarlock_core::cluster::object::Kind::pod()];
+    let pods = &declared[&oarlock_core::object::api_object::Kind::pod()];
     assert!(pods.watched && pods.fields.contains("/status/conditions"));
     assert!(pods.indexed.labels.contains("collaset.kusionstack.io/replace-pair-origin-name"));
-    assert!(!declared[&oarlock_core::cluster::object::Kind::new("apps/v1", "ReplicaSet")].watched);
+    assert!(!declared[&oarlock_core::object::api_object::Kind::new("apps/v1", "ReplicaSet")].watched);
 }
 
 #[tokio::test]
@@ -96,7 +96,7 @@ async fn calls_work_on_paused_time_and_take_none_of_it() {
     assert_eq!(before.elapsed(), std::time::Duration::ZERO);
 }
 
-/// A host of 128 MiB, in which all plugins share 32, with a plugin that may use so many.
+/// Starts a host of 128 MiB, in which all plugins share 32 MiB, and publishes a plugin that may use `mib` MiB.
 async fn small_host(mib: u32) -> (Plugins, PluginStatus) {
     let plugins = Plugins::start(Options { memory_limit: Some(128 << 20), ..options() }).await.unwrap();
     let bytes = with_manifest(&component("replace"), |manifest| manifest["limits"] = json!({"memoryMiB": mib}));

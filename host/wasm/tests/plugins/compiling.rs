@@ -1,4 +1,4 @@
-//! The helper that compiles, and the cache of what it compiled.
+//! The helper that compiles, and the cache of compiled code.
 
 use std::path::{Path, PathBuf};
 
@@ -6,7 +6,7 @@ use oarlock_wasm::{CompileWith, Options, PluginStatus, Plugins};
 
 use crate::components::{all_of, component};
 
-/// An empty folder of this test.
+/// Returns an empty folder for this test.
 pub(crate) fn scratch(name: &str) -> PathBuf {
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}", std::process::id()));
     if path.exists() {
@@ -42,7 +42,7 @@ async fn a_helper_that_breaks_down_costs_one_file_and_not_the_host() {
     assert!(status.message.contains("no such instruction"), "{}", status.message);
 }
 
-/// Vets a component, which is not granted and so not compiled.
+/// Vets a component. Without a grant, the host does not compile it.
 async fn vetted(cache: &Path, name: &str) {
     let options = Options { cache_dir: Some(cache.to_owned()), ..Options::in_memory() };
     let plugins = Plugins::start(options).await.unwrap();
@@ -51,22 +51,15 @@ async fn vetted(cache: &Path, name: &str) {
 
 fn entries(cache: &Path) -> Vec<PathBuf> {
     let paths = std::fs::read_dir(cache).unwrap().map(|entry| entry.unwrap().path());
-    // Code has no extension.
+    // Files of compiled code have no extension.
     paths.filter(|path| path.extension().is_none() && path.file_name().is_some_and(|name| name != "key")).collect()
 }
 
-/// Returns `true` if the cache alone is enough, without a compiler.
+/// Returns true if the cache suffices, without a compiler.
 async fn from_cache(cache: &Path) -> bool {
     let status = dropped(helper("/nonexistent/oarlock", &[]), Some(cache)).await;
     assert!(["Serving", "CompilerUnavailable"].contains(&status.reason.as_str()), "{status:?}");
     status.reason == "Serving"
-}
-
-#[tokio::test]
-async fn a_component_is_compiled_once() {
-    let cache = scratch("cache-once");
-    assert_eq!(dropped(CompileWith::InProcess, Some(&cache)).await.reason, "Serving");
-    assert!(from_cache(&cache).await);
 }
 
 #[tokio::test]
@@ -91,7 +84,7 @@ async fn an_entry_of_another_host_or_component_is_ignored() {
     let ([mine], [foreign]) = (entries(&ours).try_into().unwrap(), entries(&theirs).try_into().unwrap());
     std::fs::copy(&foreign, &mine).unwrap();
     assert!(!from_cache(&ours).await);
-    // The right key, under the name of another component.
+    // This file has the right key, under the name of another component.
     let plugins = Options { cache_dir: Some(theirs.clone()), ..Options::in_memory() };
     let plugins = Plugins::start(plugins).await.unwrap();
     plugins.set_grants(vec![all_of(&component("hostile"), None)]).await;
@@ -131,7 +124,7 @@ async fn a_directory_or_a_key_that_somebody_else_may_have_made_is_not_trusted() 
     assert!(refused.contains("or is a link; choose one of the host's own"), "{refused}");
 }
 
-/// An error with its causes.
+/// Returns the message of an error with its causes.
 fn whole(error: &dyn std::error::Error) -> String {
     match error.source() {
         Some(source) => format!("{error}: {}", whole(source)),
@@ -156,7 +149,7 @@ async fn the_helper_knows_nothing_of_the_hosts_environment() {
     assert!(status.message.contains("does not compile: in /;"), "{}", status.message);
 }
 
-/// A helper that notes each of its calls in the file `calls` and does nothing else.
+/// Returns a helper that appends a line to the file `calls` at each call and does nothing else.
 fn counting(calls: &Path) -> CompileWith {
     helper("/bin/sh", &["-c", &format!("cat > /dev/null; echo $0 >> {}; exit 1", calls.display())])
 }

@@ -1,10 +1,10 @@
-//! Grants for the built components, and a small world of objects that they can read.
+//! Grants for the built components, and a small set of objects that the components can read.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use oarlock_core::cluster::object::{Kind, Object, ObjectKey};
+use oarlock_core::object::api_object::{Kind, Object, ObjectKey};
 use oarlock_core::plugin::grant::Grant;
 use oarlock_core::plugin::lookup::{PluginInfo, PluginLookup};
 use oarlock_core::plugin::manifest::Manifest;
@@ -12,27 +12,27 @@ use oarlock_core::plugin::visit::{Answer, Call, JobFacts, ReadRefusal, Reads, Ta
 use oarlock_wasm::{Options, Plugins, annotate, inspect};
 use serde_json::{Value, json};
 
-/// The bytes of a built component.
+/// Returns the bytes of a built component.
 pub(crate) fn component(name: &str) -> Vec<u8> {
     crate::folder::component(name).unwrap()
 }
 
-/// The time of the rounds of these tests.
+/// The time of the rounds in these tests.
 pub(crate) const NOW_MS: u64 = 1_800_000_000_123;
 
-/// The manifest in a component, as JSON.
+/// Returns the manifest in a component, as JSON.
 pub(crate) fn manifest(bytes: &[u8]) -> Value {
     serde_json::to_value(inspect(bytes).unwrap().manifest.unwrap()).unwrap()
 }
 
-/// The component with another manifest.
+/// Returns the component with an edited manifest.
 pub(crate) fn with_manifest(bytes: &[u8], edit: impl FnOnce(&mut Value)) -> Vec<u8> {
     let mut manifest = manifest(bytes);
     edit(&mut manifest);
     annotate(bytes, manifest.to_string().as_bytes()).unwrap()
 }
 
-/// A grant of everything that a component asks for, with this configuration.
+/// Returns a grant of everything that a component asks for, with this configuration.
 pub(crate) fn all_of(bytes: &[u8], config: Option<Value>) -> Grant {
     let manifest = Manifest::parse(manifest(bytes).to_string().as_bytes()).unwrap();
     Grant {
@@ -47,13 +47,13 @@ pub(crate) fn all_of(bytes: &[u8], config: Option<Value>) -> Grant {
     }
 }
 
-/// A host of plugins that are published by hand. The other tests share its compile cache.
+/// Returns the options of a host whose plugins are published by hand. All tests share its compile cache.
 pub(crate) fn options() -> Options {
     let cache_dir = Some(Path::new(env!("CARGO_TARGET_TMPDIR")).join("compiled"));
     Options { cache_dir, ..Options::in_memory() }
 }
 
-/// A host that serves this component, with everything granted that it asks for.
+/// Starts a host that serves this component, with everything granted that the component asks for.
 pub(crate) async fn serving(name: &str) -> (Plugins, Arc<PluginInfo>) {
     let bytes = component(name);
     let plugins = Plugins::start(options()).await.unwrap();
@@ -64,7 +64,7 @@ pub(crate) async fn serving(name: &str) -> (Plugins, Arc<PluginInfo>) {
     (plugins, info)
 }
 
-/// The plugin for a job, or the reason why there is none.
+/// Returns the plugin for a job, or the reason why there is none.
 pub(crate) fn found(plugins: &Plugins, action: &str, bound: Option<&str>) -> Result<Arc<PluginInfo>, String> {
     match plugins.find(action, bound) {
         PluginLookup::Serving(info) => Ok(info),
@@ -73,12 +73,12 @@ pub(crate) fn found(plugins: &Plugins, action: &str, bound: Option<&str>) -> Res
     }
 }
 
-/// Objects that a plugin can read.
+/// The objects that a plugin can read.
 #[derive(Default)]
 pub(crate) struct World {
     pub(crate) related: BTreeMap<String, Vec<Arc<Object>>>,
     pub(crate) objects: BTreeMap<ObjectKey, Arc<Object>>,
-    /// `true` if live reads were not made yet.
+    /// Whether live reads are still missing.
     pub(crate) not_read_live: bool,
 }
 
@@ -103,7 +103,7 @@ impl Reads for World {
     }
 }
 
-/// A pod that a Deployment's ReplicaSet controls.
+/// Returns a pod that a Deployment's ReplicaSet controls.
 pub(crate) fn pod(name: &str, labels: Value) -> Arc<Object> {
     let owner =
         json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web-1", "uid": "rs-1", "controller": true});
@@ -114,7 +114,7 @@ pub(crate) fn pod(name: &str, labels: Value) -> Arc<Object> {
     Arc::new(Object::slim(&document, &Kind::pod(), &["/status/conditions".into()]).unwrap())
 }
 
-/// A visit to pod `web` with these parameters.
+/// Returns a visit to pod `web` with these parameters.
 pub(crate) fn visit(action: &str, call: Call, parameters: Value) -> Visit {
     let job = JobFacts {
         namespace: "shop".into(),
@@ -143,7 +143,7 @@ pub(crate) fn visit(action: &str, call: Call, parameters: Value) -> Visit {
     Visit { job: Arc::new(job), target, call, reads: Arc::new(World::default()) }
 }
 
-/// The trap in an answer.
+/// Returns the trap in an answer.
 pub(crate) fn trap(answer: Answer) -> Trap {
     match answer {
         Answer::Trapped(trap) => trap,

@@ -1,4 +1,4 @@
-//! Files that are dropped, replaced and removed, and grants that change.
+//! Plugin files that are dropped, replaced and removed, and grants that change.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -11,7 +11,7 @@ use oarlock_wasm::{CompileWith, FirstScan, MAX_BYTES, Options, PluginState, Plug
 use crate::compiling::scratch;
 use crate::components::{all_of, component, found, options, with_manifest};
 
-/// A plugin directory and the grants beside it.
+/// A plugin directory and the grants file beside it.
 pub(crate) struct Place {
     pub(crate) dir: PathBuf,
     pub(crate) grants: PathBuf,
@@ -39,14 +39,14 @@ impl Place {
         Options { dir: Some(self.dir.clone()), grants: Some(self.grants.clone()), ..options() }
     }
 
-    /// A host that has scanned the directory once.
+    /// Starts a host and waits until it has scanned the directory once.
     pub(crate) async fn host(&self) -> Plugins {
         let plugins = Plugins::start(self.options()).await.unwrap();
         scanned(&plugins, FirstScan::Done).await;
         plugins
     }
 
-    /// As `mv` does it.
+    /// Writes a file as `mv` does, by rename.
     pub(crate) fn put(&self, name: &str, bytes: &[u8]) {
         let partial = self.dir.join(".partial");
         fs::write(&partial, bytes).unwrap();
@@ -54,7 +54,7 @@ impl Place {
     }
 }
 
-/// The text of a file that grants these components everything.
+/// Returns the text of a file that grants these components everything.
 fn grants(names: &[&str]) -> String {
     names.iter().map(|name| document(all_of(&component(name), None))).collect()
 }
@@ -63,11 +63,11 @@ fn document(grant: Grant) -> String {
     let (name, spec) = (grant.name.clone(), serde_json::to_value(grant).unwrap());
     let document = serde_json::json!({"apiVersion": "oarlock.dev/v1alpha1", "kind": "ActionPlugin",
         "metadata": {"name": name}, "spec": spec});
-    // JSON is YAML.
+    // JSON is valid YAML.
     format!("---\n{document}\n")
 }
 
-/// Waits until the first scan has come so far.
+/// Waits until the first scan has progressed this far.
 async fn scanned(plugins: &Plugins, wanted: FirstScan) {
     let mut progress = plugins.first_scan();
     let reached = tokio::time::timeout(Duration::from_secs(60), progress.wait_for(|progress| *progress >= wanted));
@@ -92,7 +92,7 @@ pub(crate) async fn until(plugins: &Plugins, wanted: impl Fn(&[PluginStatus]) ->
     }
 }
 
-/// A compiler that waits until it is told to end, and a cache of what was compiled before by another.
+/// A compiler that waits until the test ends it, and a cache that another compiler filled before.
 struct Slow {
     cache: PathBuf,
     began: PathBuf,
@@ -100,7 +100,7 @@ struct Slow {
 }
 
 impl Slow {
-    /// The files that are there now are compiled, and `hostile` is vetted.
+    /// Compiles the present files and vets `hostile`.
     async fn beside(place: &Place) -> Self {
         let beside = |name| place.dir.with_file_name(name);
         let slow = Self { cache: beside("cache"), began: beside("began"), end: beside("end") };
@@ -210,7 +210,7 @@ async fn links_inside_the_directory_are_followed_and_links_out_of_it_are_not() {
     let plugins = place.host().await;
     until(&plugins, reason("OutsideDirectory")).await;
     assert!(found(&plugins, "Replace", None).is_err());
-    // As a ConfigMap is mounted.
+    // The kubelet mounts a ConfigMap with these links.
     let versions = place.dir.join("..2026");
     fs::create_dir(&versions).unwrap();
     fs::write(versions.join("replace.wasm"), component("replace")).unwrap();
@@ -219,7 +219,7 @@ async fn links_inside_the_directory_are_followed_and_links_out_of_it_are_not() {
     until(&plugins, |list| list.iter().any(|status| status.state == PluginState::Serving)).await;
 }
 
-/// A directory that serves one plugin through links, as a ConfigMap is mounted.
+/// Returns a directory that serves one plugin through links, as the kubelet mounts a ConfigMap.
 async fn mounted(name: &str) -> (Place, Plugins) {
     let place = Place::granted(name);
     let versions = place.dir.join("..2026");
@@ -232,7 +232,7 @@ async fn mounted(name: &str) -> (Place, Plugins) {
     (place, plugins)
 }
 
-/// Replaces a link, as a kubelet does it.
+/// Replaces a link as a kubelet does.
 fn relink(place: &Place, target: &str, name: &str) {
     let next = place.dir.join("..next");
     symlink(target, &next).unwrap();
@@ -260,7 +260,7 @@ async fn a_link_that_cannot_be_followed_for_another_reason_serves_on() {
     assert!(found(&plugins, "Replace", None).is_ok(), "{list:#?}");
 }
 
-/// Two contents of one length.
+/// Returns two contents of equal length.
 fn twins() -> [Vec<u8>; 2] {
     let of = |version: &str| with_manifest(&component("replace"), |manifest| manifest["version"] = version.into());
     let twins = [of("0.1.1"), of("0.1.2")];
@@ -285,22 +285,22 @@ async fn every_way_to_change_a_file_is_noticed_although_its_length_and_its_time_
     dated(&file);
     let plugins = place.host().await;
     serves(&plugins, "0.1.1").await;
-    // In place, which keeps the inode too.
+    // A write in place keeps the inode too.
     fs::write(&file, &two).unwrap();
     dated(&file);
     serves(&plugins, "0.1.2").await;
-    // By rename.
+    // Replace the file by rename.
     let partial = place.dir.join(".partial");
     fs::write(&partial, &one).unwrap();
     dated(&partial);
     fs::rename(&partial, &file).unwrap();
     serves(&plugins, "0.1.1").await;
-    // Removed and made again, which may give it the same inode.
+    // A file that is removed and made again may get the same inode.
     fs::remove_file(&file).unwrap();
     fs::write(&file, &two).unwrap();
     dated(&file);
     serves(&plugins, "0.1.2").await;
-    // By a link to another folder, as a ConfigMap is mounted.
+    // Replace a link to another folder, as the kubelet mounts a ConfigMap.
     for (folder, content) in [("..1", &one), ("..2", &two)] {
         fs::create_dir(place.dir.join(folder)).unwrap();
         fs::write(place.dir.join(folder).join("replace.wasm"), content).unwrap();
@@ -334,7 +334,7 @@ async fn a_start_takes_the_first_of_two_files_of_one_version_whichever_was_compi
 #[tokio::test]
 async fn a_file_of_200_megabytes_is_refused_unread() {
     let place = Place::granted("large");
-    // Sparse: it costs no disk, and reading it would cost memory.
+    // The file is sparse: it takes no disk, but reading it would take memory.
     fs::File::create(place.dir.join("large.wasm")).unwrap().set_len(200 << 20).unwrap();
     let plugins = place.host().await;
     let list = until(&plugins, reason("TooLarge")).await;
@@ -350,23 +350,6 @@ async fn a_directory_and_a_file_of_another_kind_are_left_alone() {
     let plugins = place.host().await;
     let list = until(&plugins, |list| reason("EmptyFile")(list) && reason("NotAFile")(list)).await;
     assert_eq!(list.len(), 2);
-}
-
-#[tokio::test]
-async fn grants_are_read_again_when_they_change() {
-    let place = Place::new("grants");
-    place.put("replace.wasm", &component("replace"));
-    let plugins = place.host().await;
-    until(&plugins, one(PluginState::AwaitingGrant)).await;
-    place.grant();
-    until(&plugins, one(PluginState::Serving)).await;
-    // The previous grants stay in force while the file is invalid; the next change shows that it was read.
-    fs::write(&place.grants, "kind: [").unwrap();
-    place.put("empty.wasm", b"");
-    until(&plugins, reason("EmptyFile")).await;
-    assert!(found(&plugins, "Replace", None).is_ok());
-    fs::remove_file(&place.grants).unwrap();
-    until(&plugins, |list| list.iter().any(|status| status.state == PluginState::AwaitingGrant)).await;
 }
 
 fn is_serving(plugins: &Plugins, action: &str) -> bool {
@@ -390,7 +373,7 @@ async fn grants_that_are_written_in_two_steps_revoke_nothing_in_between() {
     });
     let both = grants(&["replace", "hostile"]);
     let path = place.grants.clone();
-    // As an editor does it, and as a copy over a network does.
+    // An editor writes a file in these steps, and so does a copy over a network.
     let writing = tokio::task::spawn_blocking(move || {
         let pause = || std::thread::sleep(Duration::from_millis(50));
         fs::remove_file(&path).unwrap();
@@ -434,7 +417,7 @@ async fn a_setup_that_is_tried_again_is_not_compiled_again() {
     let plugins = slow.host(&place).await;
     until(&plugins, reason("SetupFailed")).await;
     fs::remove_dir_all(&slow.cache).unwrap();
-    // The first two tries come after two seconds and after six.
+    // The host makes the first two attempts after two and after six seconds.
     let compiled = tokio::time::timeout(Duration::from_secs(8), slow.began()).await;
     assert!(compiled.is_err(), "it was compiled again");
     slow.end();

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-/// The bytes of a built component, such as `replace` or `examples/greedy`.
+/// Returns the bytes of a built component, such as `replace` or `examples/greedy`.
 pub(crate) fn component(name: &str) -> Result<Vec<u8>, String> {
     let path = folder().join(format!("{name}.wasm"));
     std::fs::read(&path)

@@ -1,11 +1,10 @@
-//! Components that were built against a released contract run on the host as it is. `wit/frozen/README.md` says what they
-//! are.
+//! Components that were built against a released contract run on the host unchanged. `wit/frozen/README.md` describes them.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use oarlock_core::cluster::object::{Kind, Object, ObjectKey};
+use oarlock_core::object::api_object::{Kind, Object, ObjectKey};
 use oarlock_core::plugin::proposal::{Mutation, Proposal, RelationKey, State};
 use oarlock_core::plugin::visit::{Answer, Call};
 use oarlock_wasm::Plugins;
@@ -26,7 +25,7 @@ fn each_released_contract_has_a_component() {
     assert_eq!(versions, GOLDEN.map(|(version, _)| version));
 }
 
-/// What the component answers to a call with these parameters, in a world with all that it reads.
+/// Returns the component's answer to a call with these parameters. All objects that the component reads exist.
 async fn answer(name: &str, call: Call, parameters: Value) -> Answer {
     let (plugins, info) = serving(name).await;
     let mut visit = visit("Golden", call, parameters);

@@ -1,13 +1,13 @@
-//! What a plugin prints reaches the host's log.
+//! The output of a plugin appears in the host's log.
 
-use oarlock_bed::logged::Logged;
 use oarlock_core::plugin::visit::{Answer, Call};
+use oarlock_support::logged::Logged;
 use serde_json::json;
 use tracing::Level;
 
 use crate::components::{serving, visit};
 
-/// What the host logs while the hostile plugin does this.
+/// Returns the lines that the host logs while the hostile plugin does this.
 async fn lines_of(deed: &str) -> (Vec<String>, Answer) {
     let logged = Logged::begin("plugin", Level::TRACE);
     let (plugins, info) = serving("hostile").await;
@@ -34,7 +34,7 @@ async fn lines_that_a_plugin_prints_are_log_lines_of_its_target() {
 #[tokio::test]
 async fn a_flood_of_prints_is_cut_and_costs_no_more_than_its_lines() {
     let (lines, answer) = lines_of("print-flood").await;
-    // It may be stopped for its time; what it printed until then is bounded.
+    // The time limit may stop the call. The output until then is bounded.
     assert!(matches!(answer, Answer::Reported { .. } | Answer::Trapped(_)), "{answer:?}");
     let bytes: usize = lines.iter().map(String::len).sum();
     assert!(lines.first().is_some_and(|line| line.contains("line 0")), "{:?}", lines.first());

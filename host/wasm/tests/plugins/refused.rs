@@ -1,4 +1,4 @@
-//! Files and grants that are refused: each is told with its reason, and takes nothing away.
+//! Files and grants that are refused: the host reports each with its reason, and each takes nothing away.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -38,4 +38,6 @@ async fn grants_that_are_refused_from_the_start_grant_nothing_and_those_refused_
     assert_eq!(plugins.list()[0].state, PluginState::Serving);
     place.grant();
     until(&plugins, |_| plugins.grants_state() == GrantsState::InForce).await;
+    fs::remove_file(&place.grants).unwrap();
+    until(&plugins, one(PluginState::AwaitingGrant)).await;
 }

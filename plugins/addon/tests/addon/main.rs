@@ -1,4 +1,4 @@
-//! Tests of addon, natively: takes nodes built in memory, yields what was proposed. May not run WebAssembly.
+//! Native tests of the plugin addon, with nodes built in memory and without WebAssembly.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may fail loudly")]
 
 use addon::{Addon, STEPS, TAINT, TAINTED};
@@ -7,7 +7,7 @@ use oarlock_sdk::{Mutation, Proposal, State, Value, json};
 
 const DIGEST: &str = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
 
-/// The node with the taint of the job.
+/// Returns a node with the taint of the job.
 fn tainted() -> Sample {
     let taint = json!([{"key": TAINT, "value": "job", "effect": "NoSchedule"}]);
     node("n").field(&["spec", "taints"], taint).hold("uid-of-job", &["taint:oarlock.dev/opsjob:NoSchedule"])
@@ -19,13 +19,13 @@ fn step(more: Value) -> Value {
     step
 }
 
-/// A visit to a node whose steps are these, all of them, as was seen when its work began.
+/// Returns a visit to a node whose work began with all of these steps.
 fn visit(node: &Sample, steps: &[Value]) -> Visit {
     let all: Vec<String> = (0..steps.len()).map(|index| index.to_string()).collect();
     begun(node, steps).extra(STEPS, &all.join(","))
 }
 
-/// The first visit to a node.
+/// Returns the first visit to a node.
 fn begun(node: &Sample, steps: &[Value]) -> Visit {
     Visit::to(node).parameters(json!({"steps": steps}))
 }
@@ -34,7 +34,7 @@ fn waiting(node: &Sample) -> Visit {
     visit(node, &[]).parameters(json!({"steps": [step(json!({}))], "waitUntilIdle": true})).extra(STEPS, "0")
 }
 
-/// The tasks that are asked for: name and arguments.
+/// Returns the names and arguments of the proposed tasks.
 fn tasks(visit: &Visit) -> Vec<(String, Value)> {
     let proposal = visit.operate::<Addon>().unwrap();
     let task = |mutation: &Mutation| match mutation {
@@ -46,7 +46,7 @@ fn tasks(visit: &Visit) -> Vec<(String, Value)> {
     proposal.mutations().iter().filter_map(task).collect()
 }
 
-/// True if the taint is put on the node, or taken off it, before anything else.
+/// Returns true if the first mutation adds the taint, and false if it removes the taint.
 fn taints(proposal: &Proposal) -> Option<bool> {
     match proposal.mutations() {
         [Mutation::Taint(taint), ..] => {
@@ -127,7 +127,7 @@ fn a_busy_node_is_awaited_and_says_for_what() {
 
 #[test]
 fn a_pod_that_was_made_after_the_taint_keeps_no_node_busy() {
-    // A pod names its second alone, and the taint was seen half a second after NOW.
+    // Pods have a creation time in whole seconds. The taint was seen half a second after NOW.
     let tainted = waiting(&tainted()).extra(TAINTED, &(NOW + 500).to_string());
     let made = |name: &str, time: &str| {
         let pod = object("v1", "Pod", Some("team-a"), name).created(time);

@@ -1,4 +1,4 @@
-//! Tests of preflight, natively: takes nodes built in memory, yields what was proposed. May not run WebAssembly.
+//! Native tests of the plugin preflight, with nodes built in memory and without WebAssembly.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may fail loudly")]
 
 use oarlock_sdk::kit::{Sample, Visit, manifest, node, outcome, task};
@@ -9,7 +9,7 @@ fn ready() -> Sample {
     node("n").condition("Ready", "True", "2026-01-31T11:00:00Z")
 }
 
-/// A visit with these parameters beside the image.
+/// Returns a visit with an image and these parameters.
 fn visit(node: &Sample, parameters: Value) -> Visit {
     let mut all = json!({"image": "check:1"});
     all.as_object_mut().unwrap().extend(parameters.as_object().unwrap().clone());
@@ -28,13 +28,13 @@ fn refusal(node: &Sample, parameters: Value) -> String {
     failure.reason().to_owned()
 }
 
-/// How a target ends whose task is this, and what is stored of it.
+/// Returns the outcome of a target with this task, and the proposal of its report.
 fn end(task: TaskStatus) -> (String, Proposal) {
     let report = visit(&ready(), json!({})).task("check", task).progress::<Preflight>().unwrap();
     (outcome(&report), report.proposal())
 }
 
-/// What is stored of a check that ended with this code.
+/// Returns the proposal that stores the exit code of a check.
 fn code(code: &str) -> Proposal {
     Proposal::new().extra(EXIT_CODE, code)
 }

@@ -1,4 +1,4 @@
-//! Tests of reboot, natively: takes nodes built in memory, yields what was proposed. May not run WebAssembly.
+//! Native tests of the plugin reboot, with nodes built in memory and without WebAssembly.
 #![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
 
 use oarlock_sdk::kit::{NOW, Sample, Visit, manifest, node, pod};
@@ -7,7 +7,7 @@ use reboot::{BOOT_ID, DRAIN_SINCE, REBOOT_SINCE, Reboot, WAS_UNSCHEDULABLE};
 
 const DRAINED: &str = r#"{"state":"Drained"}"#;
 
-/// A Ready node with this boot id.
+/// Returns a Ready node with this boot id.
 fn ready(boot_id: &str) -> Sample {
     with_ready(boot_id, "True")
 }
@@ -30,7 +30,7 @@ fn task(state: &str, exit_code: Option<i32>, message: &str) -> TaskStatus {
     TaskStatus { state: state.to_owned(), exit_code, output: String::new(), message: message.to_owned() }
 }
 
-/// A visit after the reboot was asked for, this many seconds ago.
+/// Returns a visit this many seconds after the reboot began.
 fn asked(sample: &Sample, seconds: u64) -> Visit {
     let since = (NOW - seconds * 1_000).to_string();
     Visit::to(sample).extra(WAS_UNSCHEDULABLE, "false").extra(BOOT_ID, "1a").extra(REBOOT_SINCE, &since)
@@ -61,7 +61,7 @@ fn a_reboot_is_asked_for_with_the_boot_id_that_is_stored_and_behind_the_cordon()
 fn the_time_in_which_a_node_must_be_back_begins_once_its_reboot_is_seen_to_begin() {
     let intent = Visit::to(&held(ready("1a"))).extra(WAS_UNSCHEDULABLE, "false").extra(BOOT_ID, "1a");
     let first = intent.after(&intent.operate::<Reboot>().unwrap());
-    // For two hours its pod cannot be made, or waits for its image.
+    // For two hours, the pod of the task cannot be created, or waits for its image.
     let later = NOW + 7_200_000;
     for waits in [first.clone().now_ms(later), first.clone().now_ms(later).task("reboot", task("Waiting", None, ""))] {
         let report = waits.progress::<Reboot>().unwrap();
@@ -84,7 +84,9 @@ fn the_time_in_which_a_node_must_be_back_begins_once_its_reboot_is_seen_to_begin
 fn a_node_that_was_cordoned_before_is_not_cordoned_by_the_job() {
     let first = Visit::to(&cordoned(ready("1a")));
     let proposal = first.operate::<Reboot>().unwrap();
-    assert!(matches!(proposal.mutations(), [Mutation::Task(_)]), "{proposal:?}");
+    let [Mutation::Task(one)] = proposal.mutations() else { panic!("{proposal:?}") };
+    let stores = Proposal::new().extra(WAS_UNSCHEDULABLE, "true").extra(BOOT_ID, "1a").task(one.clone());
+    assert_eq!(proposal, stores);
     let done = asked(&cordoned(ready("2b")), 60).task("reboot", task("Succeeded", Some(0), ""));
     assert_eq!(done.progress::<Reboot>().unwrap(), Report::succeeded());
 }
@@ -111,12 +113,12 @@ fn a_drain_comes_before_the_boot_id_is_stored_and_ends_in_time() {
     assert_eq!(drained, Proposal::new().extra(BOOT_ID, "1a").task(task.clone()));
 }
 
-/// A pod on the node.
+/// Returns a pod on the node.
 fn on_node(name: &str) -> Sample {
     pod(name).field(&["spec", "nodeName"], json!("n")).field(&["status", "phase"], json!("Running"))
 }
 
-/// A node whose drain began so many seconds ago.
+/// Returns a visit to a node whose drain began this many seconds ago.
 fn drains(seconds: u64, parameters: Value) -> Visit {
     let since = (NOW - seconds * 1_000).to_string();
     Visit::to(&held(ready("1a"))).parameters(parameters).extra(WAS_UNSCHEDULABLE, "false").extra(DRAIN_SINCE, &since)
@@ -180,7 +182,7 @@ fn a_node_whose_cordon_is_taken_off_is_drained_again_before_its_reboot() {
         let visit = Visit::to(sample).parameters(json!({"drain": true})).extra(WAS_UNSCHEDULABLE, "false");
         visit.extra(DRAIN_SINCE, &(NOW - since).to_string()).extra("Drain", DRAINED)
     };
-    // Long after the time that the first drain had.
+    // The timeout of the first drain is long over.
     for visit in [drained(&ready("1a"), 7_200_000), drained(&ready("1a"), 7_200_000).extra(BOOT_ID, "1a")] {
         let again = visit.operate::<Reboot>().unwrap();
         let [Mutation::Drain(drain)] = again.mutations() else { panic!("{again:?}") };

@@ -1,4 +1,4 @@
-//! Each row of the CollaSet way. Source: docs/operationjob.md 6.1.
+//! Tests each row of the table for the CollaSet mode. Source: docs/operationjob.md 6.1.
 
 use oarlock_sdk::kit::{Sample, Visit, pod};
 use oarlock_sdk::{Change, Proposal, Report, Result, State};
@@ -17,22 +17,22 @@ const MARKS: [&str; 2] =
 const ME: &str = "uid-of-job";
 const LATER: &str = "2026-01-31T12:00:00Z";
 
-/// A pod of a CollaSet.
+/// Returns a pod of a CollaSet.
 fn plain() -> Sample {
     pod("old").controller("apps.kusionstack.io/v1alpha1", "CollaSet", "foo").label(ID, "1")
 }
 
-/// The same, marked and held by this job.
+/// Returns a pod of a CollaSet that this job has marked and holds.
 fn marked() -> Sample {
     plain().label(TO_REPLACE, "true").finalizer(F).hold(ME, &MARKS)
 }
 
-/// The same, with its pair known.
+/// Returns a marked pod whose pair is known.
 fn paired() -> Sample {
     marked().label(NEW_ID, "2")
 }
 
-/// The pod that replaces it.
+/// Returns the pod that replaces the old pod.
 fn new() -> Sample {
     pod("new").label(ORIGIN, "old").label(ID, "2")
 }
@@ -45,7 +45,7 @@ fn progress(visit: Visit) -> Result<Report> {
     visit.progress::<Replace>()
 }
 
-/// What was found and is done, without events.
+/// Returns the state and the changes of a report, without events.
 fn found(visit: Visit) -> (State, Proposal) {
     let report = progress(visit).unwrap();
     (report.state().clone(), report.proposal().without_events())
@@ -199,7 +199,7 @@ fn available_new_pod_is_success_once_the_old_one_is_gone() {
     let available = progress(gone.clone().object(&new().label(AVAILABLE, "1"))).unwrap();
     assert_eq!(available.state(), &State::Succeeded);
     assert_eq!(reasons(&available.proposal()), ["ReplaceNewPod"]);
-    // Presence counts, the value does not; but a terminating pod serves nobody.
+    // Only the presence of the label counts, not its value. A terminating pod is not available.
     assert_eq!(found(gone.clone().object(&new().label(AVAILABLE, ""))).0, State::Succeeded);
     assert_eq!(found(gone.clone().object(&new())), (State::Processing, Proposal::new()));
     let leaving = new().label(AVAILABLE, "1").deleted(LATER);

@@ -1,4 +1,4 @@
-//! Each row of the way of eviction. Source: docs/operationjob.md 6.2.
+//! Tests each row of the table for the eviction mode. Source: docs/operationjob.md 6.2.
 
 use std::time::Duration;
 
@@ -10,12 +10,12 @@ use serde_json::json;
 const EVICTED: &str = "2026-01-31T11:59:00Z";
 const LATER: &str = "2026-01-31T11:59:30Z";
 
-/// A pod of a ReplicaSet.
+/// Returns a pod of a ReplicaSet.
 fn old() -> Sample {
     pod("old").controller("apps/v1", "ReplicaSet", "foo").created("2026-01-01T00:00:00Z")
 }
 
-/// A pod that the ReplicaSet made later.
+/// Returns a pod that the ReplicaSet created later.
 fn new(name: &str) -> Sample {
     pod(name).controller("apps/v1", "ReplicaSet", "foo").created(LATER)
 }
@@ -24,7 +24,7 @@ fn ready(sample: Sample) -> Sample {
     sample.condition("Ready", "True", LATER)
 }
 
-/// A visit after the pod was evicted and went.
+/// Returns a visit after the pod was evicted and is gone.
 fn gone() -> Visit {
     Visit::to_gone("old")
         .extra("Mode", "Evict")
@@ -45,12 +45,12 @@ fn taken(name: &str) -> Proposal {
     Proposal::new().extra("NewPod", name)
 }
 
-/// What is told of a new pod that was taken and says nothing of itself.
+/// Adds the text for a claimed new pod that is not Ready and gives no reason.
 fn unready(proposal: Proposal, name: &str) -> Proposal {
     proposal.waits_for("NewPod", &format!("pod {name} is not Ready"))
 }
 
-/// What is told where none came.
+/// Returns the text for a controller that created no new pod.
 fn none_made() -> Proposal {
     Proposal::new().waits_for("NewPod", "ReplicaSet foo has made no new pod; it may have been scaled down")
 }
@@ -105,7 +105,7 @@ fn pod_that_goes_already_is_adopted() {
     assert_eq!(operate(Visit::to(&old().deleted(LATER))).unwrap(), mode);
     assert_eq!(operate(Visit::to(&old().deleted(LATER)).extra("Mode", "Evict")).unwrap(), Proposal::new());
     assert_eq!(operate(gone()).unwrap(), Proposal::new());
-    // It lost its controller while it went: what was begun is seen through.
+    // The pod lost its controller while it was terminating. The eviction goes on.
     assert_eq!(operate(Visit::to(&pod("old").deleted(LATER)).extra("Mode", "Evict")).unwrap(), Proposal::new());
 }
 
@@ -181,7 +181,7 @@ fn taken_pod_that_vanished_is_chosen_anew_after_a_look() {
     let waiting = gone().extra("NewPod", "b").object(&new("c"));
     assert_eq!(waiting.clone().before_look().progress::<Replace>().unwrap_err().reason(), "Unavailable");
     assert_eq!(progress(waiting.clone()), Report::processing().with(unready(taken("c"), "c")));
-    // The look shows that it is there after all.
+    // The live read shows that the pod still exists.
     assert_eq!(progress(waiting.unseen(&ready(new("b")))), Report::succeeded());
 }
 
@@ -230,7 +230,7 @@ fn pod_that_had_ended_by_itself_was_replaced_before() {
     let begun = Proposal::new().extra("Mode", "Evict").extra("Ended", "true").evict(&failed, None);
     assert_eq!(operate(Visit::to(&failed)).unwrap().without_events(), begun);
     assert_eq!(progress(gone().extra("Ended", "true")).state(), &State::Succeeded);
-    // A StatefulSet makes it anew.
+    // A StatefulSet creates an ended pod again.
     let owner = object("apps/v1", "StatefulSet", Some("default"), "foo");
     let visit = gone().extra("Ended", "true").extra("Owner", "StatefulSet/foo/uid-of-foo").object(&owner);
     assert_eq!(progress(visit).state(), &State::Processing);
@@ -243,11 +243,11 @@ fn controller_that_is_gone_creates_no_more_pods() {
         let report = progress(orphaned(&format!("{kind}/foo/uid-of-foo")));
         assert!(matches!(report.state(), State::Failed(error) if error.reason == "OwnerGone"), "{kind}");
     }
-    // A namesake is another controller.
+    // An object with the same name and another UID is another controller.
     let namesake = object("apps/v1", "ReplicaSet", Some("default"), "foo").uid("uid-2");
     let report = progress(orphaned("ReplicaSet/foo/uid-of-foo").object(&namesake));
     assert!(matches!(report.state(), State::Failed(error) if error.reason == "OwnerGone"));
-    // It made one more pod before it went.
+    // The controller created one more pod before it was deleted.
     let last = progress(orphaned("ReplicaSet/foo/uid-of-foo").unseen(&new("b")));
     assert_eq!(last, Report::processing());
 }

@@ -1,4 +1,4 @@
-//! Which of the two ways a target goes.
+//! Tests which of the two modes a target gets.
 
 use oarlock_sdk::kit::{Sample, Visit, pod};
 use oarlock_sdk::{Mutation, Proposal, Result};
@@ -59,11 +59,11 @@ fn bare_pod_is_left_alone_unless_the_strategy_marks_it() {
 fn way_stays_as_it_was_chosen() {
     let web = pod("web").controller("apps/v1", "ReplicaSet", "foo").label("kusionstack.io/control", "true");
     assert!(evicts(&Visit::to(&web).extra("Mode", "Evict").operate::<Replace>()));
-    // Somebody took off the label by which the way had been chosen; the hold shows that it was.
+    // Somebody removed the label that decided the mode. The hold shows that the mode was chosen.
     let marked = pod("web").controller("apps/v1", "ReplicaSet", "foo");
     let held = marked.clone().hold("uid-of-job", &[&format!("label:{C}/to-replace")]);
     assert!(marks(&Visit::to(&held).operate::<Replace>()));
-    // A hold of the host's own says nothing of the way.
+    // A hold that only the host uses does not decide the mode.
     let barred = marked.hold("uid-of-job", &["barred"]);
     assert!(evicts(&Visit::to(&barred).operate::<Replace>()));
 }

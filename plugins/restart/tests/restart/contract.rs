@@ -1,4 +1,4 @@
-//! What the plugin declares: its manifest, its grant and its registration fit each other.
+//! Tests that the manifest, the grant and the registration of the plugin fit each other.
 
 use oarlock_sdk::kit::manifest;
 use oarlock_sdk::{Action, Registration, Relation};

@@ -1,4 +1,5 @@
-//! The way of eviction, where no OpenKruise is there. Its rows are tested with Replace. Source: docs/operationjob.md 7.
+//! Tests the eviction mode, in a cluster without OpenKruise. The tests of Replace cover the rows of its table. Source:
+//! docs/operationjob.md 7.
 
 use oarlock_sdk::kit::{Sample, Visit, pod};
 use oarlock_sdk::{Proposal, Report, Result};
@@ -7,12 +8,12 @@ use serde_json::{Value, json};
 
 const LATER: &str = "2026-01-31T11:59:30Z";
 
-/// A pod of two containers without a controller.
+/// Returns a pod with two containers and without a controller.
 fn bare() -> Sample {
     pod("web").field(&["spec", "containers"], json!([{"name": "app"}, {"name": "log"}]))
 }
 
-/// The same of a ReplicaSet.
+/// Returns a pod of a ReplicaSet with two containers.
 fn web() -> Sample {
     bare().controller("apps/v1", "ReplicaSet", "foo").created("2026-01-01T00:00:00Z")
 }
@@ -45,7 +46,7 @@ fn without_kruise_the_pod_is_evicted_and_the_mode_is_recorded() {
     let expected = Proposal::new().extra("Mode", "Evict").evict(&web, None);
     assert_eq!(operate(&visit(&web)).unwrap().without_events(), expected);
     assert_eq!(operate(&visit(&web).parameters(fallback("Evict"))).unwrap().without_events(), expected);
-    // Every container is listed, which is as good as none.
+    // A list of all containers means the same as an empty list.
     assert_eq!(operate(&visit(&web).containers(&["log", "app"])).unwrap().without_events(), expected);
     let grace = visit(&web).parameters(json!({"gracePeriodSeconds": 5}));
     assert_eq!(operate(&grace).unwrap().without_events(), Proposal::new().extra("Mode", "Evict").evict(&web, Some(5)));

@@ -1,4 +1,4 @@
-//! Each row of the way of OpenKruise. Source: docs/operationjob.md 7.
+//! Tests each row of the table for the OpenKruise mode. Source: docs/operationjob.md 7.
 
 use core::time::Duration;
 
@@ -9,17 +9,17 @@ use serde_json::{Value, json};
 
 const API: &str = "apps.kruise.io/v1alpha1";
 const KIND: &str = "ContainerRecreateRequest";
-/// Of the first attempt at the first target of the kit's job.
+/// The name of the request for the first attempt at the first target of the kit's job.
 const NAME: &str = "job-uid-of-j-0-1";
 const LATER: &str = "2026-01-31T11:59:30Z";
 const EARLIER: &str = "2026-01-31T11:58:00Z";
 
-/// A pod of two containers.
+/// Returns a pod with two containers.
 fn web() -> Sample {
     pod("web").field(&["spec", "containers"], json!([{"name": "app"}, {"name": "log"}]))
 }
 
-/// The request for some containers, with a phase and the state of each.
+/// Returns a request for these containers, with a phase and the state of each container.
 fn request(phase: &str, states: &[(&str, &str)]) -> Sample {
     let named: Vec<Value> = states.iter().map(|(name, _)| json!({"name": name})).collect();
     let states: Vec<Value> = states.iter().map(|(name, phase)| json!({"name": name, "phase": phase})).collect();
@@ -29,7 +29,7 @@ fn request(phase: &str, states: &[(&str, &str)]) -> Sample {
         .field(&["status"], json!({"phase": phase, "containerRecreateStates": states}))
 }
 
-/// A visit after the request was seen.
+/// Returns a visit after the request was seen.
 fn visit(request: &Sample) -> Visit {
     Visit::to(&web()).extra("Mode", "InPlace").extra("Request", NAME).object(request)
 }
@@ -42,23 +42,23 @@ fn progress(visit: &Visit) -> Report {
     visit.progress::<Restart>().unwrap()
 }
 
-/// A target in work that says what it waits for.
+/// Returns the report of a processing target that waits with this sentence.
 fn waits(sentence: &str) -> Report {
     Report::processing().with(Proposal::new().waits_for("Kruise", sentence))
 }
 
-/// What a target says of a request that nobody has begun with.
+/// Returns the sentence for a request that OpenKruise has not begun.
 fn unbegun(node: &str) -> String {
     format!("the kruise-daemon{node} has not begun with ContainerRecreateRequest {NAME}; look whether it runs")
 }
 
-/// The request that a proposal creates; null if it is anything else.
+/// Returns the request that a proposal creates, or null for any other proposal.
 fn created(proposal: &Proposal) -> Value {
     let [Mutation::Create(text)] = proposal.mutations() else { return Value::Null };
     serde_json::from_str(text).unwrap()
 }
 
-/// Reason and message of a failed target; empty of any other.
+/// Returns the reason and the message of a failed target, or empty texts for any other target.
 fn failure(report: &Report) -> (String, String) {
     let State::Failed(error) = report.state() else { return Default::default() };
     (error.reason.clone(), error.message.clone())
@@ -169,7 +169,7 @@ fn a_request_that_somebody_deleted_is_not_made_again() {
     assert_eq!(vanished.operate::<Restart>().unwrap(), Proposal::new());
     assert_eq!(reason(vanished.clone().before_look().progress::<Restart>()), "Unavailable");
     assert_eq!(failure(&progress(&vanished)).0, "RestartFailed");
-    // The look shows that it is there after all.
+    // The live read shows that the request still exists.
     let unseen = vanished.unseen(&request("Recreating", &[("app", "Recreating")]));
     assert_eq!(
         progress(&unseen),
@@ -222,7 +222,7 @@ fn a_pod_that_is_gone_has_no_container_to_restart() {
     let given_up = request("Completed", &[("app", "Recreating")]).field(&["status", "message"], json!("pod has gone"));
     assert_eq!(reason(gone().object(&given_up).progress::<Restart>()), "PodNotFound");
     assert_eq!(gone().operate::<Restart>().unwrap(), Proposal::new());
-    // It went after it was restarted.
+    // The pod was deleted after its containers were restarted.
     assert_eq!(progress(&gone().object(&request("Completed", &[("app", "Succeeded")]))), Report::succeeded());
 }
 
@@ -266,7 +266,7 @@ fn release_looks_before_it_believes_that_there_is_no_request() {
     assert_eq!(found.mutations().len(), 1);
     let leaving = request("Pending", &[("app", "Pending")]).deleted(LATER);
     assert_eq!(visit(&leaving).release::<Restart>().unwrap(), Proposal::new());
-    // Nothing was done before the mode was stored.
+    // The plugin makes no change before the mode is stored.
     assert_eq!(Visit::to(&web()).before_look().release::<Restart>().unwrap(), Proposal::new());
 }
 

@@ -1,4 +1,4 @@
-//! Tests of Restart, natively: takes pods built in memory, yields what was proposed. May not run WebAssembly.
+//! Native tests of the plugin Restart, with pods built in memory and without WebAssembly.
 #![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
 
 mod contract;

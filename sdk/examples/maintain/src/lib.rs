@@ -1,24 +1,24 @@
-//! Cordons, taints and labels each node, and has succeeded once somebody says by
-//! an annotation that the work on it is done. What it put on the node is a hold:
-//! the host takes it off again, however the target ends.
+//! Cordons, taints and labels each node. A target succeeds once somebody sets
+//! an annotation that says that the maintenance is done. The marks on the node
+//! are holds: the host removes them, however the target ends.
 
 use oarlock_sdk::{Action, Change, Job, Mark, Object, Proposal, Report, Result, Taint, Target, export};
 
-/// The label and the taint.
+/// The key of the label and of the taint.
 const MARK: &str = "example.com/maintenance";
 /// The effect of the taint.
 const EFFECT: &str = "NoSchedule";
-/// Whoever has done the work sets this annotation.
+/// The annotation that says that the maintenance is done.
 const DONE: &str = "example.com/maintained";
-/// Is stored once everything was on the node: what somebody takes off after
-/// that stays off.
+/// The extra that is stored once all marks were on the node. After that, a mark
+/// that somebody removes is not set again.
 const BEGUN: &str = "Begun";
 
-/// The action.
+/// The action of this plugin.
 #[derive(Debug)]
 pub struct Maintain;
 
-/// Whether everything is on the node, whoever put it there.
+/// Returns true if all marks are on the node, whoever set them.
 fn is_kept_free(node: &Object) -> Result<bool> {
     Ok(Mark::Cordon.is_on(node)? && Mark::Taint(MARK, EFFECT).is_on(node)? && node.has_label(MARK))
 }

@@ -1,16 +1,16 @@
-//! Runs a script as root on each node, once. A target succeeds where the script
+//! Runs a script as root on each node, once. A target succeeds if the script
 //! ends with exit code 0. The host does the work: it makes a pod that runs the
-//! script, and says how far that is.
+//! script, and reports the state of the task.
 
 use oarlock_sdk::{Action, Job, Proposal, Report, Result, Target, TaskRequest, export, json};
 
-/// The name of the task. A target that has one of this name finds it again, and
-/// never begins it anew.
+/// The name of the task. A target keeps the task of this name, and never starts
+/// it again.
 const TASK: &str = "script";
-/// Time that a script has, in seconds, where the job does not say.
+/// The default timeout of a script, in seconds.
 const TIMEOUT: u32 = 600;
 
-/// The action.
+/// The action of this plugin.
 #[derive(Debug)]
 pub struct RunScript;
 

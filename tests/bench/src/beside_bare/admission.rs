@@ -1,11 +1,9 @@
-//! How often the API server evaluates admission policies for writes of pods, by its own metrics.
+//! Reads from the API server's own metrics how often it evaluates admission policies for writes of pods.
 //!
-//! Takes the text of `/metrics` before and after; yields figures. A figure that the server does not count is absent.
-//!
-//! The API server counts no policy that admits a request: `apiserver_validating_admission_policy_check_total` has denials and
-//! errors alone. It does count how often the match conditions of a policy exclude a request, which is how the policies of pods
-//! treat nearly all writes. So the figure is a little less than the evaluations: the writes by which the host begins to hold a
-//! pod are not in it.
+//! A figure that the server does not count is absent. The API server counts no policy that admits a request:
+//! `apiserver_validating_admission_policy_check_total` has only denials and errors. It does count how often the match conditions of
+//! a policy exclude a request, which is the result for nearly all writes. So the figure is a little less than the evaluations: it
+//! lacks the writes by which the host begins to hold a pod.
 
 use std::time::Duration;
 
@@ -18,18 +16,18 @@ use tokio::time::sleep;
 
 use crate::spread::round;
 
-/// Evaluations of match conditions that excluded a request, by policy.
+/// The metric of match conditions that excluded a request, by policy.
 const MATCH_CONDITIONS: &str = "apiserver_admission_match_condition_evaluation_seconds_count";
-/// Denials by policies, and their errors.
+/// The metric of denials and errors of policies.
 const CHECKS: &str = "apiserver_validating_admission_policy_check_total";
-/// Answered requests.
+/// The metric of answered requests.
 const REQUESTS: &str = "apiserver_request_total";
-/// Requests of these verbs write.
+/// The verbs of requests that write.
 const WRITES: [&str; 5] = ["POST", "PUT", "PATCH", "APPLY", "DELETE"];
 
 /// The label of pods that the host holds.
 const HELD: &str = "oarlock.dev/held";
-/// A policy is in force a second or two after it was applied.
+/// How long a policy may take until it is in force. It usually takes a second or two.
 const IN_FORCE_WITHIN: Duration = Duration::from_secs(20);
 const ASK_EVERY: Duration = Duration::from_millis(500);
 
@@ -38,7 +36,7 @@ const ASK_EVERY: Duration = Duration::from_millis(500);
 pub(crate) struct PolicyNames(Vec<String>);
 
 impl PolicyNames {
-    /// Those among the documents that `oarlock manifests` prints.
+    /// Returns the names of such policies among the documents that `oarlock manifests` prints.
     pub(crate) fn of(documents: &[Value]) -> Self {
         let list = |document: &Value, pointer: &str| document.pointer(pointer).and_then(Value::as_array).cloned();
         let is_for_pods = |document: &Value| {
@@ -53,10 +51,10 @@ impl PolicyNames {
         Self(wanted.filter_map(|policy| policy.pointer("/metadata/name")?.as_str().map(str::to_owned)).collect())
     }
 
-    /// Asks the API server for its counts.
+    /// Reads the API server's counts.
     ///
     /// # Errors
-    /// If it does not answer.
+    /// If the API server does not answer.
     pub(crate) async fn ask(&self, client: &Client) -> anyhow::Result<AdmissionCounts> {
         Ok(self.counts(&metrics(client).await?))
     }
@@ -71,8 +69,8 @@ impl PolicyNames {
         }
     }
 
-    /// Waits until the API server evaluates each policy. A server that has just started begins to do so some time after the policies
-    /// were applied, and the figures must not depend on that time. A policy that the probe cannot show is given the same time.
+    /// Waits until the API server evaluates each policy. A new server begins to do so some time after the policies were applied,
+    /// and the figures must not depend on this time. A policy that the probe cannot show gets the same time.
     ///
     /// # Errors
     /// If the API server refuses the probe.
@@ -92,9 +90,9 @@ impl PolicyNames {
     /// Repeats a dry run that the match conditions of each policy exclude: an admin removes the label of holds.
     async fn until_counted(&self, client: &Client, pods: &Api<Pod>, probe: &str) -> anyhow::Result<()> {
         let tried = PatchParams { dry_run: true, ..PatchParams::default() };
-        let let_go = Patch::Merge(json!({"metadata": {"labels": {HELD: null}}}));
+        let release = Patch::Merge(json!({"metadata": {"labels": {HELD: null}}}));
         loop {
-            pods.patch(probe, &tried, &let_go).await.context("cannot try a write of a pod")?;
+            pods.patch(probe, &tried, &release).await.context("cannot try a write of a pod")?;
             let metrics = metrics(client).await?;
             let is_counted =
                 |name: &String| total(&metrics, MATCH_CONDITIONS, |labels| has(labels, "name", name)).is_some();
@@ -106,19 +104,19 @@ impl PolicyNames {
     }
 }
 
-/// What the API server has counted since it started.
+/// The API server's counts since its start.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct AdmissionCounts {
     /// How often a policy of pods excluded a request.
     excluded: Option<f64>,
-    /// How often any policy denied a request, or failed.
+    /// How often any policy denied a request or failed.
     failures: Option<f64>,
     /// Writes of pods and their subresources.
     pod_writes: Option<f64>,
 }
 
 impl AdmissionCounts {
-    /// What was counted since `earlier`, per write of a pod.
+    /// Returns the counts since `earlier`, per write of a pod.
     pub(crate) fn per_pod_write_since(&self, earlier: &Self) -> Map<String, Value> {
         let since = |now: Option<f64>, then: Option<f64>| now.map(|now| now - then.unwrap_or(0.0));
         let writes = since(self.pod_writes, earlier.pod_writes).filter(|writes| *writes > 0.0);
@@ -135,14 +133,14 @@ async fn metrics(client: &Client) -> anyhow::Result<String> {
     client.request_text(request).await.context("cannot read the API server's metrics")
 }
 
-/// The sum of the series of a metric whose labels are wanted; none if there is no such series.
+/// Returns the sum of a metric's series with the wanted labels. Returns `None` if there is no such series.
 fn total(metrics: &str, name: &str, is_wanted: impl Fn(&str) -> bool) -> Option<f64> {
     let series = metrics.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix('{')?.split_once("} "));
     let wanted = series.filter(|(labels, _)| is_wanted(labels));
     wanted.filter_map(|(_, count)| count.trim().parse::<f64>().ok()).reduce(|sum, count| sum + count)
 }
 
-/// Whether one of the labels has this value. No value here holds a comma or a quote.
+/// Returns true if one of the labels has this value. The values here contain neither commas nor quotes.
 fn has(labels: &str, name: &str, value: &str) -> bool {
     labels
         .split(',')
@@ -205,7 +203,7 @@ mod tests {
 
     #[test]
     fn printed_manifests_have_policies_of_pods() {
-        let documents = oarlock_bed::install::documents(oarlock_api::POD_ADMISSION).unwrap();
+        let documents = oarlock_support::install::documents(oarlock_api::POD_ADMISSION).unwrap();
         assert!(!PolicyNames::of(&documents).0.is_empty());
     }
 }

@@ -1,9 +1,8 @@
-//! The controller of one CollaSet: the simulated cluster of the scenario `beside-bare`, and all of it.
+//! The controller of one CollaSet: the whole simulated cluster of the scenario `beside-bare`.
 //!
-//! Takes a client, a namespace and the CollaSet; yields progress while it makes the five writes for each origin that asks for
-//! them (`protocol.rs`), after one watch of the pods, with few requests in flight. It writes what a real cluster writes of a
-//! replacement and nothing more, so that the API server's work for the contender is not lost in it. May not write to a pod of
-//! another owner.
+//! It follows one watch of the pods and makes the five writes for each origin that asks for them (`protocol.rs`), with few requests
+//! in flight. It writes only what a real cluster writes for a replacement, so that the API server's work for the contender stays
+//! visible. It must not write to a pod of another owner.
 
 use std::collections::VecDeque;
 use std::pin::pin;
@@ -31,17 +30,17 @@ const IN_FLIGHT: usize = 16;
 /// How long the first list may take.
 const LISTED_WITHIN: Duration = Duration::from_secs(60);
 
-/// What the controller has done so far.
+/// The controller's work so far.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Done {
-    /// Whether it has seen every pod that was there when it began.
+    /// True once the controller has seen every pod that existed at its start.
     listed: bool,
     pub(crate) progress: Progress,
-    /// Requests that were sent.
+    /// The number of sent requests.
     pub(crate) writes: usize,
 }
 
-/// A controller that lives until it is dropped.
+/// A controller that works until it is dropped.
 pub(crate) struct Controller {
     done: watch::Receiver<Done>,
     task: JoinHandle<anyhow::Result<()>>,
@@ -54,7 +53,8 @@ impl Drop for Controller {
 }
 
 impl Controller {
-    /// Starts one for a CollaSet whose next pod has the id `next_id`, and waits until it has seen the pods of the namespace.
+    /// Starts a controller for a CollaSet whose next pod gets the id `next_id`, and waits until it has seen the pods of the
+    /// namespace.
     ///
     /// # Errors
     /// If the pods cannot be listed.
@@ -72,23 +72,23 @@ impl Controller {
         Ok(controller)
     }
 
-    /// Waits until so many origins are gone, each after its pair served.
+    /// Waits until this many origins are gone, each after its pair served.
     ///
     /// # Errors
-    /// If the controller fails, or they are not gone within `longest`.
+    /// If the controller fails, or the origins are not gone within `longest`.
     pub(crate) async fn until_gone(&mut self, origins: usize, longest: Duration) -> anyhow::Result<()> {
         self.until("the origins to be gone", longest, |done| done.progress.gone >= origins).await
     }
 
-    /// Waits until all writes for so many origins were made.
+    /// Waits until all writes for this many origins were made.
     ///
     /// # Errors
-    /// If the controller fails, or they are not made within `longest`.
+    /// If the controller fails, or the writes are not made within `longest`.
     pub(crate) async fn until_finished(&mut self, origins: usize, longest: Duration) -> anyhow::Result<()> {
         self.until("the last writes of the controller", longest, |done| done.progress.finished >= origins).await
     }
 
-    /// What it has done so far.
+    /// Returns the controller's work so far.
     pub(crate) fn done(&self) -> Done {
         *self.done.borrow()
     }
@@ -103,8 +103,8 @@ impl Controller {
     }
 }
 
-/// The options of a create by the controller. It has a field manager of its own, as any program has: the API server's work for a patch grows
-/// with the number of managers, and that of a contender is one more beside it.
+/// Returns the options of a create by the controller. The controller has its own field manager, as any program has. The API
+/// server's work for a patch grows with the number of managers, and a contender adds one more.
 pub(super) fn as_controller() -> PostParams {
     PostParams { field_manager: Some("collaset-controller".to_owned()), ..PostParams::default() }
 }
@@ -125,7 +125,7 @@ async fn run(writer: PodWriter, mut protocol: Protocol, sender: watch::Sender<Do
             event = events.next() => match event.context("the watch of the pods ended")?? {
                 Event::Apply(pod) | Event::InitApply(pod) => queue.extend(protocol.saw(&pod)),
                 Event::Delete(pod) => queue.extend(protocol.saw_end(&pod)),
-                // A second list would leave out the pods that went meanwhile.
+                // A second list would miss the pods that were deleted meanwhile.
                 Event::Init => anyhow::ensure!(!done.listed, "the watch of the pods was cut off"),
                 Event::InitDone => done.listed = true,
             },

@@ -1,10 +1,8 @@
-//! The pods of the scenario `beside-bare`: origins, and the pods that take their places.
+//! The pods of the scenario `beside-bare`: origins, and their pairs, which take their places.
 //!
-//! Takes their CollaSet and an instance id; yields pods of about 8 KB of JSON, as a service with a sidecar has them, because the
-//! API server's work grows with the size of what is written and watched. Pure.
-//!
-//! No pod has a node, so the API server gives a deletion no grace period and waits for finalizers alone: no kubelet runs here
-//! that could end a pod.
+//! A pod has about 8 KB of JSON, like a service with a sidecar, because the API server's work grows with the size of the objects.
+//! No pod has a node, so the API server gives a deletion no grace period and waits only for finalizers: no kubelet runs here that
+//! could end a pod.
 
 use std::collections::BTreeMap;
 
@@ -13,23 +11,23 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use oarlock_sim::world::labels;
 use serde_json::{Value, json};
 
-/// On the pod that takes an origin's place: the name of the origin. The protocol's own label is gone in the end, and the
-/// verdict has to tell the pairs apart all the same.
+/// The annotation with the name of the origin, on the pod that takes its place. The protocol removes its own label in the end, but
+/// the verdict must still tell the pairs apart.
 pub(crate) const IN_PLACE_OF: &str = "bench.oarlock.dev/in-place-of";
 
-/// The name of the pod of a CollaSet that has this instance id.
+/// Returns the name of the CollaSet's pod with this instance id.
 pub(crate) fn name(owner: &OwnerReference, id: usize) -> String {
     format!("{}-{id:05}", owner.name)
 }
 
-/// A pod that serves and asks for nothing yet.
+/// Returns a pod that serves and does not ask to be replaced yet.
 pub(crate) fn origin(owner: &OwnerReference, id: usize) -> Pod {
     let mut pod = pod(owner, id);
     pod.metadata.labels.get_or_insert_default().insert(labels::SERVICE_AVAILABLE.to_owned(), "true".to_owned());
     pod
 }
 
-/// The pod that is to take the place of `origin`.
+/// Returns the pod that is to take the place of `origin`.
 pub(crate) fn pair(owner: &OwnerReference, id: usize, origin: &str) -> Pod {
     let mut pod = pod(owner, id);
     let metadata = &mut pod.metadata;
@@ -68,11 +66,11 @@ fn pod(owner: &OwnerReference, id: usize) -> Pod {
             {"key": "example.com/dedicated", "operator": "Equal", "value": "shop", "effect": "NoSchedule"},
         ],
     }});
-    // A test reads it, so no default is ever sent.
+    // A test reads this document, so the default is never sent.
     serde_json::from_value(document).unwrap_or_default()
 }
 
-/// Twenty, such as meshes, scrapers and releases leave them.
+/// Returns twenty annotations, like those that meshes, scrapers and releases leave.
 fn annotations() -> BTreeMap<String, String> {
     (0..20)
         .map(|number| (format!("example.com/setting-{number:02}"), format!("value-{number:02}-{}", "x".repeat(70))))

@@ -1,7 +1,7 @@
-//! A cluster of its own for one contender of the scenario `beside-bare`.
+//! A separate cluster for one contender of the scenario `beside-bare`.
 //!
-//! Takes the number of targets; yields a control plane that nobody has used before, with what `oarlock manifests` prints, a
-//! CollaSet whose pods ask for nothing yet, and its controller. It ends with the value that is returned.
+//! It has a new control plane with what `oarlock manifests` prints, a CollaSet whose pods do not ask to be replaced yet, and the
+//! CollaSet's controller. Dropping it ends the cluster.
 
 use std::time::Duration;
 
@@ -11,9 +11,9 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::{Api, DynamicObject, ListParams};
 use kube::{Client, ResourceExt as _};
-use oarlock_bed::accounts::Account;
-use oarlock_bed::install::{self, Way};
 use oarlock_sim::world::{Seedbed, SetKey, collaset_crd};
+use oarlock_support::accounts::Account;
+use oarlock_support::install::{self, Way};
 use tokio::time::sleep;
 
 use super::admission::PolicyNames;
@@ -21,42 +21,42 @@ use super::controller::{Controller, as_controller};
 use super::pods;
 use super::verdict::{PairVerdict, judge};
 use crate::arguments::On;
+use crate::backend::Backend;
 use crate::children::manifests;
-use crate::ground::Ground;
 use crate::usage::Usage;
 
-/// Where the pods are.
+/// The namespace of the pods.
 pub(crate) const NAMESPACE: &str = "beside-bare";
 /// Pods that are created at once.
 const CREATED_AT_ONCE: usize = 16;
-/// An API server that has started lately has work of its own. It is quiet once it uses less CPU time than this in a second.
+/// An API server is quiet once it uses less CPU time than this in a second. A newly started server has work of its own.
 const QUIET: Duration = Duration::from_millis(60);
-/// For how many seconds it may go on.
+/// How many seconds the API server may take to become quiet.
 const QUIET_WITHIN: u32 = 60;
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Where a contender works.
+/// A cluster that is ready for a contender.
 pub(crate) struct PreparedCluster {
-    pub(crate) ground: Ground,
+    pub(crate) backend: Backend,
     /// The bench's own client.
     pub(crate) client: Client,
     pub(crate) controller: Controller,
     /// Names and UIDs of the origins.
     pub(crate) targets: Vec<(String, String)>,
-    /// The policies that writes of pods are judged by.
+    /// The policies that the API server evaluates for writes of pods.
     pub(crate) policies: PolicyNames,
-    /// The bytes of an origin as the API server shows it, with what it added.
+    /// The size in bytes of an origin as the API server shows it, with the API server's additions.
     pub(crate) pod_bytes: usize,
 }
 
 impl PreparedCluster {
-    /// Starts one.
+    /// Starts a cluster.
     ///
     /// # Errors
-    /// If it cannot be started or furnished.
+    /// If the cluster cannot be started, or the server refuses an object.
     pub(crate) async fn start(on: On, targets: usize) -> anyhow::Result<Self> {
-        let ground = Ground::for_contenders(on).await?;
-        let client = ground.client(Account::Admin).await?;
+        let backend = Backend::for_contenders(on).await?;
+        let client = backend.client(Account::Admin).await?;
         let (owner, targets) = plant(&client, targets).await?;
         let first = targets.first().map(|(name, _)| name.as_str()).context("there are no targets")?;
         let pod_bytes = read(&client, first).await?.len();
@@ -68,22 +68,22 @@ impl PreparedCluster {
         }
         // The probe had the id after the last origin's.
         let next_id = targets.len() + 1;
-        let controller = Controller::start(ground.client(Account::World).await?, NAMESPACE, owner, next_id).await?;
-        Ok(Self { ground, client, controller, targets, policies, pod_bytes })
+        let controller = Controller::start(backend.client(Account::World).await?, NAMESPACE, owner, next_id).await?;
+        Ok(Self { backend, client, controller, targets, policies, pod_bytes })
     }
 
-    /// Names of the origins.
+    /// Returns the names of the origins.
     pub(crate) fn names(&self) -> Vec<String> {
         self.targets.iter().map(|(name, _)| name.clone()).collect()
     }
 
-    /// Waits until the API server does hardly anything, and yields the CPU time that it used in the last second; none where it is
-    /// no process of its own.
+    /// Waits until the API server is almost idle, and returns the CPU time that it used in the last second. Returns `None` if the
+    /// API server is not a separate process.
     ///
     /// # Errors
-    /// If it has ended.
+    /// If the API server has ended.
     pub(crate) async fn until_quiet(&self) -> anyhow::Result<Option<Duration>> {
-        let Some(server) = self.ground.api_server() else { return Ok(None) };
+        let Some(server) = self.backend.api_server() else { return Ok(None) };
         let mut used = Duration::MAX;
         for _ in 0..QUIET_WITHIN {
             let before = Usage::of(server)?;
@@ -97,7 +97,7 @@ impl PreparedCluster {
         Ok(Some(used))
     }
 
-    /// What became of the targets. The controller has to have finished.
+    /// Judges the targets by the pods that exist now. The controller must have finished.
     ///
     /// # Errors
     /// If the pods cannot be listed.
@@ -110,7 +110,7 @@ fn pods_of(client: &Client) -> Api<Pod> {
     Api::namespaced(client.clone(), NAMESPACE)
 }
 
-/// Creates a CollaSet and its pods; yields it as its pods name it, and their names and UIDs.
+/// Creates a CollaSet and its pods. Returns the owner reference of the CollaSet, and the names and UIDs of the pods.
 async fn plant(client: &Client, count: usize) -> anyhow::Result<(OwnerReference, Vec<(String, String)>)> {
     install::install(client, &[collaset_crd()], Way::CreateMissing).await?;
     let seedbed = Seedbed::namespace(client.clone(), NAMESPACE).await?;
@@ -119,7 +119,7 @@ async fn plant(client: &Client, count: usize) -> anyhow::Result<(OwnerReference,
     Ok((owner, targets))
 }
 
-/// A CollaSet as its pods name it.
+/// Returns the owner reference of a CollaSet.
 async fn as_owner(client: &Client, set: &SetKey) -> anyhow::Result<OwnerReference> {
     let resource = set.kind.resource();
     let sets: Api<DynamicObject> = Api::namespaced_with(client.clone(), &set.namespace, &resource);
@@ -141,7 +141,7 @@ async fn create_origins(
     Ok(created.iter().map(|pod| (pod.name_any(), pod.uid().unwrap_or_default())).collect())
 }
 
-/// A pod as the API server shows it.
+/// Returns a pod as the API server shows it.
 async fn read(client: &Client, pod: &str) -> anyhow::Result<String> {
     let request = http::Request::get(format!("/api/v1/namespaces/{NAMESPACE}/pods/{pod}")).body(Vec::new())?;
     client.request_text(request).await.context("cannot read a pod")
@@ -167,7 +167,7 @@ mod tests {
         for (name, _) in &targets[..2] {
             pods.patch(name, &options, &Patch::Merge(json!({ "metadata": asked }))).await.unwrap();
         }
-        // Four writes for each target, and none more before the finalizers are gone.
+        // The controller makes four writes for each target, and no more until the finalizers are gone.
         let deleted = |pod: &Pod| pod.metadata.deletion_timestamp.is_some();
         let all_deleted = async {
             while pods.list(&ListParams::default()).await.unwrap().iter().filter(|pod| deleted(pod)).count() < 2 {

@@ -1,15 +1,16 @@
-//! What a CollaSet's controller writes for each origin that asks to be replaced, one write after the other.
+//! Decides the writes that a CollaSet's controller makes for each origin that asks to be replaced.
 //!
-//! Takes the pods that a watch brings; yields the write that each of them calls for, if any. An origin gets exactly five, as
+//! The input is the pods that a watch delivers; the output is the next write, if any. An origin gets exactly five writes, as
 //! KusionStack's controller and webhook make them:
 //!
-//! 1. the pod that is to take its place, its *pair*, is created and names the origin;
-//! 2. the origin is labelled with the instance id of its pair;
-//! 3. the pair is labelled as available. The contenders read this label alone and no condition, so no status is written;
-//! 4. the origin is deleted, by its UID. The contender's finalizer keeps it until the contender has recorded the pair;
-//! 5. once the origin is gone, the pair loses the label that names it.
+//! 1. The controller creates the pod that is to take the origin's place, its *pair*. The pair names the origin.
+//! 2. The controller labels the origin with the instance id of its pair.
+//! 3. The controller labels the pair as available. The contenders read only this label and no condition, so no status is written.
+//! 4. The controller deletes the origin by its UID. The contender's finalizer keeps the origin until the contender has recorded the
+//!    pair.
+//! 5. Once the origin is gone, the controller removes the label that names the origin from the pair.
 //!
-//! May not take a replacement back, for no contender here takes its mark off. Pure.
+//! The protocol never takes a replacement back, because no contender here removes its mark.
 
 use std::collections::HashMap;
 
@@ -20,7 +21,7 @@ use oarlock_sim::world::labels;
 
 use super::pods;
 
-/// A request that the controller has to make.
+/// A request that the controller must make.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum PodWrite {
     CreatePair { id: usize, origin: String },
@@ -30,7 +31,7 @@ pub(crate) enum PodWrite {
     Unpair { pair: String },
 }
 
-/// The last write that was decided for an origin. Each step waits until the watch shows the one before, so that no origin or pair
+/// The last write that was decided for an origin. Each step waits until the watch shows the previous one, so that no origin or pair
 /// has two writes in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
@@ -50,10 +51,10 @@ struct Replacement {
     step: Step,
 }
 
-/// How far the replacements are.
+/// The progress of all replacements.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Progress {
-    /// Origins that are gone; the pair of each serves.
+    /// Origins that are gone. The pair of each serves.
     pub(crate) gone: usize,
     /// Origins for which all five writes were made.
     pub(crate) finished: usize,
@@ -64,15 +65,15 @@ pub(crate) struct Progress {
 pub(crate) struct Protocol {
     owner: OwnerReference,
     next_id: usize,
-    /// By the name of the origin.
+    /// The replacements, by the name of the origin.
     replacements: HashMap<String, Replacement>,
-    /// Names of origins by the name of the pair.
+    /// The names of origins, by the name of the pair.
     origins: HashMap<String, String>,
     progress: Progress,
 }
 
 impl Protocol {
-    /// Of a CollaSet whose next pod has this instance id.
+    /// Returns the protocol of a CollaSet whose next pod gets this instance id.
     pub(crate) fn new(owner: OwnerReference, next_id: usize) -> Self {
         let (replacements, origins) = (HashMap::new(), HashMap::new());
         Self { owner, next_id, replacements, origins, progress: Progress::default() }
@@ -82,7 +83,7 @@ impl Protocol {
         self.progress
     }
 
-    /// The write that this version of a pod calls for.
+    /// Returns the write that this version of a pod calls for.
     pub(crate) fn saw(&mut self, pod: &Pod) -> Option<PodWrite> {
         if !self.owns(pod) {
             return None;
@@ -94,10 +95,10 @@ impl Protocol {
         }
     }
 
-    /// The write that the end of a pod calls for.
+    /// Returns the write that the end of a pod calls for.
     pub(crate) fn saw_end(&mut self, pod: &Pod) -> Option<PodWrite> {
         let replacement = self.replacements.get_mut(&pod.name_any())?;
-        // An origin that goes earlier is never counted: nobody but this controller may delete it.
+        // An origin that goes earlier is never counted, because only this controller may delete it.
         if replacement.step != Step::Deleted {
             return None;
         }

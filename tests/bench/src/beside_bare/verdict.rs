@@ -1,7 +1,6 @@
-//! What became of the targets of the scenario `beside-bare`, by the pods that are there in the end.
+//! Judges the targets of the scenario `beside-bare` by the pods that exist at the end.
 //!
-//! Takes the targets and all pods of the namespace; yields what is wrong. Each target has to be gone, and exactly one pod has to
-//! serve in its place, which no label pairs with it any more. Pure.
+//! Each target must be gone, and exactly one pod must serve in its place, without the label that paired it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -11,10 +10,10 @@ use oarlock_sim::world::labels;
 
 use super::pods::IN_PLACE_OF;
 
-/// Wrong outcomes that a verdict names; a bench that goes wrong goes wrong a thousand times.
+/// The number of wrong outcomes that a verdict names. A faulty bench may have a thousand.
 const NAMED: usize = 5;
 
-/// What is wrong, one sentence for each target or pod.
+/// The wrong outcomes, one sentence for each target or pod.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct PairVerdict {
     pub(crate) wrong: Vec<String>,
@@ -30,7 +29,7 @@ impl fmt::Display for PairVerdict {
     }
 }
 
-/// Judges the pods that are left, or their metadata, by the targets, each as (name, UID).
+/// Judges the remaining pods, or their metadata. Each target is given as (name, UID).
 pub(crate) fn judge<P: Resource>(targets: &[(String, String)], pods: &[P]) -> PairVerdict {
     let uids: BTreeSet<String> = pods.iter().filter_map(P::uid).collect();
     let (known, of_targets): (BTreeSet<&str>, BTreeSet<&str>) =
@@ -57,7 +56,7 @@ pub(crate) fn judge<P: Resource>(targets: &[(String, String)], pods: &[P]) -> Pa
     PairVerdict { wrong }
 }
 
-/// Why a pair is not as it should be.
+/// Returns what is wrong with a pair, if anything.
 fn fault<P: Resource>(pair: &P) -> Option<&'static str> {
     if pair.meta().deletion_timestamp.is_some() {
         Some("is being deleted")

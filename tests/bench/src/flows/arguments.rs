@@ -4,10 +4,10 @@ use clap::{Args, ValueEnum};
 
 use crate::arguments::{Common, On};
 
-/// What is measured of JobFlows and DaemonJobs, and how large it is.
+/// The options of the `flows` bench.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Flows {
-    /// What is measured; everything, one after the other, where this is not given
+    /// The measures to run (default: all, one after the other)
     #[arg(long, value_enum, value_delimiter = ',')]
     pub(crate) measure: Vec<Measure>,
     /// Nodes of the DaemonJob
@@ -19,41 +19,41 @@ pub(crate) struct Flows {
     /// Steps of the wide flow
     #[arg(long, default_value = "200", value_parser = clap::value_parser!(u32).range(2..=500))]
     pub(crate) steps: u32,
-    /// Flows of ten steps at once
+    /// Number of flows of ten steps that run at once
     #[arg(long, default_value = "50", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) flows: u32,
-    /// How often; the large DaemonJob runs once
+    /// Number of rounds; the large DaemonJob runs once
     #[arg(long, default_value = "3", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) rounds: u32,
-    /// How long the nodes of the large DaemonJob send heartbeats once it has ended
+    /// How long the nodes of the large DaemonJob send heartbeats after its end
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) heartbeats: u32,
-    /// Which cluster
+    /// The cluster
     #[arg(long, value_enum, default_value = "real")]
     pub(crate) on: On,
     #[command(flatten)]
     pub(crate) common: Common,
 }
 
-/// One thing to measure.
+/// A measure of the bench.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Measure {
-    /// CPU of one plan, and of a plan with its status, of a wide flow and of the large DaemonJob; without a cluster
+    /// CPU of one plan, and of a plan with its status, for a wide flow and for the large DaemonJob; without a cluster
     Plans,
     /// A DaemonJob on `--nodes` nodes, beside a bare client
     Daemon,
-    /// A flow whose steps are all roots but the last, beside a bare client
+    /// A flow in which all steps but the last are roots, beside a bare client
     Wide,
-    /// Flows of ten steps one after the other, all at once, beside a bare client
+    /// Many flows of ten steps in a chain, all at once, beside a bare client
     Crowd,
-    /// Four flows of 25 steps one after the other: from a decision to the create that it calls for, on a calm cluster
+    /// Four flows of 25 steps in a chain: the time from a decision to the create that it calls for, on a calm cluster
     Chain,
-    /// A DaemonJob on `--large` nodes, beside the one on `--nodes`; then memory, and what heartbeats of its nodes cost
+    /// A DaemonJob on `--large` nodes, beside the one on `--nodes`; then memory, and the cost of its nodes' heartbeats
     Large,
 }
 
 impl Flows {
-    /// What is measured.
+    /// Returns the measures to run.
     pub(crate) fn measures(&self) -> Vec<Measure> {
         if self.measure.is_empty() { Measure::value_variants().to_vec() } else { self.measure.clone() }
     }

@@ -1,7 +1,7 @@
-//! The bare client of the bench of flows: makes the creates that the host makes, as soon as what they wait for has succeeded,
-//! and nothing else.
+//! The bare client of the bench of flows. It makes the creates of the host as soon as their dependencies have succeeded, and
+//! nothing else.
 //!
-//! Takes a file of creates; yields once each was answered. It is a process of its own and speaks as `bare.rs` does.
+//! It reads the creates from a file. It runs as its own process and speaks the protocol of `bare.rs`.
 
 use std::collections::{HashMap, VecDeque};
 use std::path::Path;
@@ -23,29 +23,29 @@ use crate::bare::{IN_FLIGHT, say_and_wait};
 /// A Job without its spec.
 pub(crate) type JobWithStatus = Object<NotUsed, JobStatus>;
 
-/// The Jobs of a namespace, without their specs.
+/// Returns the API for the Jobs of a namespace, without their specs.
 pub(crate) fn jobs(client: Client, namespace: &str) -> Api<JobWithStatus> {
     Api::namespaced_with(client, namespace, &ApiResource::erase::<Job>(&()))
 }
 
-/// True once it has succeeded or failed.
+/// Returns true once a Job has succeeded or failed.
 pub(crate) fn is_decided(job: &JobWithStatus) -> bool {
     let conditions = job.status.iter().flat_map(|status| status.conditions.iter().flatten());
     conditions.into_iter().any(|one| ["Complete", "Failed"].contains(&one.type_.as_str()) && one.status == "True")
 }
 
-/// One create.
+/// A create to make.
 #[derive(Clone, Debug)]
 pub(crate) struct Wanted {
     /// The name of the Job.
     pub(crate) name: String,
-    /// The names of the Jobs that have to succeed before.
+    /// The names of the Jobs that must succeed first.
     pub(crate) after: Vec<String>,
     pub(crate) object: Value,
 }
 
 impl Wanted {
-    /// As it stands in a file.
+    /// Returns the create as it is written to the file.
     pub(crate) fn to_json(&self) -> Value {
         json!({"name": self.name, "after": self.after, "object": self.object})
     }
@@ -56,10 +56,10 @@ impl Wanted {
     }
 }
 
-/// Runs it.
+/// Runs the bare client.
 ///
 /// # Errors
-/// If the file is not there, the server refuses a create or the watch breaks.
+/// If the file is missing, the server refuses a create, or the watch breaks.
 pub(crate) async fn run(client: Client, namespace: &str, file: &Path) -> anyhow::Result<()> {
     let lines: Vec<Value> = serde_json::from_slice(&std::fs::read(file).context("cannot read the creates")?)?;
     let wanted: Vec<Wanted> = lines.iter().filter_map(Wanted::read).collect();
@@ -94,14 +94,14 @@ pub(crate) async fn run(client: Client, namespace: &str, file: &Path) -> anyhow:
     say_and_wait("done", &mut input).await
 }
 
-/// Creates that are to be made.
+/// The creates that are still to be made.
 struct Work {
     ready: VecDeque<Vec<u8>>,
-    /// Of those that wait: for how many, and the body.
+    /// Creates that wait: for how many Jobs, and the body.
     waiting: Vec<(usize, Vec<u8>)>,
-    /// Indexes of those that wait for a Job.
+    /// Indexes of the creates that wait for a Job, by the name of the Job.
     dependants: HashMap<String, Vec<usize>>,
-    /// Creates that were not sent.
+    /// The number of creates that were not sent yet.
     left: usize,
 }
 

@@ -1,24 +1,24 @@
-//! One load carried by the host, and by a bare client that makes the same creates.
+//! Runs one load with the host and with a bare client that makes the same creates.
 //!
-//! Takes a load; yields the figures of both and their ratios. Both are processes of their own with the same account, one after
-//! the other on the same cluster; which comes first alternates from round to round.
+//! It measures both contenders, and their ratios. Both are separate processes with the same account. They run one after the other
+//! on the same cluster, and their order alternates from round to round.
 
 use std::path::Path;
 
 use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 
+use crate::backend::Backend;
+use crate::bench_cluster::longest;
 use crate::children::{BareProcess, Dropped, HostProcess};
+use crate::flows::cluster::FlowCluster;
 use crate::flows::loads::Load;
 use crate::flows::watch::Seen;
-use crate::flows::yard::Yard;
-use crate::ground::Ground;
 use crate::meter::Meter;
 use crate::requests::{self, Request};
-use crate::site::longest;
 use crate::spread::{as_f64, quantile, round};
 
-/// Figures of which the ratio of the host's to the bare client's is told.
+/// The figures whose ratio of host to bare client is reported.
 const RATIOS: [&str; 5] = [
     "createdSeconds",
     "decidedSeconds",
@@ -27,12 +27,12 @@ const RATIOS: [&str; 5] = [
     "kibReceivedPerTarget",
 ];
 
-/// Status writes of an object that may follow each other at once, and are no part of its rate.
+/// The burst of status writes of an object. They may follow each other at once and do not count for its rate.
 const BURST: usize = 3;
 
-/// A load, and where it is carried.
+/// A load and the place where it runs.
 pub(crate) struct Contest<'a> {
-    pub(crate) ground: &'a Ground,
+    pub(crate) backend: &'a Backend,
     pub(crate) components: &'a Path,
     pub(crate) load: &'a Load,
     /// A word for the names of namespaces.
@@ -40,10 +40,10 @@ pub(crate) struct Contest<'a> {
 }
 
 impl Contest<'_> {
-    /// One round: both, in an order that alternates.
+    /// Runs one round with both contenders, in an order that alternates.
     ///
     /// # Errors
-    /// If a contender does not come to its end.
+    /// If a contender does not finish.
     pub(crate) async fn round(&self, number: u32) -> anyhow::Result<Value> {
         let mut order = ["bare", "host"];
         if number.is_multiple_of(2) {
@@ -53,54 +53,54 @@ impl Contest<'_> {
         for contender in order {
             eprintln!("{}: round {number}, {contender}", self.load.label);
             let namespace = format!("{}-{contender}-{number}", self.word);
-            let yard = Yard::fresh(self.ground, &namespace, self.load.kind).await?;
-            yard.add_nodes(&self.load.node_names(&namespace)).await?;
-            let found = if contender == "bare" { self.bare(&yard).await? } else { self.host(&yard).await? };
+            let cluster = FlowCluster::fresh(self.backend, &namespace, self.load.kind).await?;
+            cluster.add_nodes(&self.load.node_names(&namespace)).await?;
+            let found = if contender == "bare" { self.bare(&cluster).await? } else { self.host(&cluster).await? };
             figures.insert(contender.to_owned(), found.into());
-            yard.remove().await?;
+            cluster.remove().await?;
         }
         let figures = Value::Object(figures);
         let ratios = ratios(&figures);
         Ok(json!({"host": figures.get("host"), "bare": figures.get("bare"), "ratios": ratios}))
     }
 
-    async fn bare(&self, yard: &Yard) -> anyhow::Result<Map<String, Value>> {
+    async fn bare(&self, cluster: &FlowCluster) -> anyhow::Result<Map<String, Value>> {
         let file = std::env::temp_dir().join(format!("oarlock-bench-{}.creates.json", std::process::id()));
-        let wanted = self.load.wanted(&yard.namespace, &yard.owner().await?);
+        let wanted = self.load.wanted(&cluster.namespace, &cluster.owner().await?);
         let lines: Vec<Value> = wanted.iter().map(super::bare::Wanted::to_json).collect();
         std::fs::write(&file, Value::Array(lines).to_string())?;
         let path = file.to_string_lossy().into_owned();
-        let arguments = ["bare-flows", "--namespace", &yard.namespace, "--file", &path];
-        let mut process = BareProcess::start_with(&self.ground.kubeconfig()?, arguments).await?;
+        let arguments = ["bare-flows", "--namespace", &cluster.namespace, "--file", &path];
+        let mut process = BareProcess::start_with(&self.backend.kubeconfig()?, arguments).await?;
         std::fs::remove_file(&file)?;
-        let mut meter = Meter::start(self.ground, process.id()?)?;
+        let mut meter = Meter::start(self.backend, process.id()?)?;
         let begun = Instant::now();
         process.work(longest(self.load.jobs)).await?;
-        let figures = self.measured(yard, begun, &mut meter).await?;
+        let figures = self.measured(cluster, begun, &mut meter).await?;
         process.stop().await?;
         Ok(figures)
     }
 
-    async fn host(&self, yard: &Yard) -> anyhow::Result<Map<String, Value>> {
-        let host = HostProcess::start(&self.ground.kubeconfig()?, self.components, Dropped::Replace).await?;
-        let figures = self.by(yard, host.id()).await?;
+    async fn host(&self, cluster: &FlowCluster) -> anyhow::Result<Map<String, Value>> {
+        let host = HostProcess::start(&self.backend.kubeconfig()?, self.components, Dropped::Replace).await?;
+        let figures = self.by(cluster, host.id()).await?;
         host.stop().await?;
         Ok(figures)
     }
 
-    /// Has a host that runs carry the load.
+    /// Runs the load with a running host, and returns its figures.
     ///
     /// # Errors
-    /// If it does not come to its end.
-    pub(crate) async fn by(&self, yard: &Yard, host: u32) -> anyhow::Result<Map<String, Value>> {
+    /// If the host does not finish.
+    pub(crate) async fn by(&self, cluster: &FlowCluster, host: u32) -> anyhow::Result<Map<String, Value>> {
         let (objects, longest) = (self.load.objects.len(), longest(self.load.jobs));
-        let manifests = self.load.manifests(&yard.namespace);
-        let mut meter = Meter::start(self.ground, host)?;
+        let manifests = self.load.manifests(&cluster.namespace);
+        let mut meter = Meter::start(self.backend, host)?;
         let begun = Instant::now();
-        yard.create(self.load.kind, &manifests).await?;
-        yard.watch.until("every object to succeed", longest, |seen| seen.succeeded.len() >= objects).await?;
+        cluster.create(self.load.kind, &manifests).await?;
+        cluster.watch.until("every object to succeed", longest, |seen| seen.succeeded.len() >= objects).await?;
         let succeeded = begun.elapsed().as_secs_f64();
-        let mut figures = self.measured(yard, begun, &mut meter).await?;
+        let mut figures = self.measured(cluster, begun, &mut meter).await?;
         figures.insert("succeededSeconds".to_owned(), round(succeeded).into());
         figures.insert("objectsPerMinute".to_owned(), round(60.0 * as_f64(objects) / succeeded).into());
         let writes = |ending: &str| meter.requests().iter().filter(|one| of(one, ending)).count();
@@ -115,13 +115,18 @@ impl Contest<'_> {
         Ok(figures)
     }
 
-    /// What is measured of either.
-    async fn measured(&self, yard: &Yard, begun: Instant, meter: &mut Meter<'_>) -> anyhow::Result<Map<String, Value>> {
+    /// Returns the figures that both contenders have.
+    async fn measured(
+        &self,
+        cluster: &FlowCluster,
+        begun: Instant,
+        meter: &mut Meter<'_>,
+    ) -> anyhow::Result<Map<String, Value>> {
         let (jobs, longest) = (self.load.jobs, longest(self.load.jobs));
-        yard.watch.until("every Job to be created", longest, |seen| seen.created.len() >= jobs).await?;
-        yard.watch.until("every Job to be decided", longest, |seen| seen.decided.len() >= jobs).await?;
+        cluster.watch.until("every Job to be created", longest, |seen| seen.created.len() >= jobs).await?;
+        cluster.watch.until("every Job to be decided", longest, |seen| seen.decided.len() >= jobs).await?;
         meter.until_quiet().await?;
-        let seen = yard.watch.seen();
+        let seen = cluster.watch.seen();
         let last = |times: &std::collections::BTreeMap<String, Instant>| {
             times.values().max().map(|at| round(at.saturating_duration_since(begun).as_secs_f64()))
         };
@@ -135,7 +140,7 @@ impl Contest<'_> {
         Ok(figures)
     }
 
-    /// How long each dependant waited once its dependency was decided, in milliseconds.
+    /// Returns how long each dependent waited after its dependency was decided, in milliseconds.
     fn waits(&self, seen: &Seen) -> Map<String, Value> {
         let wait = |(dependant, dependency): &(String, String)| {
             let waited = seen.created.get(dependant)?.saturating_duration_since(*seen.decided.get(dependency)?);
@@ -150,12 +155,12 @@ impl Contest<'_> {
     }
 }
 
-/// True for a write of what ends so.
+/// Returns true if the request is a write of a resource with this ending.
 fn of(request: &Request, ending: &str) -> bool {
     request.is_write() && request.resource.ends_with(ending)
 }
 
-/// The host's figures divided by the bare client's.
+/// Returns the host's figures divided by the bare client's.
 fn ratios(figures: &Value) -> Value {
     let figure = |who: &str, name: &str| figures.get(who)?.get(name)?.as_f64();
     let ratio = |name: &&str| {

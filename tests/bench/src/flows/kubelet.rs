@@ -1,5 +1,5 @@
-//! A kubelet that has every pod of a namespace succeed at once, for a real control plane whose own controller makes the pods
-//! of Jobs. The simulated world would make them too.
+//! A kubelet that lets every pod of a namespace succeed at once. It is for a real control plane, whose own controller creates the
+//! pods of Jobs. The simulated cluster would create them too.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -16,13 +16,13 @@ use tokio::task::AbortHandle;
 
 /// Requests in flight.
 const IN_FLIGHT: usize = 32;
-/// Between two tries of a watch that failed.
+/// The wait before a failed watch is retried.
 const AGAIN: Duration = Duration::from_millis(100);
 
 /// A pod without its spec.
 type PodWithStatus = Object<NotUsed, PodStatus>;
 
-/// Works until it is dropped.
+/// A kubelet that works until it is dropped.
 pub(crate) struct Kubelet(AbortHandle);
 
 impl Drop for Kubelet {
@@ -32,7 +32,7 @@ impl Drop for Kubelet {
 }
 
 impl Kubelet {
-    /// Begins with the pods of a namespace.
+    /// Starts a kubelet for the pods of a namespace.
     pub(crate) fn start(client: Client, namespace: &str) -> Self {
         let pods = Api::namespaced_with(client, namespace, &ApiResource::erase::<Pod>(&()));
         Self(tokio::spawn(run(pods)).abort_handle())
@@ -66,7 +66,7 @@ fn is_new(pod: &PodWithStatus) -> bool {
     pod.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Pending")
 }
 
-/// One that is gone needs no end.
+/// Lets a pod succeed. An error is ignored, because a deleted pod needs no end.
 async fn end(pods: &Api<PodWithStatus>, name: String) {
     let body = Patch::Merge(json!({"status": {"phase": "Succeeded"}}));
     let _ = pods.patch_status(&name, &PatchParams::default(), &body).await;

@@ -1,8 +1,8 @@
-//! A large DaemonJob: its time beside that of a smaller one, what the host keeps in memory of nodes and children, and what the
-//! heartbeats of its nodes cost once everything has ended.
+//! A large DaemonJob: its time beside a smaller one's, the host's memory for nodes and children, and the cost of its nodes'
+//! heartbeats after the end.
 //!
-//! Memory is what is resident in a host that was just started: one without nodes, one with the nodes, and one with the nodes, the
-//! ended Jobs and their DaemonJob, each once it has come to rest.
+//! Memory is the resident memory of a newly started host at rest. It is measured without nodes, with the nodes, and with the nodes,
+//! the ended Jobs and their DaemonJob.
 
 use std::path::Path;
 use std::time::Duration;
@@ -13,51 +13,51 @@ use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 
+use crate::backend::Backend;
 use crate::children::{Dropped, HostProcess};
 use crate::flows::arguments::Flows;
+use crate::flows::cluster::{FlowCluster, beat};
 use crate::flows::contest::Contest;
 use crate::flows::loads;
-use crate::flows::yard::{Yard, beat};
-use crate::ground::Ground;
 use crate::meter::Meter;
 use crate::requests;
 use crate::spread::{as_f64, round};
 use crate::usage;
 
-/// A kubelet sends the status of its node so often while nothing changes.
+/// The interval of a node's heartbeats. A kubelet sends the status of an unchanged node this often.
 const EACH_NODE: Duration = Duration::from_secs(300);
-/// How long a host takes to come to rest and to give back what it needed to begin.
+/// How long a host takes to come to rest and to release the memory of its start.
 const REST: Duration = Duration::from_secs(12);
 
-/// Runs it once; `own` is the time in seconds of the DaemonJob on fewer nodes, and how many these are.
+/// Runs the DaemonJob once. `own` is the smaller DaemonJob's time in seconds, and its number of nodes.
 ///
 /// # Errors
-/// If a host does not start or the DaemonJob does not end.
+/// If a host does not start, or the DaemonJob does not end.
 pub(crate) async fn run(
     asked: &Flows,
-    (ground, components): (&Ground, &Path),
+    (backend, components): (&Backend, &Path),
     own: Option<(f64, usize)>,
 ) -> anyhow::Result<(usize, Value)> {
     let load = loads::daemon(usize::try_from(asked.large)?);
-    let start = || async { HostProcess::start(&ground.kubeconfig()?, components, Dropped::Replace).await };
-    let yard = Yard::fresh(ground, "large", load.kind).await?;
+    let start = || async { HostProcess::start(&backend.kubeconfig()?, components, Dropped::Replace).await };
+    let cluster = FlowCluster::fresh(backend, "large", load.kind).await?;
     let names = load.node_names("large");
     let empty = resting_kib(start().await?).await?;
-    yard.add_nodes(&names).await?;
+    cluster.add_nodes(&names).await?;
     let with_nodes = resting_kib(start().await?).await?;
 
     let host = start().await?;
-    let contest = Contest { ground, components, load: &load, word: "large" };
-    let mut figures = contest.by(&yard, host.id()).await?;
+    let contest = Contest { backend, components, load: &load, word: "large" };
+    let mut figures = contest.by(&cluster, host.id()).await?;
     let created = figures.get("createdSeconds").and_then(Value::as_f64);
     let to_own = own.zip(created).map(|((own, _), created)| round(created / own));
     figures.insert("createdToOwnSmaller".to_owned(), json!(to_own));
 
-    let mut silent = Meter::start(ground, host.id())?;
+    let mut silent = Meter::start(backend, host.id())?;
     sleep(REST).await;
     silent.read()?;
-    let mut meter = Meter::start(ground, host.id())?;
-    let beats = heartbeats(&yard, &names, asked.heartbeats).await?;
+    let mut meter = Meter::start(backend, host.id())?;
+    let beats = heartbeats(&cluster, &names, asked.heartbeats).await?;
     meter.read()?;
     let percent = |meter: &Meter<'_>| 100.0 * meter.spent().cpu.as_secs_f64() / meter.took().as_secs_f64();
     figures.insert("silentCpuPercent".to_owned(), round(percent(&silent)).into());
@@ -74,11 +74,11 @@ pub(crate) async fn run(
     let each = |more: u64, less: u64| round((more as f64 - less as f64) / as_f64(load.jobs));
     figures.insert("kibPerNode".to_owned(), each(with_nodes, empty).into());
     figures.insert("kibPerChild".to_owned(), each(with_children, with_nodes).into());
-    yard.remove().await?;
+    cluster.remove().await?;
     Ok((load.jobs, json!({ "host": figures })))
 }
 
-/// What is resident in a host once it rests, which then ends.
+/// Returns the resident memory of a host at rest, in KiB, and stops the host.
 async fn resting_kib(host: HostProcess) -> anyhow::Result<u64> {
     sleep(REST).await;
     let kib = usage::rss_kib(host.id())?;
@@ -86,9 +86,9 @@ async fn resting_kib(host: HostProcess) -> anyhow::Result<u64> {
     Ok(kib)
 }
 
-/// Has the nodes send heartbeats at an even pace; yields how many.
-async fn heartbeats(yard: &Yard, names: &[String], seconds: u32) -> anyhow::Result<usize> {
-    let nodes: Api<Node> = Api::all(yard.client.clone());
+/// Sends the nodes' heartbeats at an even pace, and returns their number.
+async fn heartbeats(cluster: &FlowCluster, names: &[String], seconds: u32) -> anyhow::Result<usize> {
+    let nodes: Api<Node> = Api::all(cluster.client.clone());
     let mut ticks = interval(EACH_NODE / u32::try_from(names.len())?);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Burst);
     let (mut flying, mut sent) = (JoinSet::new(), 0);

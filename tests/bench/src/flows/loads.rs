@@ -1,40 +1,39 @@
-//! What host and bare client are given to do.
-//!
-//! Takes sizes; yields the objects that a user creates for the host, and the creates that a bare client makes in their place.
+//! The loads that the host and the bare client carry: the objects that a user creates for the host, and the creates that a bare
+//! client makes instead.
 
-use oarlock_core::child::parent::ParentKind;
+use oarlock_core::attempts::parent::ParentKind;
 use serde_json::{Value, json};
 
 use crate::flows::bare::Wanted;
 use crate::flows::planned::{Planned, all_creates};
 
-/// Objects of one kind, with the nodes that there are.
+/// Objects of one kind, and the nodes of the cluster.
 pub(crate) struct Load {
-    /// What the table calls it.
+    /// The label of the load in the table.
     pub(crate) label: String,
     pub(crate) kind: ParentKind,
-    /// Names and specs.
+    /// Names and specs of the objects.
     pub(crate) objects: Vec<(String, Value)>,
-    /// Each dependant with one thing that it waits for, by the names of their Jobs: for how long after it is decided.
+    /// Pairs of a dependent and one of its dependencies, by the names of their Jobs. The bench measures the wait between them.
     pub(crate) edges: Vec<(String, String)>,
-    /// Nodes of the cluster.
+    /// The number of nodes in the cluster.
     pub(crate) nodes: usize,
-    /// Jobs in all.
+    /// The total number of Jobs.
     pub(crate) jobs: usize,
 }
 
-/// A Job that ends at once.
+/// Returns a Job that ends at once.
 fn job() -> Value {
     let container = json!({"name": "main", "image": "busybox:1", "command": ["true"]});
     json!({"template": {"spec": {"containers": [container], "restartPolicy": "Never"}}})
 }
 
-/// The spec of a DaemonJob.
+/// Returns the spec of a DaemonJob.
 pub(crate) fn daemon_spec() -> Value {
     job()
 }
 
-/// The spec of a flow whose steps are all roots but the last, which waits for as many as it may.
+/// Returns the spec of a flow in which all steps but the last are roots. The last step depends on as many roots as allowed.
 pub(crate) fn wide_spec(steps: usize) -> Value {
     let names: Vec<String> = (0..steps).map(|index| format!("s{index:03}")).collect();
     let roots = steps.saturating_sub(1);
@@ -44,7 +43,7 @@ pub(crate) fn wide_spec(steps: usize) -> Value {
     json!({"flows": names.iter().enumerate().map(step).collect::<Vec<_>>()})
 }
 
-/// The spec of a flow whose steps follow one another.
+/// Returns the spec of a flow whose steps form a chain.
 fn chain_spec(steps: usize) -> Value {
     let step = |index: usize| {
         let before: Vec<String> = index.checked_sub(1).map(|before| format!("s{before:03}")).into_iter().collect();
@@ -53,20 +52,20 @@ fn chain_spec(steps: usize) -> Value {
     json!({"flows": (0..steps).map(step).collect::<Vec<_>>()})
 }
 
-/// One DaemonJob on this many nodes.
+/// Returns a load of one DaemonJob on this many nodes.
 pub(crate) fn daemon(nodes: usize) -> Load {
     let objects = vec![("bench".to_owned(), daemon_spec())];
     Load { label: "DaemonJob".to_owned(), kind: ParentKind::Daemon, objects, edges: Vec::new(), nodes, jobs: nodes }
 }
 
-/// One flow of roots and one step that waits.
+/// Returns a load of one flow of roots and one dependent step.
 pub(crate) fn wide(steps: usize) -> Load {
     let objects = vec![("bench".to_owned(), wide_spec(steps))];
     let label = format!("flow with {} roots", steps.saturating_sub(1));
     Load { label, kind: ParentKind::Flow, objects, edges: Vec::new(), nodes: 3, jobs: steps }
 }
 
-/// As many flows, whose steps follow one another.
+/// Returns a load of this many flows, whose steps form a chain.
 pub(crate) fn chains(flows: usize, steps: usize) -> Load {
     let objects: Vec<_> = (0..flows).map(|index| (format!("flow-{index:03}"), chain_spec(steps))).collect();
     let edges_of = |flow: &str| {
@@ -79,21 +78,21 @@ pub(crate) fn chains(flows: usize, steps: usize) -> Load {
 }
 
 impl Load {
-    /// The names of the nodes, in a namespace of this name.
+    /// Returns the names of the nodes for a namespace.
     pub(crate) fn node_names(&self, namespace: &str) -> Vec<String> {
         (0..self.nodes).map(|index| format!("{namespace}-{index:04}")).collect()
     }
 
-    /// The object of each name, as a user creates it.
+    /// Returns the objects as a user creates them.
     pub(crate) fn manifests(&self, namespace: &str) -> Vec<Value> {
         let manifest = |(name, spec): &(String, Value)| {
-            json!({"apiVersion": oarlock_core::child::parent::API_VERSION, "kind": self.kind.name(),
+            json!({"apiVersion": oarlock_core::attempts::parent::API_VERSION, "kind": self.kind.name(),
                 "metadata": {"name": name, "namespace": namespace}, "spec": spec})
         };
         self.objects.iter().map(manifest).collect()
     }
 
-    /// What a bare client creates: the host's own creates, but that `owner` owns them, for nobody may collect them.
+    /// Returns the creates of the host, for a bare client. `owner` owns these Jobs, so that the garbage collector keeps them.
     pub(crate) fn wanted(&self, namespace: &str, owner: &Value) -> Vec<Wanted> {
         let nodes = if self.kind == ParentKind::Daemon { self.node_names(namespace) } else { Vec::new() };
         let planned = |(name, spec): &(String, Value)| Planned::new(self.kind, (namespace, name), spec, &nodes);

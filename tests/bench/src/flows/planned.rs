@@ -1,26 +1,24 @@
-//! A JobFlow or DaemonJob that is planned in memory, with no cluster: for the CPU of its plans, and for the creates that a
-//! bare client has to make, which are the very ones of the host.
-//!
-//! Takes a spec and the names of nodes; yields plans, and the creates with the Jobs that each waits for. Pure but for the time.
+//! A JobFlow or DaemonJob that is planned in memory, without a cluster. The bench measures the CPU time of its plans, and a bare
+//! client makes the creates of its plans, which are exactly the host's creates.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use k8s_openapi::jiff::Timestamp;
-use oarlock_core::child::node::NodeView;
-use oarlock_core::child::parent::{API_VERSION, Parent, ParentKind};
-use oarlock_core::child::plan::{Create, Memory, Observation, ParentPlan};
-use oarlock_core::child::view::ChildView;
+use oarlock_core::attempts::node::NodeView;
+use oarlock_core::attempts::parent::{API_VERSION, Parent, ParentKind};
+use oarlock_core::attempts::plan::{Create, Observation, ParentPlan, PlanMemory};
+use oarlock_core::attempts::view::ChildView;
 use serde_json::{Value, json};
 
-/// Rounds after which everything has been created, at most: as many as a flow can have steps, and one.
+/// The maximum number of rounds until everything has been created: the maximum number of steps of a flow, and one.
 const ROUNDS: usize = 501;
 
-/// An object and what was done of it.
+/// An object and its state so far.
 pub(crate) struct Planned {
     pub(crate) parent: Parent,
     pub(crate) children: Vec<Arc<ChildView>>,
-    memory: Memory,
+    memory: PlanMemory,
     nodes: BTreeMap<String, Arc<NodeView>>,
     now: Timestamp,
     /// The Jobs as a server would store them, in the order of `children`.
@@ -28,7 +26,7 @@ pub(crate) struct Planned {
 }
 
 impl Planned {
-    /// An object that nothing was done of.
+    /// Returns an object for which nothing was done yet.
     pub(crate) fn new(
         kind: ParentKind,
         (namespace, name): (&str, &str),
@@ -46,14 +44,14 @@ impl Planned {
         Some(Self {
             parent: Parent::read(kind, stored)?,
             children: Vec::new(),
-            memory: Memory::default(),
+            memory: PlanMemory::default(),
             nodes: nodes.iter().map(node).collect(),
             now: Timestamp::now(),
             stored: Vec::new(),
         })
     }
 
-    /// The next plan.
+    /// Returns the next plan.
     pub(crate) fn plan(&self) -> ParentPlan {
         let templates = HashMap::new();
         let observed = Observation {
@@ -64,16 +62,16 @@ impl Planned {
             nodes: &self.nodes,
         };
         match self.parent.kind {
-            ParentKind::Flow => oarlock_core::flow::plan::plan(observed, self.now),
-            ParentKind::Daemon => oarlock_core::daemon::plan::plan(observed, self.now),
+            ParentKind::Flow => oarlock_core::job_flow::plan::plan(observed, self.now),
+            ParentKind::Daemon => oarlock_core::daemon_job::plan::plan(observed, self.now),
         }
     }
 
-    /// Carries a plan out: it is remembered, and its Jobs are there.
+    /// Carries out a plan: its state is remembered, and its Jobs exist.
     pub(crate) fn take(&mut self, plan: ParentPlan) {
         self.memory.header = plan.header;
-        self.memory.header.state = plan.verdict.state;
-        self.memory.header.conditions = plan.verdict.conditions;
+        self.memory.header.state = plan.summary.state;
+        self.memory.header.conditions = plan.summary.conditions;
         self.memory.header.observed_generation = Some(self.parent.generation);
         self.memory.units = plan.units;
         for create in plan.creates {
@@ -88,7 +86,7 @@ impl Planned {
         self.see(|_| false);
     }
 
-    /// Lets those Jobs succeed of which `is_ended` says so, by their index; the others run.
+    /// Lets the Jobs succeed for whose index `is_ended` returns true. The other Jobs run.
     pub(crate) fn see(&mut self, is_ended: impl Fn(usize) -> bool) {
         let time = self.now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
         let condition = |name: &str| json!({"type": name, "status": "True", "reason": "CompletionsReached", "lastTransitionTime": time});
@@ -107,7 +105,7 @@ impl Planned {
     }
 }
 
-/// The creates that an object calls for in all, if every Job succeeds.
+/// Returns all creates of an object, if every Job succeeds.
 pub(crate) fn all_creates(mut planned: Planned) -> Vec<Value> {
     for _ in 0..ROUNDS {
         let plan = planned.plan();

@@ -1,11 +1,11 @@
-//! The CPU of one plan, with no cluster.
+//! Measures the CPU time of one plan, without a cluster.
 //!
-//! Takes numbers of units; yields milliseconds of CPU time of this thread, for three moments of an object: when all Jobs have to
-//! be created, while half of them run, and when the last one has ended. A round is a plan and the status that follows from it.
+//! The times are milliseconds of CPU time of this thread, at three moments of an object: when all Jobs must be created, while half
+//! of them run, and when the last one has ended. A round is a plan and the status that follows from it.
 
-use oarlock_core::child::header::Header;
-use oarlock_core::child::parent::ParentKind;
-use oarlock_core::child::status::{StatusInput, report};
+use oarlock_core::attempts::header::Header;
+use oarlock_core::attempts::parent::ParentKind;
+use oarlock_core::attempts::status::{StatusInput, report};
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::{Map, Value, json};
 
@@ -13,15 +13,15 @@ use crate::flows::loads::{daemon_spec, wide_spec};
 use crate::flows::planned::Planned;
 use crate::spread::{quantile, round};
 
-/// How often each is planned.
+/// How often each moment is planned.
 const TIMES: usize = 200;
 
-/// A wide flow of so many steps.
+/// Measures a wide flow with this many steps.
 pub(crate) fn of_flow(steps: usize) -> Option<Value> {
     figures(Planned::new(ParentKind::Flow, ("bench", "flow"), &wide_spec(steps), &[])?)
 }
 
-/// A DaemonJob on so many nodes.
+/// Measures a DaemonJob on this many nodes.
 pub(crate) fn of_daemon(nodes: usize) -> Option<Value> {
     let names: Vec<String> = (0..nodes).map(|index| format!("node-{index:04}")).collect();
     figures(Planned::new(ParentKind::Daemon, ("bench", "daemon"), &daemon_spec(), &names)?)
@@ -53,16 +53,16 @@ fn figures(mut planned: Planned) -> Option<Value> {
     Some(json!({ "host": figures }))
 }
 
-/// CPU of plans, and of plans with their status, in milliseconds.
+/// Returns the CPU times of plans, and of plans with their status, in milliseconds.
 fn timed(planned: &Planned) -> [Vec<f64>; 2] {
     let once = || {
         let begun = cpu();
         let plan = planned.plan();
         let planned_at = cpu();
-        let header = Header { state: plan.verdict.state.clone(), ..plan.header.clone() };
+        let header = Header { state: plan.summary.state.clone(), ..plan.header.clone() };
         let (parent, children) = (&planned.parent, &planned.children);
         let status =
-            report(StatusInput { parent, units: &plan.units, header: &header, verdict: &plan.verdict, children });
+            report(StatusInput { parent, units: &plan.units, header: &header, summary: &plan.summary, children });
         let ended = cpu();
         std::hint::black_box((plan, status));
         ((planned_at - begun) * 1000.0, (ended - begun) * 1000.0)
@@ -71,7 +71,7 @@ fn timed(planned: &Planned) -> [Vec<f64>; 2] {
     [plans, rounds]
 }
 
-/// CPU time of this thread so far, in seconds.
+/// Returns the CPU time of this thread so far, in seconds.
 fn cpu() -> f64 {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     #[allow(clippy::cast_precision_loss, reason = "far below 2^52")]

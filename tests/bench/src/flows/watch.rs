@@ -1,6 +1,6 @@
-//! Watches the Jobs of a namespace, and the JobFlows or DaemonJobs that they are of.
+//! Watches the Jobs of a namespace and the JobFlows or DaemonJobs that own them.
 //!
-//! Takes a client; yields when each Job was there and when it was decided, and when each object had succeeded.
+//! It records when each Job existed, when it was decided, and when each owner had succeeded.
 
 use std::collections::BTreeMap;
 use std::pin::pin;
@@ -13,7 +13,7 @@ use kube::api::{Api, ApiResource};
 use kube::core::{GroupVersionKind, NotUsed, Object};
 use kube::runtime::watcher::{Config, Event, watcher};
 use kube::{Client, ResourceExt as _};
-use oarlock_core::child::parent::ParentKind;
+use oarlock_core::attempts::parent::ParentKind;
 use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::sync::watch;
@@ -22,26 +22,26 @@ use tokio::time::Instant;
 
 use crate::flows::bare::{JobWithStatus, is_decided, jobs};
 
-/// Between two tries of a watch that failed.
+/// The wait before a failed watch is retried.
 const AGAIN: Duration = Duration::from_millis(100);
 
 /// An object without its spec.
 type ParentWithStatus = Object<NotUsed, Value>;
 
-/// When a watch brought what.
+/// The moments at which a watch delivered each event.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Seen {
-    /// By the name of the Job.
+    /// When each Job first existed, by its name.
     pub(crate) created: BTreeMap<String, Instant>,
-    /// By the name of the Job.
+    /// When each Job succeeded or failed, by its name.
     pub(crate) decided: BTreeMap<String, Instant>,
-    /// By the name of the object: when its state was `Succeed`.
+    /// When the state of each object was `Succeed`, by its name.
     pub(crate) succeeded: BTreeMap<String, Instant>,
     /// The state of each object.
     states: BTreeMap<String, String>,
 }
 
-/// Watches that live until they are dropped.
+/// Watches that run until they are dropped.
 pub(crate) struct FlowWatch {
     seen: Arc<Mutex<Seen>>,
     changes: watch::Receiver<()>,
@@ -68,15 +68,15 @@ impl FlowWatch {
         Self { seen, changes, tasks }
     }
 
-    /// Everything so far.
+    /// Returns everything that was seen so far.
     pub(crate) fn seen(&self) -> Seen {
         self.seen.lock().clone()
     }
 
-    /// Waits until what was seen satisfies a condition.
+    /// Waits until the observed state satisfies a condition.
     ///
     /// # Errors
-    /// Names what was awaited, once `longest` has passed.
+    /// If `longest` passes first. The error names the awaited condition.
     pub(crate) async fn until(
         &self,
         what: &str,
@@ -120,7 +120,7 @@ fn saw_parent(seen: &mut Seen, parent: &ParentWithStatus) {
     seen.states.insert(parent.name_any(), state.to_owned());
 }
 
-/// Delivers what a watch brings. Failures are waited out.
+/// Records the events of a watch. After a failure, it waits and the watch retries.
 async fn follow<U>(
     api: Api<Object<NotUsed, U>>,
     seen: Arc<Mutex<Seen>>,

@@ -1,4 +1,4 @@
-//! Documents that scenarios make and read, and what runs on this machine.
+//! JSON documents of scenarios, and processes of this machine.
 
 use std::collections::BTreeMap;
 use std::process::Command;
@@ -7,10 +7,10 @@ use anyhow::ensure;
 pub(crate) use oarlock_nodes::states::is_ready;
 use serde_json::{Value, json};
 
-use crate::bed::TAINT;
-use crate::scene::Scene;
+use crate::scenario::Scenario;
+use crate::shared_cluster::TAINT;
 
-/// The text at a place of a document, empty where there is none.
+/// Returns the text at a JSON pointer of a document, or an empty text if there is none.
 pub(crate) fn text_at<'a>(object: &'a Value, pointer: &str) -> &'a str {
     object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
 }
@@ -19,14 +19,14 @@ pub(crate) fn keys_at(object: &Value, pointer: &str) -> Vec<String> {
     object.pointer(pointer).and_then(Value::as_object).into_iter().flatten().map(|(key, _)| key.clone()).collect()
 }
 
-/// The outputs of an OpsJob, of the resource or as REST has it.
+/// Returns the outputs of an OpsJob, either from the resource or from an answer of the REST API.
 pub(crate) fn outputs_of(job: &Value) -> BTreeMap<String, String> {
     let outputs = job.pointer("/status/outputs").or_else(|| job.get("outputs")).and_then(Value::as_array);
     let pair = |output: &Value| (text_at(output, "/name").to_owned(), text_at(output, "/value").to_owned());
     outputs.into_iter().flatten().map(pair).collect()
 }
 
-/// The targets of a job: of each its progress and the reason of its error.
+/// Returns the targets of a job by name, each with its progress and the reason of its error.
 pub(crate) fn targets_of(job: &Value) -> BTreeMap<String, String> {
     let details = job.pointer("/status/targetDetails").and_then(Value::as_array);
     let word = |one: &Value| {
@@ -40,7 +40,7 @@ pub(crate) fn targets_of(job: &Value) -> BTreeMap<String, String> {
     details.into_iter().flatten().map(word).collect()
 }
 
-/// The processes of this machine with this command line.
+/// Returns the processes of this machine with this command line.
 pub(crate) fn processes_of(line: &str) -> Vec<String> {
     let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     let lines = entries.filter_map(|entry| std::fs::read(entry.path().join("cmdline")).ok());
@@ -48,17 +48,17 @@ pub(crate) fn processes_of(line: &str) -> Vec<String> {
     lines.filter(|found| found == line).collect()
 }
 
-/// A container that runs this in a shell.
+/// Returns a container that runs this script in a shell.
 pub(crate) fn shell(script: &str) -> Value {
     json!({"name": "c", "image": "busybox", "command": ["sh", "-c", script]})
 }
 
-/// What has a pod run on a node of a scene.
-pub(crate) fn pinned(scene: &Scene) -> Value {
-    json!({"nodeSelector": {"scenario": scene.namespace}, "tolerations": [{"key": TAINT, "operator": "Exists"}]})
+/// Returns the fields of a pod spec that make the pod run on a node of the scenario.
+pub(crate) fn pinned(scenario: &Scenario) -> Value {
+    json!({"nodeSelector": {"scenario": scenario.namespace}, "tolerations": [{"key": TAINT, "operator": "Exists"}]})
 }
 
-/// A document with the fields of another one.
+/// Returns a document with the fields of another document added.
 pub(crate) fn with(mut document: Value, more: &Value) -> Value {
     if let (Some(fields), Some(more)) = (document.as_object_mut(), more.as_object()) {
         fields.extend(more.clone());
@@ -66,19 +66,19 @@ pub(crate) fn with(mut document: Value, more: &Value) -> Value {
     document
 }
 
-/// Kills the processes of a pod by SIGKILL: its control group is named by its UID.
+/// Kills the processes of a pod with SIGKILL. The name of their control group has the pod's UID.
 pub(crate) fn kill_pod(uid: &str) -> anyhow::Result<()> {
     let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     let ids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
     let of_pod = |id: &u32| {
         let read = |file: &str| std::fs::read_to_string(format!("/proc/{id}/{file}")).unwrap_or_default();
-        // The one that holds the namespaces of the pod stays, as on any node.
+        // The process that holds the pod's namespaces stays, as on any node.
         read("cgroup").contains(&format!("pod{uid}")) && read("cmdline").contains("oarlock")
     };
     let ids: Vec<u32> = ids.filter(of_pod).collect();
     ensure!(!ids.is_empty(), "no process is of pod {uid}");
     for id in ids {
-        // It may have ended meanwhile.
+        // The process may have ended meanwhile.
         let _ = Command::new("kill").arg("-KILL").arg(id.to_string()).status();
     }
     Ok(())

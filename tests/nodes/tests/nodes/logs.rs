@@ -1,4 +1,4 @@
-//! Logs of real containers, as kubelets have them.
+//! Logs of real containers, as kubelets keep them.
 
 use std::collections::BTreeMap;
 
@@ -6,36 +6,41 @@ use anyhow::{Context as _, bail, ensure};
 use serde_json::{Value, json};
 
 use crate::documents::{is_ready, outputs_of, text_at};
-use crate::scene::Scene;
+use crate::scenario::Scenario;
 
-/// Ends once, and then says much: a line of a million bytes, and a tick a second.
+/// Script of a container that ends once. After its restart it writes a line of a million bytes, and then a tick each
+/// second.
 const MAIN: &str = "if [ ! -e /state/ran ]; then touch /state/ran; echo first; exit 3; fi; echo second; \
                     head -c 1000000 /dev/zero | tr '\\0' x; echo; while true; do echo tick; sleep 1; done";
 
-/// Collects the logs of the workload. Yields the job's outputs and the lines of its file.
-fn collect(scene: &Scene, name: &str) -> anyhow::Result<(BTreeMap<String, String>, Vec<String>)> {
-    let inputs = json!([{"name": "workload", "value": format!("{}/daemonset/talk", scene.namespace)}]);
+/// Collects the logs of the workload and returns the lines of the file. The job must report the pods in `unread` as
+/// missing.
+fn collect(scenario: &Scenario, name: &str, unread: &[&str]) -> anyhow::Result<Vec<String>> {
+    let inputs = json!([{"name": "workload", "value": format!("{}/daemonset/talk", scenario.namespace)}]);
     let spec = json!({"type": "dumplog", "inputs": inputs});
-    scene.apply(
+    scenario.apply(
         &json!({"apiVersion": "oarlock.dev/v1alpha1", "kind": "OpsJob", "metadata": {"name": name}, "spec": spec}),
     )?;
-    let job = scene.until_is("opsjobs", name, "/status/phase", &["Succeeded", "Failed"])?;
+    let job = scenario.until_is("opsjobs", name, "/status/phase", &["Succeeded", "Failed"])?;
     ensure!(text_at(&job, "/status/phase") == "Succeeded", "{job:#}");
     let outputs = outputs_of(&job);
-    let text = std::fs::read_to_string(scene.bed.files().join("artefacts").join(file_of(&outputs)?))?;
+    let reasons = "jsonpath={range .items[*]}{.metadata.name}: {.status.targetDetails[*].error.message} {end}";
+    let is_missing = outputs.get("missing") == Some(&json!(unread).to_string());
+    ensure!(is_missing, "{outputs:?}: {}", scenario.kubectl(&["get", "operationjobs", "-A", "-o", reasons])?);
+    let text = std::fs::read_to_string(scenario.cluster.files().join("artefacts").join(file_of(&outputs)?))?;
     let lines: Vec<String> = text.lines().map(str::to_owned).collect();
     ensure!(outputs.get("lines") == Some(&lines.len().to_string()), "{outputs:?}");
     ensure!(lines.iter().map(|line| line.get(..30)).is_sorted(), "lines are in the order of their times");
-    scene.kubectl(&["delete", "opsjobs", name, "--timeout=60s"])?;
-    Ok((outputs, lines))
+    scenario.kubectl(&["delete", "opsjobs", name, "--timeout=60s"])?;
+    Ok(lines)
 }
 
-/// The file, below the place of all files.
+/// Returns the path of the file below the folder of all files.
 fn file_of(outputs: &BTreeMap<String, String>) -> anyhow::Result<&str> {
     outputs.get("endpoint").and_then(|reference| reference.strip_prefix("artifact:")).context("no file")
 }
 
-/// The texts of the lines of a container, of its run before or of the one that runs.
+/// Returns the lines of a container, of its previous run or of its current run.
 fn said<'a>(lines: &'a [String], (place, is_previous): (&str, bool)) -> Vec<&'a str> {
     let label = format!(" {place} ");
     let texts = lines.iter().filter_map(|line| line.split_once(label.as_str()).map(|(_, text)| text));
@@ -46,39 +51,38 @@ fn said<'a>(lines: &'a [String], (place, is_previous): (&str, bool)) -> Vec<&'a 
     texts.filter_map(of_run).collect()
 }
 
-/// One pod on each of two nodes, each with a container that came to its end before, an ephemeral one in one of them, and very long
-/// lines. Then one of the nodes is dead.
+/// Tests logs of one pod on each of two nodes. Each pod has a container that ended before and very long lines, and one
+/// pod has an ephemeral container. Then one node dies, and the job must lose only the logs of that node.
 pub(crate) fn the_logs_of_a_workload_are_one_file_and_a_node_that_is_dead_costs_only_its_own(
-    scene: &Scene,
+    scenario: &Scenario,
 ) -> anyhow::Result<()> {
-    let [_, second] = scene.nodes.as_slice() else { bail!("two nodes are needed") };
+    let [_, second] = scenario.nodes.as_slice() else { bail!("two nodes are needed") };
     let labels = json!({"app": "talk"});
     let shell = |name: &str, script: &str| json!({"name": name, "image": "busybox", "command": ["sh", "-c", script]});
     let main = json!({"name": "main", "image": "busybox", "command": ["sh", "-c", MAIN],
         "volumeMounts": [{"name": "state", "mountPath": "/state"}]});
-    let pod = json!({"nodeSelector": {"scenario": scene.namespace}, "tolerations": [{"operator": "Exists"}],
+    let pod = json!({"nodeSelector": {"scenario": scenario.namespace}, "tolerations": [{"operator": "Exists"}],
         "volumes": [{"name": "state", "emptyDir": {}}], "initContainers": [shell("init", "echo prepared")],
         "containers": [main, shell("side", "seq 1000; sleep 3600")]});
-    scene.apply(&json!({"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "talk"}, "spec": {
+    scenario.apply(&json!({"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "talk"}, "spec": {
         "selector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels}, "spec": pod}}}))?;
-    let pods = scene.until("both pods have restarted a container", || {
-        let pods = scene.list("pods")?;
+    let pods = scenario.until("both pods have restarted a container", || {
+        let pods = scenario.list("pods")?;
         let restarted = |pod: &&Value| is_ready(pod) && pod.to_string().contains("\"restartCount\":1");
         Ok((pods.iter().filter(restarted).count() == 2).then_some(pods))
     })?;
     let names: Vec<&str> = pods.iter().map(|pod| text_at(pod, "/metadata/name")).collect();
     let [one, _] = names.as_slice() else { bail!("two pods: {names:?}") };
     let debug = ["debug", one, "--image=busybox", "--container=debug", "--", "sh", "-c", "echo debugging; sleep 3600"];
-    scene.kubectl(&debug)?;
-    scene.until("it is debugged", || {
-        let pod = scene.get("pods", one)?.unwrap_or_default();
+    scenario.kubectl(&debug)?;
+    scenario.until("it is debugged", || {
+        let pod = scenario.get("pods", one)?.unwrap_or_default();
         Ok(pod.pointer("/status/ephemeralContainerStatuses/0/state/running").map(|_| ()))
     })?;
-    let whole = format!("logs-{}", scene.namespace);
-    let (outputs, lines) = collect(scene, &whole)?;
-    ensure!(outputs.get("missing").map(String::as_str) == Some("[]"), "{outputs:?}");
+    let whole = format!("logs-{}", scenario.namespace);
+    let lines = collect(scenario, &whole, &[])?;
     for pod in &names {
-        let place = |container: &str| format!("{}/{pod}/{container}", scene.namespace);
+        let place = |container: &str| format!("{}/{pod}/{container}", scenario.namespace);
         ensure!(said(&lines, (&place("init"), false)) == ["prepared"], "{pod}");
         ensure!(said(&lines, (&place("main"), true)) == ["first"], "{pod}");
         let now = said(&lines, (&place("main"), false));
@@ -87,47 +91,46 @@ pub(crate) fn the_logs_of_a_workload_are_one_file_and_a_node_that_is_dead_costs_
         let numbers: Vec<String> = (1..=1_000).map(|number| number.to_string()).collect();
         ensure!(said(&lines, (&place("side"), false)) == numbers, "{pod}");
     }
-    ensure!(said(&lines, (&format!("{}/{one}/debug", scene.namespace), false)) == ["debugging"], "{one}");
-    scene.bed.order(&format!("kill {second}"))?;
-    let (outputs, lines) = collect(scene, &format!("{whole}-too"))?;
-    scene.bed.order(&format!("boot {second}"))?;
-    let lost =
-        pods.iter().find(|pod| text_at(pod, "/spec/nodeName") == second).map(|pod| text_at(pod, "/metadata/name"));
-    ensure!(outputs.get("missing") == lost.map(|lost| json!([lost]).to_string()).as_ref(), "{outputs:?}");
+    ensure!(said(&lines, (&format!("{}/{one}/debug", scenario.namespace), false)) == ["debugging"], "{one}");
+    scenario.cluster.order(&format!("kill {second}"))?;
+    let lost = pods.iter().find(|pod| text_at(pod, "/spec/nodeName") == second).context("no pod on the second node")?;
+    let lines = collect(scenario, &format!("{whole}-too"), &[text_at(lost, "/metadata/name")])?;
+    scenario.cluster.order(&format!("boot {second}"))?;
     ensure!(lines.iter().any(|line| line.ends_with(" tick")), "the other one is there");
     Ok(())
 }
 
-/// A pod is read and the store is down when its file is put together: the job waits, and the file is in the bucket once that is back.
-pub(crate) fn logs_are_in_a_bucket_although_its_store_goes_down(scene: &Scene) -> anyhow::Result<()> {
-    scene.bed.deploy_with_bucket()?;
+/// Tests that a job waits while the store is down as it writes the file, and that the file is in the bucket once the
+/// store is back.
+pub(crate) fn logs_are_in_a_bucket_although_its_store_goes_down(scenario: &Scenario) -> anyhow::Result<()> {
+    scenario.cluster.deploy_with_bucket()?;
     let labels = json!({"app": "talk"});
     let talks = json!({"name": "main", "image": "busybox", "command": ["sh", "-c", "seq 100000; sleep 3600"]});
-    scene.apply(&json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "talk", "labels": labels}, "spec": {"containers": [talks]}}))?;
-    scene.until("it has said all", || {
-        Ok(scene.kubectl(&["logs", "talk", "--tail=1"])?.contains("100000").then_some(()))
+    scenario.apply(&json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "talk", "labels": labels}, "spec": {"containers": [talks]}}))?;
+    scenario.until("it has said all", || {
+        Ok(scenario.kubectl(&["logs", "talk", "--tail=1"])?.contains("100000").then_some(()))
     })?;
     let make = |name: &str| {
-        let inputs = json!([{"name": "workload", "value": format!("{}/pod/talk", scene.namespace)}]);
-        scene.apply(&json!({"apiVersion": "oarlock.dev/v1alpha1", "kind": "OpsJob", "metadata": {"name": name},
+        let inputs = json!([{"name": "workload", "value": format!("{}/pod/talk", scenario.namespace)}]);
+        scenario.apply(&json!({"apiVersion": "oarlock.dev/v1alpha1", "kind": "OpsJob", "metadata": {"name": name},
             "spec": {"type": "dumplog", "inputs": inputs}}))
     };
-    let (whole, kept) = (format!("whole-{}", scene.namespace), format!("kept-{}", scene.namespace));
+    let (whole, kept) = (format!("whole-{}", scenario.namespace), format!("kept-{}", scenario.namespace));
     let ended = |name: &str| {
-        let job = scene.until_is("opsjobs", name, "/status/phase", &["Succeeded", "Failed"])?;
+        let job = scenario.until_is("opsjobs", name, "/status/phase", &["Succeeded", "Failed"])?;
         let outputs = outputs_of(&job);
-        let path = scene.bed.root().join("store/files/prefix/artefacts").join(file_of(&outputs)?);
+        let path = scenario.cluster.root().join("store/files/prefix/artefacts").join(file_of(&outputs)?);
         let text = std::fs::read_to_string(&path).with_context(|| format!("no file: {job:#}"))?;
         ensure!(text.lines().count() == 100_000 && text.ends_with(" 100000\n"), "{} lines", text.lines().count());
         Ok(())
     };
     make(&whole)?;
     ended(&whole)?;
-    // Its tries to read the pod last seven seconds, so it is down for less.
-    scene.bed.order("stop store")?;
+    // The host tries to read the pod for fifteen seconds, so the store must be down for less.
+    scenario.cluster.order("stop store")?;
     make(&kept)?;
-    scene.until_is("opsjobs", &kept, "/status/phase", &["Running"])?;
-    scene.bed.order("restart store")?;
+    scenario.until_is("opsjobs", &kept, "/status/phase", &["Running"])?;
+    scenario.cluster.order("restart store")?;
     ended(&kept)?;
-    [whole, kept].iter().try_for_each(|name| scene.kubectl(&["delete", "opsjobs", name, "--timeout=60s"]).map(drop))
+    [whole, kept].iter().try_for_each(|name| scenario.kubectl(&["delete", "opsjobs", name, "--timeout=60s"]).map(drop))
 }

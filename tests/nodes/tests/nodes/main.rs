@@ -1,10 +1,9 @@
-//! Scenarios on real nodes: what is asked of the host is asked by kubectl and `oarlock`, and what came of it the nodes say.
+//! Scenarios on real nodes. The scenarios use the host with kubectl and `oarlock`, and check the results on the nodes.
 //!
-//! They share one cluster, which ends with this process. Those that disturb nodes have nodes of their own; those that disturb the control
-//! plane or the host run alone, after all others.
+//! All scenarios share one cluster, which ends with this process. A scenario that disturbs nodes has nodes for itself.
+//! The scenarios that disturb the control plane or the host run alone, after all others.
 
 mod alone;
-mod bed;
 mod checks;
 mod documents;
 mod exports;
@@ -15,8 +14,9 @@ mod pods;
 mod readme;
 mod reboots;
 mod rest;
-mod scene;
+mod scenario;
 mod scripts;
+mod shared_cluster;
 mod tenants;
 
 use std::process::ExitCode;
@@ -25,16 +25,16 @@ use std::time::Instant;
 
 use libtest_mimic::{Arguments, Failed, Trial};
 
-use crate::bed::Bed;
-use crate::scene::Scene;
+use crate::scenario::Scenario;
+use crate::shared_cluster::SharedCluster;
 
-type Scenario = fn(&Scene) -> anyhow::Result<()>;
+type ScenarioFn = fn(&Scenario) -> anyhow::Result<()>;
 
-/// A scenario, and how many nodes it has for itself.
+/// A scenario, and the number of nodes that it has for itself.
 struct Played {
     name: &'static str,
     nodes: usize,
-    play: Scenario,
+    play: ScenarioFn,
 }
 
 macro_rules! scenarios {
@@ -43,7 +43,7 @@ macro_rules! scenarios {
     };
 }
 
-/// What waits longest begins first.
+/// Returns the scenarios that run in parallel. The scenarios with the longest waits come first.
 fn beside_others() -> Vec<Played> {
     scenarios![
         5: reboots::nodes_are_drained_and_rebooted_two_at_a_time_once_each,
@@ -101,9 +101,9 @@ fn alone() -> Vec<Played> {
         2: alone::an_api_server_that_restarts_amid_reboots_costs_nothing,
         2: alone::servers_that_stand_still_amid_reboots_cost_nothing,
         0: logs::logs_are_in_a_bucket_although_its_store_goes_down,
-        // After it both replicas of the host are on one node.
+        // This scenario leaves both replicas of the host on one node.
         0: readme::what_readme_says_of_nodes_is_so,
-        // After it there is one replica.
+        // This scenario leaves one replica.
         0: rest::a_host_with_its_history_on_a_volume_is_drained_by_its_own_job_and_forgets_nothing,
     ]
 }
@@ -115,8 +115,8 @@ fn main() -> ExitCode {
         let trials = beside_others().into_iter().chain(alone()).map(|played| Trial::test(played.name, || Ok(())));
         return libtest_mimic::run(&arguments, trials.collect()).exit_code();
     }
-    let bed = match Bed::start() {
-        Ok(bed) => Arc::new(bed),
+    let cluster = match SharedCluster::start() {
+        Ok(cluster) => Arc::new(cluster),
         Err(cause) => {
             println!("there is no cluster to test on: {cause:#}\ntest result: FAILED. 0 passed; 1 failed");
             return ExitCode::FAILURE;
@@ -124,26 +124,26 @@ fn main() -> ExitCode {
     };
     println!("cluster and host are there after {} s", began.elapsed().as_secs());
     let trial = |played: Played| {
-        let bed = bed.clone();
+        let cluster = cluster.clone();
         Trial::test(played.name, move || {
             let begun = Instant::now();
-            let scene = bed.scene(played.name, played.nodes);
-            let outcome = scene.and_then(|scene| {
-                let outcome = (played.play)(&scene).and_then(|()| scene.close());
-                outcome.inspect_err(|_| scene.abandon())
+            let scenario = cluster.scenario(played.name, played.nodes);
+            let outcome = scenario.and_then(|scenario| {
+                let outcome = (played.play)(&scenario).and_then(|()| scenario.close());
+                outcome.inspect_err(|_| scenario.abandon())
             });
-            // At once, since others may take minutes yet.
+            // The outcome is printed at once, because other scenarios may take minutes.
             let word = outcome.as_ref().map_or_else(|cause| format!("FAILED: {cause:#}"), |()| "ok".to_owned());
             println!("    {:>4} s  {}: {word}", begun.elapsed().as_secs(), played.name);
             outcome.map_err(|cause| Failed::from(format!("{cause:#}")))
         })
     };
-    // They mostly wait.
+    // More threads than cores are fine, because scenarios mostly wait.
     let beside = Arguments { test_threads: Some(arguments.test_threads.unwrap_or(10)), ..arguments.clone() };
     let first = libtest_mimic::run(&beside, beside_others().into_iter().map(trial).collect());
     let one = Arguments { test_threads: Some(1), ..arguments };
     let second = libtest_mimic::run(&one, alone().into_iter().map(trial).collect());
-    let left = bed.end();
+    let left = cluster.end();
     println!("{} s in all", began.elapsed().as_secs());
     if let Err(cause) = left {
         println!("the cluster left something: {cause:#}\ntest result: FAILED. 0 passed; 1 failed");

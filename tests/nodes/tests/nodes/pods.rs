@@ -1,4 +1,4 @@
-//! Pods of real workloads, replaced and restarted.
+//! Pods of real workloads that jobs replace and restart.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,7 @@ use anyhow::ensure;
 use serde_json::{Value, json};
 
 use crate::documents::{is_ready, text_at};
-use crate::scene::Scene;
+use crate::scenario::Scenario;
 
 fn workload(kind: &str, more: &Value) -> Value {
     let labels = json!({"app": "web"});
@@ -19,10 +19,10 @@ fn workload(kind: &str, more: &Value) -> Value {
     json!({"apiVersion": "apps/v1", "kind": kind, "metadata": {"name": "web"}, "spec": spec})
 }
 
-/// The UIDs of its pods once so many are Ready and none is going.
-fn until_pods(scene: &Scene, count: usize) -> anyhow::Result<BTreeSet<String>> {
-    scene.until(&format!("{count} pods are Ready"), || {
-        let pods = scene.list("pods")?;
+/// Waits until this many pods are Ready and none is terminating. Returns their UIDs.
+fn until_pods(scenario: &Scenario, count: usize) -> anyhow::Result<BTreeSet<String>> {
+    scenario.until(&format!("{count} pods are Ready"), || {
+        let pods = scenario.list("pods")?;
         let going = pods.iter().any(|pod| pod.pointer("/metadata/deletionTimestamp").is_some());
         let uids: BTreeSet<String> =
             pods.iter().filter(|pod| is_ready(pod)).map(|pod| text_at(pod, "/metadata/uid").to_owned()).collect();
@@ -30,72 +30,73 @@ fn until_pods(scene: &Scene, count: usize) -> anyhow::Result<BTreeSet<String>> {
     })
 }
 
-fn replaced(scene: &Scene, action: &str) -> anyhow::Result<()> {
-    let before = until_pods(scene, 2)?;
-    scene.run(&[action, "--selector", "app=web", "--name", "all", "--parallelism", "1"])?;
-    let job = scene.until_ended("all")?;
+fn replaced(scenario: &Scenario, action: &str) -> anyhow::Result<()> {
+    let before = until_pods(scenario, 2)?;
+    scenario.run(&[action, "--selector", "app=web", "--name", "all", "--parallelism", "1"])?;
+    let job = scenario.until_ended("all")?;
     ensure!(text_at(&job, "/status/progress") == "Succeeded", "{job:#}");
-    let after = until_pods(scene, 2)?;
+    let after = until_pods(scenario, 2)?;
     ensure!(before.is_disjoint(&after), "{before:?} and {after:?}");
     Ok(())
 }
 
-/// Pods of a Deployment are others afterwards.
-pub(crate) fn pods_of_a_deployment_are_replaced(scene: &Scene) -> anyhow::Result<()> {
-    scene.apply(&workload("Deployment", &json!({"replicas": 2})))?;
-    replaced(scene, "Replace")
+/// Tests that a job replaces the pods of a Deployment.
+pub(crate) fn pods_of_a_deployment_are_replaced(scenario: &Scenario) -> anyhow::Result<()> {
+    scenario.apply(&workload("Deployment", &json!({"replicas": 2})))?;
+    replaced(scenario, "Replace")
 }
 
-/// Those of a StatefulSet, which have their names again.
-pub(crate) fn pods_of_a_stateful_set_are_replaced(scene: &Scene) -> anyhow::Result<()> {
-    scene.apply(&workload("StatefulSet", &json!({"replicas": 2, "serviceName": "web"})))?;
-    replaced(scene, "Replace")
+/// Tests that a job replaces the pods of a StatefulSet, whose new pods have the old names.
+pub(crate) fn pods_of_a_stateful_set_are_replaced(scenario: &Scenario) -> anyhow::Result<()> {
+    scenario.apply(&workload("StatefulSet", &json!({"replicas": 2, "serviceName": "web"})))?;
+    replaced(scenario, "Replace")
 }
 
-/// Those of a DaemonSet, one on each node that nobody keeps for himself.
-pub(crate) fn pods_of_a_daemon_set_are_replaced(scene: &Scene) -> anyhow::Result<()> {
-    scene.apply(&workload("DaemonSet", &json!({})))?;
-    replaced(scene, "Replace")
+/// Tests that a job replaces the pods of a DaemonSet. It has one pod on each node that no scenario uses.
+pub(crate) fn pods_of_a_daemon_set_are_replaced(scenario: &Scenario) -> anyhow::Result<()> {
+    scenario.apply(&workload("DaemonSet", &json!({})))?;
+    replaced(scenario, "Replace")
 }
 
-/// A restart of pods is an eviction where nothing restarts containers in place.
-pub(crate) fn pods_are_restarted_by_eviction(scene: &Scene) -> anyhow::Result<()> {
-    scene.apply(&workload("Deployment", &json!({"replicas": 2})))?;
-    replaced(scene, "Restart")
+/// Tests that a job restarts pods by eviction. In this cluster nothing restarts containers in place.
+pub(crate) fn pods_are_restarted_by_eviction(scenario: &Scenario) -> anyhow::Result<()> {
+    scenario.apply(&workload("Deployment", &json!({"replicas": 2})))?;
+    replaced(scenario, "Restart")
 }
 
-/// No pod goes that a disruption budget keeps, and the job says which budget; then it goes on.
-pub(crate) fn a_budget_holds_a_replacement_up_until_it_is_relaxed(scene: &Scene) -> anyhow::Result<()> {
-    scene.apply(&workload("Deployment", &json!({"replicas": 2})))?;
+/// Tests that no pod goes against a disruption budget, that the job names the budget, and that it continues once the
+/// budget allows it.
+pub(crate) fn a_budget_holds_a_replacement_up_until_it_is_relaxed(scenario: &Scenario) -> anyhow::Result<()> {
+    scenario.apply(&workload("Deployment", &json!({"replicas": 2})))?;
     let budget = |least: u32| {
         json!({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "web"},
             "spec": {"minAvailable": least, "selector": {"matchLabels": {"app": "web"}}}})
     };
-    scene.apply(&budget(2))?;
-    let before = until_pods(scene, 2)?;
-    scene.run(&["Replace", "--selector", "app=web", "--name", "all"])?;
-    scene.until_is("operationjobs", "all", "/status/waitsFor", &["Budget web"])?;
-    ensure!(until_pods(scene, 2)? == before, "a pod went against its budget");
-    scene.apply(&budget(1))?;
-    let job = scene.until_ended("all")?;
+    scenario.apply(&budget(2))?;
+    let before = until_pods(scenario, 2)?;
+    scenario.run(&["Replace", "--selector", "app=web", "--name", "all"])?;
+    scenario.until_is("operationjobs", "all", "/status/waitsFor", &["Budget web"])?;
+    ensure!(until_pods(scenario, 2)? == before, "a pod went against its budget");
+    scenario.apply(&budget(1))?;
+    let job = scenario.until_ended("all")?;
     ensure!(text_at(&job, "/status/progress") == "Succeeded", "{job:#}");
-    ensure!(until_pods(scene, 2)?.is_disjoint(&before));
+    ensure!(until_pods(scenario, 2)?.is_disjoint(&before));
     Ok(())
 }
 
-/// A job that is deleted while a budget holds it up lets its pods go, and no pod has gone.
-pub(crate) fn a_job_that_is_deleted_in_flight_leaves_its_pods_as_they_were(scene: &Scene) -> anyhow::Result<()> {
-    scene.apply(&workload("Deployment", &json!({"replicas": 2})))?;
+/// Tests that a job leaves its pods unchanged if a user deletes it while it waits for a disruption budget.
+pub(crate) fn a_job_that_is_deleted_in_flight_leaves_its_pods_as_they_were(scenario: &Scenario) -> anyhow::Result<()> {
+    scenario.apply(&workload("Deployment", &json!({"replicas": 2})))?;
     let spec = json!({"minAvailable": 2, "selector": {"matchLabels": {"app": "web"}}});
-    scene.apply(
+    scenario.apply(
         &json!({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "web"}, "spec": spec}),
     )?;
-    let before = until_pods(scene, 2)?;
-    scene.run(&["Replace", "--selector", "app=web", "--name", "all"])?;
-    scene.until_is("operationjobs", "all", "/status/waitsFor", &["Budget web"])?;
-    scene.kubectl(&["delete", "operationjob", "all", "--timeout=60s"])?;
-    ensure!(until_pods(scene, 2)? == before);
-    for pod in scene.list("pods")? {
+    let before = until_pods(scenario, 2)?;
+    scenario.run(&["Replace", "--selector", "app=web", "--name", "all"])?;
+    scenario.until_is("operationjobs", "all", "/status/waitsFor", &["Budget web"])?;
+    scenario.kubectl(&["delete", "operationjob", "all", "--timeout=60s"])?;
+    ensure!(until_pods(scenario, 2)? == before);
+    for pod in scenario.list("pods")? {
         ensure!(!pod.to_string().contains("oarlock.dev/"), "{pod:#}");
     }
     Ok(())

@@ -1,13 +1,13 @@
-//! README's commands, as they are written there, on real nodes.
+//! README's commands, run as they are written, on real nodes.
 
 use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 
-use crate::bed::Bed;
 use crate::documents::text_at;
-use crate::scene::Scene;
+use crate::scenario::Scenario;
+use crate::shared_cluster::SharedCluster;
 
-/// The commands of the first block after this heading, without their comments; a line that ends with a backslash goes on in the next.
+/// Returns the commands of the first block after this heading, without comments. A trailing backslash joins two lines.
 fn commands(heading: &str) -> anyhow::Result<Vec<String>> {
     let text = include_str!("../../../../README.md");
     let (_, rest) = text.split_once(heading).with_context(|| format!("README has no {heading}"))?;
@@ -18,27 +18,28 @@ fn commands(heading: &str) -> anyhow::Result<Vec<String>> {
     Ok(joined.lines().map(bare).filter(|line| !line.is_empty()).collect())
 }
 
-/// The command that begins with these words.
+/// Returns the command that begins with these words.
 fn command<'a>(all: &'a [String], words: &str) -> anyhow::Result<&'a String> {
     all.iter().find(|line| line.starts_with(words)).with_context(|| format!("README has no {words}: {all:#?}"))
 }
 
-/// A job from arguments: printed, planned, created, shown; and it waits for its partition.
-pub(crate) fn what_readme_says_of_pods_is_so(scene: &Scene) -> anyhow::Result<()> {
+/// Tests README's commands for a job: print, plan, create and show it. The job waits for its partition.
+pub(crate) fn what_readme_says_of_pods_is_so(scenario: &Scenario) -> anyhow::Result<()> {
     let labels = json!({"app": "foo"});
     let pod = json!({"containers": [crate::documents::shell("trap exit TERM; sleep 3600 & wait")]});
-    scene.apply(
+    scenario.apply(
         &json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "foo"}, "spec": {"replicas": 2,
         "selector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels}, "spec": pod}}}),
     )?;
-    scene.kubectl(&["rollout", "status", "deployment/foo", "--timeout=120s"])?;
+    scenario.kubectl(&["rollout", "status", "deployment/foo", "--timeout=120s"])?;
     let all = [commands("## On a cluster")?, commands("## Run and watch")?].concat();
     let run = |words: &str| {
-        // On a cluster the plugins are there, as README says.
+        // README says that on a cluster the plugins are in this folder.
         let line = command(&all, words)?.replace("target/dev/plugins", "target/try/plugins");
-        scene
-            .bed
-            .shell(&line.replace("--namespace default", &format!("--namespace {}", scene.namespace)), &scene.namespace)
+        scenario.cluster.shell(
+            &line.replace("--namespace default", &format!("--namespace {}", scenario.namespace)),
+            &scenario.namespace,
+        )
     };
     for words in ["mkdir", "cp", "oarlock plugin grant", "oarlock run Replace"] {
         run(words)?;
@@ -46,33 +47,34 @@ pub(crate) fn what_readme_says_of_pods_is_so(scene: &Scene) -> anyhow::Result<()
     let plan = run("oarlock plan")?;
     ensure!(plan.contains("evict"), "{plan}");
     run("kubectl create -f")?;
-    scene.until("the job waits for its partition", || Ok(run("oarlock get")?.contains("Partition").then_some(())))?;
-    scene.kubectl(&["patch", "opj", "opj-foo", "--type", "merge", "-p", "{\"spec\":{\"partition\":2}}"])?;
-    let job = scene.until_ended("opj-foo")?;
+    scenario
+        .until("the job waits for its partition", || Ok(run("oarlock get")?.contains("Partition").then_some(())))?;
+    scenario.kubectl(&["patch", "opj", "opj-foo", "--type", "merge", "-p", "{\"spec\":{\"partition\":2}}"])?;
+    let job = scenario.until_ended("opj-foo")?;
     ensure!(text_at(&job, "/status/progress") == "Succeeded", "{job:#}");
     let watched = run("oarlock watch")?;
     ensure!(watched.contains("Succeeded"), "{watched}");
     Ok(())
 }
 
-/// Both nodes that the host itself runs on are checked, and rebooted one after the other with drain.
-pub(crate) fn what_readme_says_of_nodes_is_so(scene: &Scene) -> anyhow::Result<()> {
-    let nodes = Bed::calm();
+/// Tests README's commands that check both nodes of the host, and reboot them one after the other with a drain.
+pub(crate) fn what_readme_says_of_nodes_is_so(scenario: &Scenario) -> anyhow::Result<()> {
+    let nodes = SharedCluster::calm();
     for node in &nodes {
-        scene.bed.kubectl(&["label", "node", node, "readme=true", "--overwrite"])?;
+        scenario.cluster.kubectl(&["label", "node", node, "readme=true", "--overwrite"])?;
     }
-    let before: Vec<usize> = nodes.iter().map(|node| scene.bed.boots(node)).collect::<Result<_, _>>()?;
+    let before: Vec<usize> = nodes.iter().map(|node| scenario.cluster.boots(node)).collect::<Result<_, _>>()?;
     let all = commands("## Nodes")?;
     for words in ["oarlock run preflight", "oarlock run reboot"] {
-        // All others are tainted.
+        // All other nodes have a taint.
         let line = command(&all, words)?.replace("kubectl get nodes", "kubectl get nodes -l readme=true");
-        let said = scene.bed.shell(&line, &scene.namespace)?;
+        let said = scenario.cluster.shell(&line, &scenario.namespace)?;
         ensure!(said.contains("Succeeded"), "{said}");
     }
-    let after: Vec<usize> = nodes.iter().map(|node| scene.bed.boots(node)).collect::<Result<_, _>>()?;
+    let after: Vec<usize> = nodes.iter().map(|node| scenario.cluster.boots(node)).collect::<Result<_, _>>()?;
     ensure!(before.iter().zip(&after).all(|(before, after)| before + 1 == *after), "{before:?} and {after:?}");
     for node in &nodes {
-        let found: Value = serde_json::from_str(&scene.bed.kubectl(&["get", "node", node, "-o", "json"])?)?;
+        let found: Value = serde_json::from_str(&scenario.cluster.kubectl(&["get", "node", node, "-o", "json"])?)?;
         ensure!(found.pointer("/spec/unschedulable").is_none(), "{found:#}");
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! OpsJobs by HTTP on real nodes: through the Service, by TLS, with the token of an account that may do it.
+//! OpsJobs over HTTP on real nodes: through the Service, with TLS, and with the token of an account that may use them.
 
 use std::cell::RefCell;
 use std::io::{BufRead as _, BufReader, Read as _};
@@ -8,22 +8,22 @@ use anyhow::{Context as _, bail, ensure};
 use oarlock_nodes::layout::IMAGES;
 use serde_json::{Value, json};
 
-use crate::bed::{Bed, pull_secret};
 use crate::documents::{outputs_of, text_at};
 use crate::reboots::boots;
-use crate::scene::Scene;
+use crate::scenario::Scenario;
+use crate::shared_cluster::{SharedCluster, pull_secret};
 
-/// A client of the API, which comes to the Service by a forwarded port.
+/// A client of the API. It reaches the Service through a forwarded port.
 pub(crate) struct Client<'a> {
-    scene: &'a Scene,
+    scenario: &'a Scenario,
     forwarded: RefCell<Forwarded>,
     token: String,
 }
 
-/// A port of this machine that leads to a pod of the Service. It ends with that pod, and where that does not listen yet.
+/// A port of this machine that leads to a pod of the Service. The process ends if the pod ends or does not listen yet.
 struct Forwarded {
     process: Child,
-    /// What that says: it ends where nobody takes it.
+    /// The output of the process, which ends if nobody reads it.
     _said: BufReader<ChildStdout>,
     server: String,
 }
@@ -36,12 +36,12 @@ impl Drop for Forwarded {
 }
 
 impl Forwarded {
-    fn new(scene: &Scene) -> anyhow::Result<Self> {
-        let mut command = scene.bed.kubectl_command();
+    fn new(scenario: &Scenario) -> anyhow::Result<Self> {
+        let mut command = scenario.cluster.kubectl_command();
         command.args(["--namespace", "oarlock-system", "port-forward", "service/oarlock-rest", ":443"]);
         let mut process = command.stdout(Stdio::piped()).spawn().context("cannot run kubectl port-forward")?;
         let mut said = BufReader::new(process.stdout.take().context("kubectl port-forward has no output")?);
-        // Such as `Forwarding from 127.0.0.1:40123 -> 8443`.
+        // The output is like `Forwarding from 127.0.0.1:40123 -> 8443`.
         let port = said.by_ref().lines().map_while(Result::ok).find_map(|line| {
             let (_, rest) = line.split_once("127.0.0.1:")?;
             rest.split_whitespace().next().map(str::to_owned)
@@ -54,26 +54,26 @@ impl Forwarded {
 }
 
 impl<'a> Client<'a> {
-    /// As an account of the scene, with a token that kubectl makes.
-    fn new(scene: &'a Scene, account: &str) -> anyhow::Result<Self> {
-        let token = scene.kubectl(&["create", "token", account, "--audience", "oarlock"])?.trim().to_owned();
-        Ok(Self { scene, forwarded: RefCell::new(Forwarded::new(scene)?), token })
+    /// Creates a client for an account of the scenario, with a token from kubectl.
+    fn new(scenario: &'a Scenario, account: &str) -> anyhow::Result<Self> {
+        let token = scenario.kubectl(&["create", "token", account, "--audience", "oarlock"])?.trim().to_owned();
+        Ok(Self { scenario, forwarded: RefCell::new(Forwarded::new(scenario)?), token })
     }
 
-    /// The address of the API, forwarded anew where that has ended.
+    /// Returns the address of the API. Starts the forwarding again if it has ended.
     fn server(&self) -> anyhow::Result<String> {
         let mut forwarded = self.forwarded.borrow_mut();
         if forwarded.process.try_wait().context("cannot ask for kubectl port-forward")?.is_some() {
-            *forwarded = Forwarded::new(self.scene)?;
+            *forwarded = Forwarded::new(self.scenario)?;
         }
         Ok(forwarded.server.clone())
     }
 
-    /// What curl has for an answer: status and body.
+    /// Calls the API with curl. Returns the status and the body of the answer.
     fn call(&self, method: &str, path: &str, body: Option<&Value>) -> anyhow::Result<(u16, Value)> {
         let mut command = Command::new("curl");
         command.args(["--silent", "--show-error", "--max-time", "60", "--write-out", "\n%{http_code}", "--cacert"]);
-        command.arg(self.scene.bed.authority()).args(["--request", method]);
+        command.arg(self.scenario.cluster.authority()).args(["--request", method]);
         command.args(["--header", &format!("Authorization: Bearer {}", self.token)]);
         if let Some(body) = body {
             command.args(["--data", &body.to_string()]);
@@ -87,7 +87,7 @@ impl<'a> Client<'a> {
         Ok((status.parse().context("no status")?, body))
     }
 
-    /// An answer that has to be 200.
+    /// Calls the API. Returns the body if the status is 200, and an error otherwise.
     fn done(&self, method: &str, path: &str, body: Option<&Value>) -> anyhow::Result<Value> {
         match self.call(method, path, body)? {
             (200, answer) => Ok(answer),
@@ -97,13 +97,13 @@ impl<'a> Client<'a> {
 
     /// Runs `oarlock` against this server, with the same token.
     fn oarlock(&self, arguments: &[&str]) -> anyhow::Result<Output> {
-        let bed = &self.scene.bed;
-        let token = bed.folder_of(&self.scene.namespace)?.join("token");
+        let cluster = &self.scenario.cluster;
+        let token = cluster.folder_of(&self.scenario.namespace)?.join("token");
         std::fs::write(&token, &self.token).context("cannot write the token")?;
-        let (authority, token) = (bed.authority().display().to_string(), token.display().to_string());
+        let (authority, token) = (cluster.authority().display().to_string(), token.display().to_string());
         let server = self.server()?;
         let to_server = ["--server", server.as_str(), "--ca-file", &authority, "--token-file", &token];
-        bed.oarlock(&[arguments, &to_server].concat())
+        cluster.oarlock(&[arguments, &to_server].concat())
     }
 
     fn create(&self, body: &Value) -> anyhow::Result<String> {
@@ -111,46 +111,50 @@ impl<'a> Client<'a> {
     }
 
     pub(crate) fn until(&self, id: &str, phases: &[&str]) -> anyhow::Result<Value> {
-        self.scene.until(&format!("{id} is {phases:?}"), || {
+        self.scenario.until(&format!("{id} is {phases:?}"), || {
             let job = self.done("GET", &format!("/{id}"), None)?;
             Ok(phases.contains(&text_at(&job, "/phase")).then_some(job))
         })
     }
 }
 
-/// Asks as an account of the scene that may do everything with OpsJobs, once both replicas are there.
-pub(crate) fn as_ops_bot<T>(scene: &Scene, ask: impl FnOnce(&Client<'_>) -> anyhow::Result<T>) -> anyhow::Result<T> {
-    let account = format!("{}:ops-bot", scene.namespace);
-    scene.kubectl(&["create", "serviceaccount", "ops-bot"])?;
-    let binding = format!("ops-bot-{}", scene.namespace);
+/// Creates an account of the scenario that may do everything with OpsJobs, and runs `ask` once both replicas are ready.
+pub(crate) fn as_ops_bot<T>(
+    scenario: &Scenario,
+    ask: impl FnOnce(&Client<'_>) -> anyhow::Result<T>,
+) -> anyhow::Result<T> {
+    let account = format!("{}:ops-bot", scenario.namespace);
+    scenario.kubectl(&["create", "serviceaccount", "ops-bot"])?;
+    let binding = format!("ops-bot-{}", scenario.namespace);
     let operator = ["--clusterrole", "oarlock-ops-operator", "--serviceaccount", account.as_str()];
-    scene.bed.kubectl(&[["create", "clusterrolebinding", binding.as_str()].as_slice(), &operator].concat())?;
-    let asked = scene.bed.until_deployed().and_then(|()| ask(&Client::new(scene, "ops-bot")?));
-    scene.bed.kubectl(&["delete", "clusterrolebinding", &binding])?;
+    scenario.cluster.kubectl(&[["create", "clusterrolebinding", binding.as_str()].as_slice(), &operator].concat())?;
+    let asked = scenario.cluster.until_deployed().and_then(|()| ask(&Client::new(scenario, "ops-bot")?));
+    scenario.cluster.kubectl(&["delete", "clusterrolebinding", &binding])?;
     asked
 }
 
-/// The bodies of requirements/opsjob-api.md for a preflight and a reboot, and every call, as somebody who may do just that.
-pub(crate) fn ops_jobs_are_made_followed_stopped_and_deleted_by_rest(scene: &Scene) -> anyhow::Result<()> {
-    let [first, second] = scene.nodes.as_slice() else { bail!("two nodes are needed") };
-    scene.kubectl(&["create", "serviceaccount", "ops-bot"])?;
-    let client = Client::new(scene, "ops-bot")?;
+/// Tests every call as an account with only the operator role, with the bodies of requirements/opsjob-api.md for
+/// preflight and reboot.
+pub(crate) fn ops_jobs_are_made_followed_stopped_and_deleted_by_rest(scenario: &Scenario) -> anyhow::Result<()> {
+    let [first, second] = scenario.nodes.as_slice() else { bail!("two nodes are needed") };
+    scenario.kubectl(&["create", "serviceaccount", "ops-bot"])?;
+    let client = Client::new(scenario, "ops-bot")?;
     let reboot = json!({"name": "reboot-node", "type": "reboot", "inputs": [{"name": "node", "value": first}], "ttlSecondsAfterFinished": 3600});
     let (status, refused) = client.call("POST", "", Some(&reboot))?;
     ensure!(status == 403 && text_at(&refused, "/errorCode") == "Primus.00003", "{status} {refused}");
-    let account = format!("{}:ops-bot", scene.namespace);
-    let binding = format!("rest-{}", scene.namespace);
+    let account = format!("{}:ops-bot", scenario.namespace);
+    let binding = format!("rest-{}", scenario.namespace);
     let role = ["--clusterrole", "oarlock-ops-operator", "--serviceaccount", &account];
-    scene.kubectl(&[["create", "clusterrolebinding", binding.as_str()].as_slice(), &role].concat())?;
+    scenario.kubectl(&[["create", "clusterrolebinding", binding.as_str()].as_slice(), &role].concat())?;
     let outcome = play(&client, first, second, &reboot);
-    scene.kubectl(&["delete", "clusterrolebinding", &binding])?;
+    scenario.kubectl(&["delete", "clusterrolebinding", &binding])?;
     outcome
 }
 
 fn play(client: &Client<'_>, first: &str, second: &str, reboot: &Value) -> anyhow::Result<()> {
-    let scene = client.scene;
-    let before = boots(scene)?;
-    // What was just refused is believed for some seconds.
+    let scenario = client.scenario;
+    let before = boots(scenario)?;
+    // The host caches the earlier refusal for some seconds, so the first creation is repeated.
     let check = json!({
         "name": "preflight-check", "type": "preflight",
         "inputs": [{"name": "node", "value": first}, {"name": "node", "value": second}],
@@ -160,7 +164,7 @@ fn play(client: &Client<'_>, first: &str, second: &str, reboot: &Value) -> anyho
         "env": {"CHECK_DISK": "true"}, "hostpath": ["/var/log"],
         "ttlSecondsAfterFinished": 3600, "timeoutSecond": 7200, "isTolerateAll": true,
     });
-    let id = scene.until("the account may make jobs", || Ok(Some(client.create(&check)?)))?;
+    let id = scenario.until("the account may make jobs", || Ok(Some(client.create(&check)?)))?;
     let job = client.until(&id, &["Succeeded", "Failed"])?;
     ensure!(text_at(&job, "/phase") == "Succeeded" && text_at(&job, "/env/CHECK_DISK") == "true", "{job:#}");
     ensure!(
@@ -179,70 +183,75 @@ fn play(client: &Client<'_>, first: &str, second: &str, reboot: &Value) -> anyho
         "{said}{}",
         String::from_utf8_lossy(&watched.stderr)
     );
-    let after = boots(scene)?;
+    let after = boots(scenario)?;
     let more = before.iter().zip(&after).map(|(before, after)| after - before);
     ensure!(more.collect::<Vec<_>>() == [1, 0], "{before:?} and {after:?}");
 
-    // A check that never ends is stopped.
+    // A check that never ends must be stoppable.
     let endless = json!({"name": "endless", "type": "preflight", "inputs": [{"name": "node", "value": second}],
         "image": "busybox", "entryPoint": "c2xlZXAgMzYwMAo=", "isTolerateAll": true});
     let stopped = client.create(&endless)?;
     client.until(&stopped, &["Running"])?;
     ensure!(client.done("POST", &format!("/{stopped}/stop"), None)?.is_null(), "stop has a body");
     client.until(&stopped, &["Failed"])?;
-    let list = client.done("GET", &format!("?userName={}:ops-bot&order=asc", scene.namespace), None)?;
+    let list = client.done("GET", &format!("?userName={}:ops-bot&order=asc", scenario.namespace), None)?;
     let items = list.pointer("/items").and_then(Value::as_array).into_iter().flatten();
     let told: Vec<_> = items.map(|item| (text_at(item, "/jobId"), text_at(item, "/phase"))).collect();
     let wanted = [(id.as_str(), "Succeeded"), (booted.as_str(), "Succeeded"), (stopped.as_str(), "Failed")];
     ensure!(told == wanted && list.get("totalCount") == Some(&json!(3)), "{list:#}");
     for id in [&id, &booted, &stopped] {
         ensure!(client.done("DELETE", &format!("/{id}"), None)?.is_null(), "delete has a body");
-        scene.until(&format!("{id} is gone"), || {
-            let found = scene.bed.kubectl(&["get", "opsjobs", id, "--ignore-not-found", "-o", "name"])?;
+        scenario.until(&format!("{id} is gone"), || {
+            let found = scenario.cluster.kubectl(&["get", "opsjobs", id, "--ignore-not-found", "-o", "name"])?;
             Ok(found.is_empty().then_some(()))
         })?;
-        // The history has it, whichever replica answers.
+        // The history must have the job, whichever replica answers.
         let gone = client.done("GET", &format!("/{id}"), None)?;
         ensure!(!text_at(&gone, "/deletionTime").is_empty() && !text_at(&gone, "/endTime").is_empty(), "{gone:#}");
     }
     Ok(())
 }
 
-/// The bodies of requirements/opsjob-api.md for an addon, a dumplog and an exportimage, and what is there after them: a line on the node,
-/// the log, and the image in the registry.
-pub(crate) fn an_addon_a_dumplog_and_an_export_are_made_by_rest(scene: &Scene) -> anyhow::Result<()> {
-    let [node] = scene.nodes.as_slice() else { bail!("one node is needed") };
-    let (workspace, template) = (scene.namespace.as_str(), format!("upgrade-{}", scene.namespace));
+/// Tests the bodies of requirements/opsjob-api.md for an addon, a dumplog and an exportimage, and their results: a line
+/// on the node, the log, and the image in the registry.
+pub(crate) fn an_addon_a_dumplog_and_an_export_are_made_by_rest(scenario: &Scenario) -> anyhow::Result<()> {
+    let [node] = scenario.nodes.as_slice() else { bail!("one node is needed") };
+    let (workspace, template) = (scenario.namespace.as_str(), format!("upgrade-{}", scenario.namespace));
     let label = format!("node-restriction.kubernetes.io/workspace={workspace}");
-    scene.bed.kubectl(&["label", "node", node, &label])?;
+    scenario.cluster.kubectl(&["label", "node", node, &label])?;
     let script = "echo upgraded >> /var/lib/oarlock/by-rest.log\n";
     let document = json!({"apiVersion": "oarlock.dev/v1alpha1", "kind": "AddonTemplate", "metadata": {"name": template},
         "spec": {"script": script, "interpreter": "/bin/sh"}});
-    scene.bed.apply_text(&document.to_string())?;
-    scene.apply(&pull_secret("pull", IMAGES, None))?;
+    scenario.cluster.apply_text(&document.to_string())?;
+    scenario.apply(&pull_secret("pull", IMAGES, None))?;
     let container = json!({"name": "main", "image": format!("{IMAGES}/library/busybox:latest"),
         "command": ["sh", "-c", "seq 1000; sleep 3600"]});
     let (name, secrets) = (format!("training-{workspace}"), json!([{"name": "pull"}]));
-    scene.apply(&json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name},
+    scenario.apply(&json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name},
         "spec": {"containers": [container], "imagePullSecrets": secrets}}))?;
-    let pod = scene.until_is("pods", &name, "/status/phase", &["Running"])?;
+    let pod = scenario.until_is("pods", &name, "/status/phase", &["Running"])?;
     let (_, digest) = text_at(&pod, "/status/containerStatuses/0/imageID").split_once('@').context("no digest")?;
 
-    scene.kubectl(&["create", "serviceaccount", "ops-bot"])?;
+    scenario.kubectl(&["create", "serviceaccount", "ops-bot"])?;
     let account = format!("{workspace}:ops-bot");
     let role = ["create", "role", "owner", "--verb", "get", "--resource", "pods,pods/log,secrets"];
-    scene.kubectl(&role)?;
-    scene.kubectl(&["create", "rolebinding", "owner", "--role", "owner", "--serviceaccount", &account])?;
+    scenario.kubectl(&role)?;
+    scenario.kubectl(&["create", "rolebinding", "owner", "--role", "owner", "--serviceaccount", &account])?;
     let (binding, operator) = (format!("rest-{workspace}"), ["--clusterrole", "oarlock-ops-operator"]);
     let of_account = ["--serviceaccount", account.as_str()];
-    scene.kubectl(&[["create", "clusterrolebinding", binding.as_str()].as_slice(), &operator, &of_account].concat())?;
-    let client = Client::new(scene, "ops-bot")?;
+    scenario
+        .kubectl(&[["create", "clusterrolebinding", binding.as_str()].as_slice(), &operator, &of_account].concat())?;
+    let client = Client::new(scenario, "ops-bot")?;
     let outcome = play_others(&client, (workspace, &template), (&name, digest));
-    scene.bed.kubectl(&["delete", "clusterrolebinding", &binding])?;
-    scene.bed.kubectl(&["delete", "addontemplate", &template])?;
-    scene.bed.kubectl(&["label", "node", node, "node-restriction.kubernetes.io/workspace-"])?;
+    scenario.cluster.kubectl(&["delete", "clusterrolebinding", &binding])?;
+    scenario.cluster.kubectl(&["delete", "addontemplate", &template])?;
+    scenario.cluster.kubectl(&["label", "node", node, "node-restriction.kubernetes.io/workspace-"])?;
     outcome?;
-    ensure!(scene.bed.file_of(node, "by-rest.log") == "upgraded\n", "{}", scene.bed.file_of(node, "by-rest.log"));
+    ensure!(
+        scenario.cluster.file_of(node, "by-rest.log") == "upgraded\n",
+        "{}",
+        scenario.cluster.file_of(node, "by-rest.log")
+    );
     Ok(())
 }
 
@@ -251,7 +260,7 @@ fn play_others(
     (workspace, template): (&str, &str),
     (pod, digest): (&str, &str),
 ) -> anyhow::Result<()> {
-    let scene = client.scene;
+    let scenario = client.scenario;
     let addon = json!({
         "name": "addon-upgrade", "type": "addon",
         "inputs": [{"name": "addon.template", "value": template}, {"name": "workspace", "value": workspace}],
@@ -266,7 +275,7 @@ fn play_others(
     ];
     let mut jobs = Vec::new();
     for body in &bodies {
-        let id = scene.until("the account may make it", || Ok(Some(client.create(body)?)))?;
+        let id = scenario.until("the account may make it", || Ok(Some(client.create(body)?)))?;
         let job = client.until(&id, &["Succeeded", "Failed"])?;
         ensure!(text_at(&job, "/phase") == "Succeeded", "{job:#}");
         jobs.push((id, job));
@@ -287,26 +296,26 @@ fn play_others(
     Ok(())
 }
 
-/// One replica, with its history on a volume, reboots both nodes that it may be on: it moves with its file, its own node is the last, and
-/// the job stays known once it is deleted.
+/// Tests a single replica, with its history on a volume, that reboots both nodes that it may run on. The replica moves
+/// together with its file, its own node comes last, and the history keeps the job after its deletion.
 pub(crate) fn a_host_with_its_history_on_a_volume_is_drained_by_its_own_job_and_forgets_nothing(
-    scene: &Scene,
+    scenario: &Scenario,
 ) -> anyhow::Result<()> {
-    scene.bed.deploy_with_volume()?;
-    let nodes = Bed::calm();
-    let boots = || nodes.iter().map(|node| scene.bed.boots(node)).collect::<anyhow::Result<Vec<usize>>>();
+    scenario.cluster.deploy_with_volume()?;
+    let nodes = SharedCluster::calm();
+    let boots = || nodes.iter().map(|node| scenario.cluster.boots(node)).collect::<anyhow::Result<Vec<usize>>>();
     let before = boots()?;
     let mut inputs: Vec<Value> = nodes.iter().map(|node| json!({"name": "node", "value": node})).collect();
     inputs.push(json!({"name": "drain", "value": "true"}));
     let spec = json!({"type": "reboot", "inputs": inputs});
-    scene.apply(&json!({"apiVersion": "oarlock.dev/v1alpha1", "kind": "OpsJob", "metadata": {"name": "own-node"}, "spec": spec}))?;
-    let ended = scene.until_is("opsjobs", "own-node", "/status/phase", &["Succeeded", "Failed"])?;
+    scenario.apply(&json!({"apiVersion": "oarlock.dev/v1alpha1", "kind": "OpsJob", "metadata": {"name": "own-node"}, "spec": spec}))?;
+    let ended = scenario.until_is("opsjobs", "own-node", "/status/phase", &["Succeeded", "Failed"])?;
     ensure!(text_at(&ended, "/status/phase") == "Succeeded", "{ended:#}");
     let after = boots()?;
     ensure!(before.iter().zip(&after).all(|(before, after)| before + 1 == *after), "{before:?} and {after:?}");
-    scene.kubectl(&["delete", "opsjobs", "own-node", "--timeout=120s"])?;
+    scenario.kubectl(&["delete", "opsjobs", "own-node", "--timeout=120s"])?;
 
-    let (known, listed) = as_ops_bot(scene, |client| {
+    let (known, listed) = as_ops_bot(scenario, |client| {
         let known = client.until("own-node", &["Succeeded"])?;
         Ok((known, client.done("GET", "?jobName=own-node&type=reboot&deleted=true", None)?))
     })?;

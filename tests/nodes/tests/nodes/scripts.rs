@@ -1,4 +1,4 @@
-//! Scripts that run on a node as root, each in a process group of its own.
+//! Scripts that run on a node as root, each in its own process group.
 
 use std::time::Duration;
 
@@ -6,43 +6,43 @@ use anyhow::ensure;
 use oarlock_nodes::run::pause;
 
 use crate::documents::{processes_of, targets_of, text_at};
-use crate::scene::Scene;
+use crate::scenario::Scenario;
 
-fn start(scene: &Scene, script: &str, more: &[&str]) -> anyhow::Result<()> {
+fn start(scenario: &Scenario, script: &str, more: &[&str]) -> anyhow::Result<()> {
     let script = format!("script={script}");
     let flags = ["RunScript", "--name", "script", "--param", &script];
-    scene.run(&[flags.as_slice(), more, &scene.targets()].concat())
+    scenario.run(&[flags.as_slice(), more, &scenario.targets()].concat())
 }
 
-/// The script writes a line each time that it begins.
-pub(crate) fn a_script_runs_once_although_kubelet_and_containerd_are_killed(scene: &Scene) -> anyhow::Result<()> {
-    let [node] = scene.nodes.as_slice() else { anyhow::bail!("one node is needed") };
-    let file = format!("{}.log", scene.namespace);
+/// Tests that a script runs once although kubelet and containerd are killed. It writes a line each time it begins.
+pub(crate) fn a_script_runs_once_although_kubelet_and_containerd_are_killed(scenario: &Scenario) -> anyhow::Result<()> {
+    let [node] = scenario.nodes.as_slice() else { anyhow::bail!("one node is needed") };
+    let file = format!("{}.log", scenario.namespace);
     start(
-        scene,
+        scenario,
         &format!("echo begun >> /var/lib/oarlock/{file}; sleep 20; echo done >> /var/lib/oarlock/{file}"),
         &[],
     )?;
-    scene.until("the script has begun", || Ok((!scene.bed.file_of(node, &file).is_empty()).then_some(())))?;
-    scene.bed.signal(&["kubelet --kubeconfig", &format!("--hostname-override={node} ")], "KILL")?;
+    scenario.until("the script has begun", || Ok((!scenario.cluster.file_of(node, &file).is_empty()).then_some(())))?;
+    scenario.cluster.signal(&["kubelet --kubeconfig", &format!("--hostname-override={node} ")], "KILL")?;
     pause(Duration::from_secs(5));
-    scene.bed.signal(&["containerd --config", &format!("/{node}/containerd.toml")], "KILL")?;
-    let job = scene.until_ended("script")?;
+    scenario.cluster.signal(&["containerd --config", &format!("/{node}/containerd.toml")], "KILL")?;
+    let job = scenario.until_ended("script")?;
     ensure!(text_at(&job, "/status/progress") == "Succeeded", "{job:#}");
-    ensure!(scene.bed.file_of(node, &file) == "begun\ndone\n", "{}", scene.bed.file_of(node, &file));
+    ensure!(scenario.cluster.file_of(node, &file) == "begun\ndone\n", "{}", scenario.cluster.file_of(node, &file));
     Ok(())
 }
 
-/// Its whole process group is ended, and what it had put into the background.
-pub(crate) fn a_script_that_takes_too_long_leaves_no_process(scene: &Scene) -> anyhow::Result<()> {
-    let [node] = scene.nodes.as_slice() else { anyhow::bail!("one node is needed") };
-    // Nobody else sleeps for so long.
+/// Tests that a timeout ends the whole process group of a script, background processes included.
+pub(crate) fn a_script_that_takes_too_long_leaves_no_process(scenario: &Scenario) -> anyhow::Result<()> {
+    let [node] = scenario.nodes.as_slice() else { anyhow::bail!("one node is needed") };
+    // No other process sleeps for this time.
     let long = "sleep 876543";
-    start(scene, &format!("{long} & {long}"), &["--param", "timeoutSeconds=5"])?;
-    scene.until("the script runs", || Ok((processes_of(long).len() == 2).then_some(())))?;
-    let job = scene.until_ended("script")?;
+    start(scenario, &format!("{long} & {long}"), &["--param", "timeoutSeconds=5"])?;
+    scenario.until("the script runs", || Ok((processes_of(long).len() == 2).then_some(())))?;
+    let job = scenario.until_ended("script")?;
     let found = targets_of(&job).remove(node).unwrap_or_default();
     ensure!(found.starts_with("Failed/"), "{job:#}");
     ensure!(text_at(&job, "/status/targetDetails/0/error/message").contains("timed out after 5 s"), "{job:#}");
-    scene.until("no process is left", || Ok(processes_of(long).is_empty().then_some(())))
+    scenario.until("no process is left", || Ok(processes_of(long).is_empty().then_some(())))
 }

@@ -1,13 +1,13 @@
-//! Flows by chance, and what becomes of each attempt of their steps.
+//! Random flows, and the outcome of each attempt of their steps.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
 use serde_json::{Value, json};
 
-use crate::stage::make::{job, with};
+use crate::fixture::make::{job, with};
 
-/// The work of a step.
+/// The kind of work of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Job,
@@ -15,49 +15,49 @@ pub(super) enum Kind {
     Brief,
     Suspended,
     Template,
-    /// A template that is not there.
+    /// A template that does not exist.
     Absent,
     Operation,
 }
 
-/// What becomes of an attempt.
+/// The outcome of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
     Well,
     Ill,
-    /// Through the infrastructure.
+    /// The infrastructure fails the attempt.
     Evicted,
-    /// Somebody deletes it.
+    /// Somebody deletes the child.
     Deleted,
 }
 
-/// A step.
+/// A step of a random flow.
 #[derive(Clone, Debug)]
 pub(super) struct StepCase {
     pub(super) needs: Vec<usize>,
     pub(super) when: Option<&'static str>,
     pub(super) tolerated: bool,
-    /// It makes up for failures of what it needs.
+    /// The step handles failures of its dependencies.
     pub(super) handles: bool,
     pub(super) limit: Option<u8>,
     pub(super) kind: Kind,
     pub(super) ends: Vec<End>,
 }
 
-/// A flow, and its luck.
+/// A random flow and the events that happen to it.
 #[derive(Clone, Debug)]
 pub(super) struct Case {
     pub(super) steps: Vec<StepCase>,
     pub(super) last: Vec<StepCase>,
     pub(super) policy: &'static str,
     pub(super) timeout: Option<u8>,
-    /// The wave with which it is suspended for a while.
+    /// The wave in which the flow is suspended for a while.
     pub(super) suspended_at: Option<u8>,
     pub(super) seed: u16,
 }
 
 impl Case {
-    /// The spec with its steps in this order.
+    /// Returns the spec with its steps in this order.
     pub(super) fn spec(&self, order: &[usize]) -> Value {
         let flows: Vec<Value> = order.iter().map(|index| self.steps[*index].object(&format!("s{index}"))).collect();
         let last = self.last.iter().enumerate().map(|(index, step)| step.object(&format!("z{index}")));
@@ -65,7 +65,7 @@ impl Case {
             "timeoutSeconds": self.timeout})
     }
 
-    /// The step of this name.
+    /// Returns the step of this name.
     pub(super) fn step(&self, name: &str) -> &StepCase {
         let index: usize = name[1..].parse().unwrap();
         if name.starts_with('s') { &self.steps[index] } else { &self.last[index] }
@@ -122,7 +122,7 @@ fn step((needs, when, (tolerated, handles), limit, kind, ends): Raw, before: usi
     let mut needs: Vec<usize> =
         if before == 0 || is_last { Vec::new() } else { needs.iter().map(|need| need.index(before)).collect() };
     needs.sort_unstable();
-    // A failure of nothing is refused.
+    // The host refuses a step with `when: failure` and no dependency.
     let when = when.filter(|when| is_last || *when != "failure" || !needs.is_empty());
     let handles = handles && when == Some("failure") && !is_last;
     StepCase { needs, when, tolerated, handles, limit, kind, ends }
@@ -144,12 +144,12 @@ fn of(steps: impl Strategy<Value = Vec<Raw>>) -> impl Strategy<Value = Case> {
     )
 }
 
-/// A small flow.
+/// Returns a strategy of small flows.
 pub(super) fn case() -> impl Strategy<Value = Case> {
     of(vec(raw(3), 1..=7))
 }
 
-/// A flow of hundreds of steps.
+/// Returns a strategy of flows with hundreds of steps.
 pub(super) fn large_case() -> impl Strategy<Value = Case> {
     of(prop_oneof![vec(raw(4), 90..=200), vec(raw(2), 450..=498)])
 }

@@ -1,4 +1,4 @@
-//! DaemonJobs by chance: slots hold whenever the driver dies and whatever nodes do.
+//! Random DaemonJobs: the bound on slots holds whenever the driver dies and whatever happens to nodes.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -6,10 +6,10 @@ use serde_json::json;
 
 use crate::chance::chances;
 use crate::chance::play::{hold, mix};
-use crate::stage::make::daemon;
-use crate::stage::{Death, Stage};
+use crate::fixture::make::daemon;
+use crate::fixture::{Death, Fixture};
 
-/// What happens between two rounds.
+/// An event between two rounds.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Ends(u8, bool),
@@ -47,44 +47,47 @@ fn rollout() -> impl Strategy<Value = serde_json::Value> {
     )
 }
 
-fn open(stage: &Stage) -> Vec<String> {
-    let open = stage.children.iter().filter(|child| !child.gone && child.progress.ended.is_none());
+fn open(fixture: &Fixture) -> Vec<String> {
+    let open = fixture.children.iter().filter(|child| !child.gone && child.progress.ended.is_none());
     let mut open: Vec<String> = open.map(|child| child.name.clone()).collect();
     open.sort_by_key(|name| mix(7, name));
     open
 }
 
-/// Children that hold a slot: undecided ones of nodes that are still of the set.
-fn slots_used(stage: &Stage) -> usize {
-    let units = stage.plan().units;
+/// Returns the number of children that hold a slot: undecided children of nodes that still belong to the set.
+fn slots_used(fixture: &Fixture) -> usize {
+    let units = fixture.plan().units;
     let holds = |name: &String| units.iter().any(|unit| unit.job == **name && !unit.state.is_terminal());
-    open(stage).iter().filter(|name| holds(name)).count()
+    open(fixture).iter().filter(|name| holds(name)).count()
 }
 
-fn act(stage: &mut Stage, step: Step) -> Option<Death> {
+fn act(fixture: &mut Fixture, step: Step) -> Option<Death> {
     let node = |index: u8| format!("n{index}");
     match step {
         Step::Ends(at, well) => {
-            let open = open(stage);
+            let open = open(fixture);
             if let Some(name) = open.get(usize::from(at) % open.len().max(1)) {
-                stage.end_child(name, well);
+                fixture.end_child(name, well);
             }
         }
         Step::Evicted(at) => {
-            let open = open(stage);
+            let open = open(fixture);
             if let Some(name) = open.get(usize::from(at) % open.len().max(1)) {
-                let report = oarlock_core::child::pods::PodReport { message: String::new(), is_infrastructure: true };
-                stage.pods.insert(name.clone(), report);
-                stage.end_child(name, false);
+                let report =
+                    oarlock_core::attempts::pods::PodReport { message: String::new(), is_infrastructure: true };
+                fixture.pods.insert(name.clone(), report);
+                fixture.end_child(name, false);
             }
         }
-        Step::Ready(index, ready) if stage.nodes.contains_key(&node(index)) => stage.set_ready(&node(index), ready),
-        Step::Leaves(index) => drop(stage.nodes.remove(&node(index))),
+        Step::Ready(index, ready) if fixture.nodes.contains_key(&node(index)) => fixture.set_ready(&node(index), ready),
+        Step::Leaves(index) => drop(fixture.nodes.remove(&node(index))),
         Step::Joins(index) => {
-            let uid = format!("uid-{}-{}", stage.created.len(), stage.now);
-            stage.set_node(json!({"metadata": {"name": node(index), "uid": uid}}));
+            let uid = format!("uid-{}-{}", fixture.created.len(), fixture.now);
+            fixture.set_node(json!({"metadata": {"name": node(index), "uid": uid}}));
         }
-        Step::Passes(seconds) => stage.now = oarlock_core::job::time::after_seconds(stage.now, i64::from(seconds)),
+        Step::Passes(seconds) => {
+            fixture.now = oarlock_core::object::time::after_seconds(fixture.now, i64::from(seconds))
+        }
         Step::Dies(death) => return Some(death),
         Step::Ready(..) => {}
     }
@@ -100,33 +103,33 @@ proptest! {
     ) {
         let most = usize::try_from(rollout["concurrency"].as_u64().unwrap()).unwrap();
         let names: Vec<String> = (0..nodes).map(|index| format!("n{index}")).collect();
-        let mut stage = Stage::daemon(daemon(rollout), names.iter().map(String::as_str));
+        let mut fixture = Fixture::daemon(daemon(rollout), names.iter().map(String::as_str));
         for step in steps {
-            let death = act(&mut stage, step);
-            let plan = stage.plan();
-            hold(&stage, &plan)?;
-            stage.carry_out(&plan, death);
+            let death = act(&mut fixture, step);
+            let plan = fixture.plan();
+            hold(&fixture, &plan)?;
+            fixture.carry_out(&plan, death);
             if death.is_some() {
-                stage.restart();
+                fixture.restart();
             }
-            let used = slots_used(&stage);
-            prop_assert!(used <= most, "{used} of {most}: {:?}", stage.states());
+            let used = slots_used(&fixture);
+            prop_assert!(used <= most, "{used} of {most}: {:?}", fixture.states());
         }
-        // Every node gets Ready, every Job ends, and it comes to rest.
-        let there: Vec<String> = stage.nodes.keys().cloned().collect();
-        there.iter().for_each(|name| stage.set_ready(name, true));
+        // Every node becomes Ready, every Job ends, and the DaemonJob comes to rest.
+        let there: Vec<String> = fixture.nodes.keys().cloned().collect();
+        there.iter().for_each(|name| fixture.set_ready(name, true));
         for _ in 0..200 {
-            let plan = stage.settle();
-            match (open(&stage).first(), plan.due) {
-                (Some(name), _) => stage.end_child(name, true),
-                (None, Some(due)) => stage.now = due,
+            let plan = fixture.settle();
+            match (open(&fixture).first(), plan.due) {
+                (Some(name), _) => fixture.end_child(name, true),
+                (None, Some(due)) => fixture.now = due,
                 (None, None) => break,
             }
         }
-        let is_paused = stage.condition("Paused").starts_with("True");
-        let at_rest = stage.memory.units.iter().all(|unit| unit.state.is_terminal());
-        prop_assert!(at_rest || is_paused, "{:?}", stage.states());
-        prop_assert!(is_paused || stage.parent.status["completionTime"].is_string());
-        prop_assert!(open(&stage).is_empty());
+        let is_paused = fixture.condition("Paused").starts_with("True");
+        let at_rest = fixture.memory.units.iter().all(|unit| unit.state.is_terminal());
+        prop_assert!(at_rest || is_paused, "{:?}", fixture.states());
+        prop_assert!(is_paused || fixture.parent.status["completionTime"].is_string());
+        prop_assert!(open(&fixture).is_empty());
     }
 }

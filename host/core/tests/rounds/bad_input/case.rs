@@ -1,4 +1,4 @@
-//! One case: what is stored at first, and what happens later.
+//! One case: the stored state at first, and the events that happen later.
 
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -8,7 +8,7 @@ use crate::bad_input::manners::{Manner, manners};
 use crate::bad_input::objects::{NAMES, pod, spec};
 use crate::bad_input::status::{record, status};
 
-/// JSON that is printed on one line, many targets as their number.
+/// JSON that is printed on one line. Many targets are printed as their number.
 #[derive(Clone)]
 pub(super) struct Shown(pub(super) Value);
 
@@ -23,7 +23,7 @@ impl std::fmt::Debug for Shown {
     }
 }
 
-/// What happens from outside.
+/// An event from outside the host.
 #[derive(Clone, Debug)]
 pub(super) enum Event {
     Pod(Shown),
@@ -50,14 +50,14 @@ fn event() -> BoxedStrategy<(i64, Event)> {
     (0i64..35_000, what).boxed()
 }
 
-/// A job as somebody stored it, and what comes after.
+/// A stored job, and the events that follow.
 #[derive(Clone, Debug)]
 pub(super) struct Case {
     pub(super) stored: Stored,
     pub(super) later: Later,
 }
 
-/// What is there at first.
+/// The state at first.
 #[derive(Clone, Debug)]
 pub(super) struct Stored {
     pub(super) spec: Shown,
@@ -67,16 +67,16 @@ pub(super) struct Stored {
     pub(super) pods: Vec<Shown>,
 }
 
-/// What comes after.
+/// The events and behaviours that follow.
 #[derive(Clone, Debug)]
 pub(super) struct Later {
     pub(super) manners: Vec<Manner>,
-    /// How many of a hundred things between host and cluster go wrong.
+    /// The number of failures among a hundred requests between host and cluster.
     pub(super) trouble: u64,
     pub(super) events: Vec<(i64, Event)>,
     pub(super) deleted_at: Option<i64>,
     pub(super) namespace_goes: bool,
-    /// How many writes are on the wire at once.
+    /// The number of writes that are in flight at once.
     pub(super) wire: usize,
     pub(super) seed: u64,
 }
@@ -85,35 +85,35 @@ pub(super) fn case() -> BoxedStrategy<Case> {
     prop_oneof![9 => case_of(false), 1 => case_of(true)].boxed()
 }
 
-fn case_of(sharded: bool) -> BoxedStrategy<Case> {
-    (stored(sharded), later(sharded)).prop_map(|(stored, later)| Case { stored, later }).boxed()
+fn case_of(uses_records: bool) -> BoxedStrategy<Case> {
+    (stored(uses_records), later(uses_records)).prop_map(|(stored, later)| Case { stored, later }).boxed()
 }
 
-fn stored(sharded: bool) -> BoxedStrategy<Stored> {
+fn stored(uses_records: bool) -> BoxedStrategy<Stored> {
     let fields = (
-        spec(sharded).prop_map(Shown),
-        status(sharded).prop_map(Shown),
+        spec(uses_records).prop_map(Shown),
+        status(uses_records).prop_map(Shown),
         select(vec![vec![], vec!["finalizer.operating.kusionstack.io/protected"], vec!["someone.else/s"]]),
-        proptest::collection::vec(record().prop_map(Shown), 0..if sharded { 3 } else { 1 }),
+        proptest::collection::vec(record().prop_map(Shown), 0..if uses_records { 3 } else { 1 }),
         proptest::collection::vec(pod().prop_map(Shown), 0..5),
     );
     fields
         .prop_map(|(spec, status, finalizers, records, pods)| {
-            // Records that a status does not name are nobody's.
+            // A record that no status names belongs to no job.
             let records = if status.0["records"].is_object() { records } else { vec![] };
             Stored { spec, status, finalizers, records, pods }
         })
         .boxed()
 }
 
-fn later(sharded: bool) -> BoxedStrategy<Later> {
+fn later(uses_records: bool) -> BoxedStrategy<Later> {
     let fields = (
         manners(),
         select(vec![0u64, 0, 20, 60, 100]),
         proptest::collection::vec(event(), 0..5),
         proptest::option::weighted(0.3, 0i64..35_000),
         proptest::bool::weighted(0.2),
-        select(if sharded { vec![usize::MAX, 32] } else { vec![usize::MAX, 1, 2] }),
+        select(if uses_records { vec![usize::MAX, 32] } else { vec![usize::MAX, 1, 2] }),
         any::<u64>(),
     );
     fields

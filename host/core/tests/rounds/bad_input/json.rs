@@ -1,4 +1,4 @@
-//! Pieces of JSON: fields that are there or not, and values out of a few, some of them absurd.
+//! Strategies of JSON: optional fields, and values from a short list, some of them absurd.
 
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 
 use crate::bench::START;
 
-/// An object of these fields, each there or not.
+/// Returns a strategy of objects with these fields, each present or missing.
 pub(super) fn object(fields: Vec<(&'static str, BoxedStrategy<Value>)>) -> BoxedStrategy<Value> {
     let fields: Vec<_> = fields
         .into_iter()

@@ -1,6 +1,6 @@
-//! Plugins, and not good ones: in which manner they answer.
+//! Bad plugins and the manners in which they answer.
 
-use oarlock_core::cluster::object::{Kind, ObjectKey};
+use oarlock_core::object::api_object::{Kind, ObjectKey};
 use oarlock_core::plugin::proposal::{
     CallFailure, Mutation, ObjectRef, PluginError, PluginEvent, Proposal, Report, State,
 };
@@ -11,38 +11,38 @@ use proptest::sample::select;
 use crate::answers::{change, evict, itself, proposing};
 use crate::bad_input::storm::Dice;
 
-/// A plugin, and not a good one.
+/// The manner in which a plugin answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Manner {
-    /// Evicts, and is done once the pod is gone.
+    /// Evicts the pod, and succeeds once the pod is gone.
     Good,
-    /// Reports processing, and asks to be called again at once.
+    /// Reports processing, and asks for the next call at once.
     ChecksNow,
-    /// Asks to be called again at once, and tells another thing each time.
+    /// Asks for the next call at once, and emits another event each time.
     ChattersNow,
-    /// Fails, to be tried again after this many milliseconds.
+    /// Fails with a request to retry after this many milliseconds.
     FailsRetryably(Option<u32>),
-    /// Proposes one and the same patch.
+    /// Proposes the same patch each time.
     PatchesAlike,
     /// Proposes another patch each time.
     PatchesAnew,
-    /// Stores another extra each time, and asks to be called again at once.
+    /// Stores another extra each time, and asks for the next call at once.
     StoresAnew,
-    /// Evicts, each time.
+    /// Evicts the pod each time.
     Evicts,
-    /// Traps.
+    /// Traps in each call.
     Traps,
     /// Asks for one more live read each time.
     Looks,
-    /// Wants what nobody granted.
+    /// Proposes a mutation that is not granted.
     Oversteps,
-    /// Says at once that it failed.
+    /// Reports a failure at once.
     GivesUp,
     /// Claims the pod `b`.
     Claims,
 }
 
-/// A plugin whose every call is like one of these at random, or whose every call is like one.
+/// Returns a strategy of plugins: each call picks one of the returned manners.
 pub(super) fn manners() -> BoxedStrategy<Vec<Manner>> {
     let manner = select(vec![
         Manner::Good,
@@ -78,7 +78,7 @@ fn reporting(
     Answer::Reported { operate: Proposal::default(), report: Report { state, proposal, check_after_ms } }
 }
 
-/// The answer of a plugin of this manner.
+/// Returns the answer of a plugin of this manner.
 pub(super) fn answer(manner: Manner, dice: &Dice, visit: &Visit) -> Answer {
     let fail = |retry_after_ms| {
         Answer::Failed(CallFailure { retryable: true, reason: "Busy".into(), message: "m".into(), retry_after_ms })

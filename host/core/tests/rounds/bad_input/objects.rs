@@ -1,4 +1,4 @@
-//! What others make: pods with odd times, owners and holds, and the spec of the job.
+//! Objects that others make: pods with odd times, owners and holds, and the spec of the job.
 
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -58,7 +58,7 @@ pub(super) fn pod() -> BoxedStrategy<Value> {
         .boxed()
 }
 
-pub(super) fn spec(sharded: bool) -> BoxedStrategy<Value> {
+pub(super) fn spec(uses_records: bool) -> BoxedStrategy<Value> {
     let target = prop_oneof![
         12 => select(NAMES.to_vec()).prop_map(|name| json!({ "name": name })),
         1 => Just(json!({})),
@@ -73,13 +73,13 @@ pub(super) fn spec(sharded: bool) -> BoxedStrategy<Value> {
         .map(|number| json!({"name": NAMES.get(number % 251).map_or_else(|| format!("p{number}"), ToString::to_string)}))
         .collect::<Vec<_>>()));
     let many = many.prop_map(|mut targets| {
-        // Distinct names, the pods that there are at both ends.
+        // The names are distinct, and the existing pods are at both ends.
         for (at, name) in [(251, "q251"), (252, "q252")] {
             targets[at] = json!({ "name": name });
         }
         targets
     });
-    let targets = if sharded { many.boxed() } else { few.boxed() };
+    let targets = if uses_records { many.boxed() } else { few.boxed() };
     let odd = object(vec![
         ("partition", one_of(vec![-1, 0, 1, 2, i32::MAX])),
         ("operationDelaySeconds", one_of(vec![i32::MIN, 0, 3, 20, i32::MAX])),

@@ -1,49 +1,49 @@
-//! What must hold whatever comes in: nobody is forgotten, a deadline ends its target, a dry run does nothing, and a deleted
-//! job leaves nothing.
+//! Promises that hold for every input: no target is forgotten, a deadline ends its target, a dry run changes nothing, and a deleted job leaves
+//! nothing.
 
 use std::collections::BTreeSet;
 
 use k8s_openapi::jiff::Timestamp;
-use oarlock_core::job::state::{JobState, TargetState};
-use oarlock_core::job::time::{after, after_seconds};
+use oarlock_core::object::time::{after, after_seconds};
+use oarlock_core::operation_job::state::{JobState, TargetState};
 use proptest::prelude::*;
 use serde_json::Value;
 
 use crate::bad_input::GRACE;
 use crate::bad_input::case::{Case, Event};
-use crate::bad_input::course::Course;
+use crate::bad_input::case_run::CaseRun;
 
-impl Course {
-    /// Each target that is not at rest has a due time, or waits for a record, a live read or an object that is indexed.
+impl CaseRun {
+    /// Checks that each active target has a due time, or waits for a record, a live read or an indexed object.
     pub(super) fn nobody_is_forgotten(&self) -> Result<(), TestCaseError> {
         let bench = &self.bench;
         let memory = &bench.memory;
-        let due: BTreeSet<u32> = memory.agenda.clone().take_due(Timestamp::MAX).into_iter().collect();
+        let due: BTreeSet<u32> = memory.work.due_times.clone().take_due(Timestamp::MAX).into_iter().collect();
         let mut queue = bench.queue.clone();
         let queued: BTreeSet<u32> =
             std::iter::from_fn(|| queue.take_next(|_| true)).filter_map(|entry| entry.index).collect();
         let serves = bench.found.serving().is_some();
-        for index in memory.durable.processing.iter().chain(&memory.releasing) {
+        for index in memory.stored.durable.processing.iter().chain(&memory.targets.releasing) {
             let waits = due.contains(index)
                 || queued.contains(index)
-                || memory.dirty.contains(index)
-                || memory.decided.contains_key(index);
-            let result = memory.results.iter().any(|result| result.entry.index == Some(*index));
-            let unread = !memory.epoch_raised || memory.reload || memory.shards.wanted;
-            let endless = memory.state.target(*index).is_some_and(|target| target.start.is_none());
+                || memory.work.dirty.contains(index)
+                || memory.decisions.decided.contains_key(index);
+            let result = memory.work.results.iter().any(|result| result.entry.index == Some(*index));
+            let unread = !memory.stored.epoch_raised || memory.stored.reload || memory.stored.operation_records.wanted;
+            let endless = memory.stored.state.target(*index).is_some_and(|target| target.start.is_none());
             if !waits && !result && !unread && (serves || !endless) {
                 return Err(TestCaseError::fail(format!("target {index} is forgotten\n{}", self.shown())));
             }
         }
-        let waits =
-            !queued.is_empty() || memory.decided.is_empty() && memory.dirty.is_empty() && memory.results.is_empty();
+        let waits = !queued.is_empty()
+            || memory.decisions.decided.is_empty() && memory.work.dirty.is_empty() && memory.work.results.is_empty();
         if bench.next.is_none() && !waits {
             return Err(TestCaseError::fail(format!("the job is forgotten\n{}", self.shown())));
         }
         Ok(())
     }
 
-    /// L1: no target that was started is in flight for long after its time is over.
+    /// L1: checks that no started target stays in flight long after its deadline.
     pub(super) fn deadlines_were_kept(&self) -> Result<(), TestCaseError> {
         if self.bench.job_is_gone {
             return Ok(());
@@ -61,7 +61,7 @@ impl Course {
         }
     }
 
-    /// L3: a deleted job leaves nothing.
+    /// L3: checks that a deleted job leaves nothing.
     pub(super) fn nothing_is_left(&self) -> Result<(), TestCaseError> {
         let bench = &self.bench;
         let ours = "finalizer.operating.kusionstack.io/protected";
@@ -73,15 +73,15 @@ impl Course {
         Ok(())
     }
 
-    /// A dry run, which nobody makes anything else of, has sent nothing but its status, requests to be tried, and its deletion
-    /// when its time to live was over.
+    /// Checks that a dry run has sent only its status, dry-run requests, and its own deletion after its time to live. Edited and deleted jobs are not
+    /// checked.
     pub(super) fn a_dry_run_did_nothing(&self, case: &Case) -> Result<(), TestCaseError> {
         let Case { stored, later } = case;
-        // One that began as something else has what that did to undo.
+        // A job that began in earnest must undo its changes.
         let began =
             stored.status.0.pointer("/selection/digest").and_then(Value::as_str).is_some_and(|text| !text.is_empty());
         let edited = later.events.iter().any(|(_, event)| matches!(event, Event::Edit(_)));
-        // A finalizer that somebody forged is taken off once the job is deleted.
+        // The host removes a forged finalizer once the job is deleted.
         let forged = !stored.finalizers.is_empty();
         if stored.spec.0["dryRun"] != true || began || edited || forged || later.deleted_at.is_some() {
             return Ok(());

@@ -1,4 +1,4 @@
-//! Statuses and records, of every shape that the schema lets pass.
+//! Strategies of statuses and records of every shape that the schema allows.
 
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -43,7 +43,7 @@ fn detail() -> BoxedStrategy<Value> {
         ("nextAttemptTime", time()),
     ])
     .prop_map(|mut detail| {
-        // The schema requires it.
+        // The schema requires a name.
         detail.as_object_mut().unwrap().entry("name").or_insert(json!(""));
         detail
     })
@@ -81,8 +81,8 @@ fn condition() -> BoxedStrategy<Value> {
         .boxed()
 }
 
-/// What somebody may have stored as a status. `sharded`: such as a job of more than 250 targets has.
-pub(super) fn status(sharded: bool) -> BoxedStrategy<Value> {
+/// Returns a strategy of stored statuses. With `uses_records`, the statuses look like those of a job of more than 250 targets.
+pub(super) fn status(uses_records: bool) -> BoxedStrategy<Value> {
     let selection = (select(vec!["Targets", "Selector"]), select(vec!["", "sha256:other"]))
         .prop_map(|(source, digest)| json!({"source": source, "time": "soon", "digest": digest}))
         .boxed();
@@ -106,7 +106,7 @@ pub(super) fn status(sharded: bool) -> BoxedStrategy<Value> {
         ("conditions", list(condition(), 3)),
         ("rangesTruncated", one_of(vec![true, false])),
     ];
-    if sharded {
+    if uses_records {
         fields.push(("ranges", ranges()));
         fields.push(("records", one_of(vec![json!({"count": 2, "size": 250}), json!({"count": -1, "size": 0})])));
     } else {
@@ -124,7 +124,7 @@ pub(super) fn status(sharded: bool) -> BoxedStrategy<Value> {
     prop_oneof![1 => Just(Value::Null), 4 => whole].boxed()
 }
 
-/// What somebody may have made of the records of a job.
+/// Returns a strategy of stored records of a job.
 pub(super) fn record() -> BoxedStrategy<Value> {
     let shape = (
         select(vec![(-1i32, -250i32), (0, 0), (0, 0), (1, 250), (1, 250), (7, 1_750), (i32::MAX, i32::MAX)]),

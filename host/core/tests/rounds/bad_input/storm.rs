@@ -1,19 +1,19 @@
-//! A cluster that refuses, loses and forgets by chance. The chance comes from a seed.
+//! A cluster that refuses, loses and forgets at random, from a seed.
 
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use oarlock_core::cluster::live_reads::LiveRead;
-use oarlock_core::cluster::writes::{Stopped, Write};
+use oarlock_core::requests::live_reads::LiveRead;
+use oarlock_core::requests::writes::{Stopped, Write};
 
 use crate::bench::weather::{Fate, Going, Look, Weather};
 
-/// Chance, from a seed.
+/// A random number generator with a seed.
 #[derive(Clone, Debug)]
 pub(super) struct Dice(pub(super) Rc<RefCell<u64>>);
 
 impl Dice {
-    /// A number below `sides`.
+    /// Returns a number below `sides`.
     pub(super) fn roll(&self, sides: u64) -> u64 {
         let mut state = self.0.borrow_mut();
         *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
@@ -24,7 +24,7 @@ impl Dice {
     }
 }
 
-/// A cluster of which so many of a hundred answers are bad.
+/// A cluster that answers `bad` of a hundred requests badly.
 pub(super) struct Storm {
     pub(super) dice: Dice,
     pub(super) bad: u64,

@@ -1,18 +1,18 @@
-//! What others do to pods and to the job, and what the host hears of it.
+//! Changes that others make to pods and to the job, and the watch events that the host receives.
 
 use k8s_openapi::jiff::Timestamp;
-use oarlock_core::cluster::live_reads::FoundTarget;
-use oarlock_core::cluster::object::{Kind, Object, ObjectKey};
-use oarlock_core::cluster::store::{Change, Indexed};
-use oarlock_core::job::selector::TargetQuery;
-use oarlock_core::shared::tables::lock;
+use oarlock_core::cache::store::{Change, Indexed};
+use oarlock_core::object::api_object::{Kind, Object, ObjectKey};
+use oarlock_core::operation_job::shared::tables::lock;
+use oarlock_core::requests::live_reads::FoundTarget;
+use oarlock_core::requests::selector::TargetQuery;
 use serde_json::{Value, json};
 
 use crate::bench::patch::merge;
 use crate::bench::{Bench, JOB_UID};
 
 impl Bench {
-    /// A pod that is there; nobody is told of it.
+    /// Adds a pod to the store without an event.
     pub(crate) fn pod(&mut self, name: &str, uid: &str) {
         self.version += 1;
         let document = json!({"metadata": {"name": name, "namespace": "d", "uid": uid, "creationTimestamp": self.now.to_string(),
@@ -21,7 +21,7 @@ impl Bench {
         self.store.apply(Object::slim(&document, &Kind::pod(), &[]).unwrap());
     }
 
-    /// The objects that a query finds, by name: of label selectors, those that ask for one label with one value.
+    /// Returns the objects that a query finds, sorted by name. Among label selectors, only those of one label with one value are supported.
     pub(crate) fn selects(&self, kind: &Kind, namespace: Option<&str>, query: &TargetQuery) -> Vec<FoundTarget> {
         let matches = |pod: &Object| match query {
             TargetQuery::Labels(labels) => {
@@ -37,7 +37,7 @@ impl Bench {
         found
     }
 
-    /// An object of another kind is there, and the host watches them; nobody is told of it.
+    /// Watches this kind and adds an object of it to the store without an event.
     pub(crate) fn other(&mut self, kind: &Kind, name: &str) {
         self.store.keep(kind, Indexed::default());
         self.version += 1;
@@ -46,19 +46,19 @@ impl Bench {
         self.store.apply(Object::slim(&document, kind, &[]).unwrap());
     }
 
-    /// A pod goes; nobody is told of it.
+    /// Removes a pod from the store without an event.
     pub(crate) fn gone(&mut self, name: &str) {
         let object = self.store.get(&ObjectKey::pod("d", name)).unwrap();
         self.version += 1;
         self.store.remove(Object { resource_version: self.version.to_string(), ..Object::clone(&object) });
     }
 
-    /// A pod, as a document without a version, is there or has changed: the targets that it concerns are turned to.
+    /// Adds or changes a pod, from a document without a version, and requeues the targets that it concerns.
     pub(crate) fn show(&mut self, document: Value) {
         self.show_of(&Kind::pod(), document);
     }
 
-    /// The same of an object of this kind.
+    /// Adds or changes an object of this kind, and requeues the targets that it concerns.
     pub(crate) fn show_of(&mut self, kind: &Kind, mut document: Value) {
         self.version += 1;
         document["metadata"]["resourceVersion"] = json!(self.version.to_string());
@@ -72,12 +72,12 @@ impl Bench {
         self.hear(change);
     }
 
-    /// A pod is gone: the targets that it concerns are turned to.
+    /// Removes a pod and requeues the targets that it concerns.
     pub(crate) fn vanish(&mut self, name: &str) {
         self.vanish_of(&ObjectKey::pod("d", name));
     }
 
-    /// The same of any object.
+    /// Removes any object and requeues the targets that it concerns.
     pub(crate) fn vanish_of(&mut self, key: &ObjectKey) {
         let Some(object) = self.store.get(key) else { return };
         self.version += 1;
@@ -86,12 +86,12 @@ impl Bench {
         self.hear(change);
     }
 
-    /// What `Lead::hear_object` does.
+    /// Handles a change as `Lead::hear_object` does.
     fn hear(&mut self, change: Option<Change>) {
         let Some(change) = change else { return };
         let woken = {
             let mut tables = lock(&self.tables);
-            tables.heard(&change);
+            tables.note_gone(&change);
             tables.concerned(&change, &self.store)
         };
         for (job, index) in woken.into_iter().filter(|(job, _)| job.uid == JOB_UID) {
@@ -99,19 +99,23 @@ impl Bench {
             let views = [&change.new, &change.old].into_iter().flatten();
             let asked = views.filter_map(|object| Some((object.uid.clone(), object.asked_to_go()?))).next();
             match change.is_of_version_only() {
-                true => self.memory.seen_anew(index),
-                false => self.memory.turn_to(index),
+                true => self.memory.work.requeue_on_new_version(index, &mut self.memory.targets),
+                false => self.requeue(index),
             }
             if let Some((uid, time)) = asked
-                && self.memory.latest(index).is_some_and(|target| target.uid.as_ref() == Some(&uid))
+                && self
+                    .memory
+                    .decisions
+                    .latest(&self.memory.stored, index)
+                    .is_some_and(|target| target.uid.as_ref() == Some(&uid))
             {
-                self.memory.target(index).expects.asked_to_go(time);
+                self.memory.targets.memory_of(index).expects.asked_to_go(time);
             }
             self.next = Some(Timestamp::UNIX_EPOCH);
         }
     }
 
-    /// Somebody changes the job; it is due.
+    /// Changes the job as another client would, and makes the job due.
     pub(crate) fn edit(&mut self, patch: &Value) {
         merge(&mut self.job, patch);
         self.moved();

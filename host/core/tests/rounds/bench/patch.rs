@@ -1,8 +1,8 @@
-//! Patches, as an API server applies them.
+//! Patches as an API server applies them.
 
 use serde_json::{Value, json};
 
-/// A JSON Merge Patch.
+/// Applies a JSON Merge Patch.
 pub(crate) fn merge(into: &mut Value, patch: &Value) {
     let Some(fields) = patch.as_object() else {
         *into = patch.clone();
@@ -19,7 +19,7 @@ pub(crate) fn merge(into: &mut Value, patch: &Value) {
     }
 }
 
-/// A JSON Patch of the operations that the host uses. Yields whether it fits.
+/// Applies a JSON Patch of the operations that the host uses. Returns true if the patch fits.
 pub(crate) fn apply(document: &mut Value, operations: &[Value]) -> bool {
     operations.iter().all(|operation| {
         let path = operation["path"].as_str().unwrap();

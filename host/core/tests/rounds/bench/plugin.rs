@@ -1,8 +1,8 @@
-//! The plugin that serves a bench: what it may read and write, and which objects it follows.
+//! The plugins that serve a bench: their reads, their writes, and the objects that they follow.
 
 use std::sync::Arc;
 
-use oarlock_core::cluster::object::Kind;
+use oarlock_core::object::api_object::Kind;
 use oarlock_core::plugin::grant::{Grant, ScriptRule, TaskRule};
 use oarlock_core::plugin::lookup::{PluginInfo, PluginLookup};
 use oarlock_core::plugin::manifest::Lifecycle;
@@ -10,17 +10,17 @@ use oarlock_core::plugin::manifest::Manifest;
 use oarlock_core::plugin::proposal::{Registration, Relation, RelationKey};
 use serde_json::{Value, json};
 
-/// The plugin of all benches: evicts and marks pods, and follows their controllers.
+/// Returns the usual plugin of a bench. It evicts and marks pods, and follows their controllers.
 pub(crate) fn plugin() -> PluginLookup {
     plugin_with(&json!({"type": "object", "additionalProperties": false}))
 }
 
-/// The same plugin, with this schema of its parameters.
+/// Returns the usual plugin with this schema of its parameters.
 pub(crate) fn plugin_with(parameters: &Value) -> PluginLookup {
     built(parameters, &[], &[])
 }
 
-/// The same plugin, which also reads objects of `kind`, by `get` alone, and changes them in every way.
+/// Returns the usual plugin, which also reads objects of `kind` with `get` and changes them in every way.
 pub(crate) fn plugin_that_changes(kind: &Kind) -> PluginLookup {
     let rule = |verb: Option<&str>| {
         let mut rule = json!({"apiVersion": kind.api_version, "kind": kind.kind});
@@ -64,7 +64,7 @@ fn built(parameters: &Value, reads: &[Value], writes: &[Value]) -> PluginLookup 
     }))
 }
 
-/// A plugin that cordons, taints, labels and drains nodes.
+/// Returns a plugin that cordons, taints, labels and drains nodes.
 pub(crate) fn node_plugin() -> PluginLookup {
     let rule = |verb: &str| json!({"verb": verb, "apiVersion": "v1", "kind": "Node", "reason": "r"});
     let mut writes = ["schedulable", "taint", "metadata", "drain"].map(rule);
@@ -84,7 +84,7 @@ pub(crate) fn node_plugin() -> PluginLookup {
     }))
 }
 
-/// The same, which also asks for tasks on them.
+/// Returns `node_plugin`, which also runs tasks on nodes.
 pub(crate) fn task_plugin() -> PluginLookup {
     let PluginLookup::Serving(info) = node_plugin() else { panic!("it serves") };
     let mut info = PluginInfo::clone(&info);
@@ -98,7 +98,7 @@ pub(crate) fn task_plugin() -> PluginLookup {
     PluginLookup::Serving(info.into())
 }
 
-/// The plugin of all benches, which also commits containers of its pods.
+/// Returns the usual plugin, which also commits containers of its pods.
 pub(crate) fn committing_plugin() -> PluginLookup {
     let PluginLookup::Serving(info) = plugin() else { panic!("it serves") };
     let mut info = PluginInfo::clone(&info);
@@ -109,7 +109,7 @@ pub(crate) fn committing_plugin() -> PluginLookup {
     PluginLookup::Serving(info.into())
 }
 
-/// The plugin of all benches, whose targets go through the PodOpsLifecycle.
+/// Returns the usual plugin, whose targets go through the PodOpsLifecycle.
 pub(crate) fn plugin_in_lifecycle(lifecycle: Lifecycle) -> PluginLookup {
     let PluginLookup::Serving(info) = plugin() else { panic!("it serves") };
     let mut info = PluginInfo::clone(&info);

@@ -1,18 +1,16 @@
-//! One round, from what is read to what is decided, as `host/src/round.rs` makes it.
+//! One round, from its reads to its decisions, as `host/src/round.rs` runs it.
 
 use std::sync::Arc;
 
 use oarlock_api::{OperationJob, OperationRecord};
-use oarlock_core::cluster::live_reads::{LiveRead, LiveReads, ReadFailure};
-use oarlock_core::cluster::object::Kind;
-use oarlock_core::job::time::after_millis;
+use oarlock_core::object::api_object::Kind;
+use oarlock_core::object::time::after_millis;
+use oarlock_core::operation_job::round::context::{Observed, Round};
+use oarlock_core::operation_job::round::decide::{WriteSpan, commit};
+use oarlock_core::operation_job::round::open_round::OpenRound;
+use oarlock_core::operation_job::round::refresh::{Refresh, refresh};
 use oarlock_core::plugin::visit::{Answer, Visit};
-use oarlock_core::round::calls::PlannedCall;
-use oarlock_core::round::context::{Observed, Round};
-use oarlock_core::round::decide::{commit, conclude};
-use oarlock_core::round::plan::prepare;
-use oarlock_core::round::refresh::{Refresh, refresh};
-use oarlock_core::shared::tables::lock;
+use oarlock_core::requests::live_reads::{LiveRead, LiveReads, ReadFailure};
 
 use crate::bench::Bench;
 use crate::bench::weather::Look;
@@ -20,7 +18,7 @@ use crate::bench::weather::Look;
 impl Bench {
     fn read_live(&mut self) -> LiveReads {
         let mut live = LiveReads::default();
-        for read in self.memory.live_reads() {
+        for read in self.memory.work.all_reads(&self.memory.decisions.selecting) {
             let failed = match self.weather.look(&read) {
                 Look::Answered => None,
                 Look::Silent => Some(false),
@@ -48,7 +46,7 @@ impl Bench {
         live
     }
 
-    /// The records as the host lists them.
+    /// Returns the records as the host lists them.
     pub(crate) fn read_records(&self) -> Vec<OperationRecord> {
         let stored = self.records.values().filter_map(|record| serde_json::from_value(record.clone()).ok());
         let mut records: Vec<OperationRecord> = stored.collect();
@@ -56,14 +54,14 @@ impl Bench {
         records
     }
 
-    /// One round. `answer` is the plugin.
+    /// Runs one round. `answer` is the plugin.
     pub(crate) fn round(&mut self, answer: &mut dyn FnMut(&Visit) -> Answer) {
         self.next = None;
         if self.job_is_gone {
             return;
         }
         let job: OperationJob = serde_json::from_value(self.job.clone()).unwrap();
-        let records = self.memory.shards.wanted.then(|| self.read_records());
+        let records = self.memory.stored.operation_records.wanted.then(|| self.read_records());
         let observed = Observed {
             now: self.now,
             job: Some(Arc::new(job.clone())),
@@ -81,48 +79,39 @@ impl Bench {
             return;
         }
         let round = Round::begin(&Self::key(), &observed, &found, &store, &mut self.memory).unwrap();
-        let (plan, events) = prepare(&round, &mut self.memory, refreshed, &tables, &mut self.queue);
-        self.told.extend(events.into_iter().map(|event| event.reason));
-        let facts = round.job_facts(&self.memory);
-        let mut verdicts = Vec::new();
-        let there = round.serving().is_some() && self.weather.plugin();
-        for (index, planned) in plan.visits.iter().take(self.visits_in_time) {
-            let mut known = self.memory.targets.remove(index).unwrap_or_default();
-            let call = PlannedCall { target: round.target(*index, &self.memory).unwrap(), planned };
-            let verdict = if there && call.wants_plugin(&known) {
-                let (visit, reads) = call.input(&facts, &self.memory, &known, &tables);
-                let answered = answer(&visit);
-                call.judge(Some((answered, &reads)), &mut known, &mut lock(&tables))
-            } else {
-                call.judge(None, &mut known, &mut lock(&tables))
-            };
-            verdicts.push((*index, verdict));
-            self.memory.targets.insert(*index, known);
+        let (mut open, events) = OpenRound::open(&round, &mut self.memory, refreshed, &tables, &mut self.queue);
+        self.event_reasons.extend(events.into_iter().map(|event| event.reason));
+        let serves = round.serving().is_some() && self.weather.plugin();
+        while open.updates().len() < self.visits_in_time
+            && let Some(mut next) = open.next_visit(&self.memory.stored, &mut self.memory.targets, serves)
+        {
+            let answered = next.visit.take().map(|visit| answer(&visit));
+            open.judge(next, answered, &self.memory.stored, &mut self.memory.targets);
         }
-        plan.visits_made(verdicts.len(), &mut self.memory);
-        let mut decision = conclude(&round, plan, verdicts, &mut self.memory, &tables);
-        std::mem::take(&mut self.memory.woken).into_iter().for_each(|(_, index)| self.memory.turn_to(index));
+        let mut decision = open.conclude(&mut self.memory);
+        std::mem::take(&mut self.memory.targets.woken).into_iter().for_each(|(_, index)| self.requeue(index));
         if !decision.record.is_empty() && !self.weather.records() {
-            self.memory.forget_plan();
+            self.memory.drop_decisions();
             let wait = 50i64.saturating_mul(1 << self.tries.min(9));
             self.tries += 1;
             self.next = Some(after_millis(self.now, wait));
             return;
         }
         self.tries = 0;
-        decision.commit.shards = self.store_record(&decision.record);
-        for (_, target) in self.memory.ended_by(&decision.commit) {
+        decision.commit.operation_records = self.store_record(&decision.record);
+        for (_, target) in self.memory.stored.ended_by(&decision.commit) {
             let reason = target.error.as_ref().map(|error| format!("/{}", error.reason));
             self.ended.push(target.progress.word().to_owned() + &reason.unwrap_or_default());
         }
-        let events = commit(&round, decision.commit, &mut self.memory, &tables, (self.now, self.now));
-        self.told.extend(events.into_iter().map(|event| event.reason));
+        let events =
+            commit(&round, decision.commit, &mut self.memory, &tables, WriteSpan { began: self.now, ended: self.now });
+        self.event_reasons.extend(events.into_iter().map(|event| event.reason));
         decision.entries.into_iter().for_each(|entry| self.queue.push(entry));
-        self.next = self.memory.next(decision.requeue, decision.rests);
+        self.next = self.memory.next(decision.requeue_at, decision.must_wait);
         self.send();
     }
 
-    /// Rounds until nothing is due at once.
+    /// Runs rounds until nothing is due at once.
     pub(crate) fn settle(&mut self, answer: &mut dyn FnMut(&Visit) -> Answer) {
         for _ in 0..50 {
             self.round(answer);

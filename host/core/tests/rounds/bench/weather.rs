@@ -1,75 +1,75 @@
-//! What goes wrong between the host and its cluster, as a test says it.
+//! Failures between the host and its cluster, as a test scripts them.
 
-use oarlock_core::cluster::live_reads::LiveRead;
-use oarlock_core::cluster::writes::{Stopped, Write};
+use oarlock_core::requests::live_reads::LiveRead;
+use oarlock_core::requests::writes::{Stopped, Write};
 
-/// What becomes of a write.
+/// The outcome of a write.
 #[derive(Clone, Debug)]
 pub(crate) enum Fate {
-    /// It is done, and the reply comes.
+    /// The cluster applies the write, and the reply arrives.
     Done,
-    /// It is not done.
+    /// The cluster does not apply the write.
     Stopped(Stopped),
-    /// It is done, and the reply is lost.
+    /// The cluster applies the write, and the reply is lost.
     Lost,
 }
 
-/// What becomes of a live read.
+/// The outcome of a live read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Look {
-    /// It is answered.
+    /// The cluster answers the read.
     Answered,
-    /// No answer comes.
+    /// No answer arrives.
     Silent,
-    /// It is refused.
+    /// The cluster refuses the read.
     Refused,
 }
 
-/// What becomes of a pod whose eviction was accepted.
+/// The fate of a pod whose eviction was accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Going {
-    /// Nothing is seen of it.
+    /// The pod does not change yet.
     Stays,
-    /// It has this grace period.
+    /// The pod terminates with this grace period.
     Terminates(i64),
-    /// It is gone at once.
+    /// The pod is gone at once.
     Gone,
 }
 
-/// What goes wrong between the host and its cluster.
+/// The failures between the host and its cluster.
 pub(crate) trait Weather {
-    /// What becomes of a write to a target or to the job itself.
+    /// Returns the outcome of a write to a target or to the job itself.
     fn write(&mut self, _: &Write) -> Fate {
         Fate::Done
     }
 
-    /// Whether a round's record is written.
+    /// Returns true if a round's record is written.
     fn records(&mut self) -> bool {
         true
     }
 
-    /// Whether the plugin that served when it was looked up is still there when it is called.
+    /// Returns true if the plugin still serves when it is called after its lookup.
     fn plugin(&mut self) -> bool {
         true
     }
 
-    /// What becomes of a live read.
+    /// Returns the outcome of a live read.
     fn look(&mut self, _: &LiveRead) -> Look {
         Look::Answered
     }
 
-    /// What becomes of a pod whose eviction was accepted.
+    /// Returns the fate of a pod whose eviction was accepted.
     fn goes(&mut self) -> Going {
         Going::Stays
     }
 
-    /// What becomes of the pod of a task that is deleted.
+    /// Returns the fate of a task's pod that is deleted.
     fn is_ended(&mut self) -> Going {
         Going::Gone
     }
 }
 
-/// Nothing goes wrong.
+/// The weather without failures.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fine;
 

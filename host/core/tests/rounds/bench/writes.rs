@@ -1,13 +1,13 @@
-//! What becomes of writes: the record of a round, and what leaves the queue.
+//! Outcomes of writes: the record of a round, and the batches that leave the queue.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use k8s_openapi::jiff::Timestamp;
-use oarlock_core::cluster::object::Object;
-use oarlock_core::cluster::own::TASKS_NAMESPACE;
-use oarlock_core::cluster::writes::{EntryResult, Record, Stopped, StoredShard, Write};
-use oarlock_core::job::time::after_seconds;
+use oarlock_core::object::api_object::Object;
+use oarlock_core::object::own::TASKS_NAMESPACE;
+use oarlock_core::object::time::after_seconds;
+use oarlock_core::requests::writes::{BatchResult, Record, Stopped, StoredOperationRecord, Write};
 use serde_json::{Value, json};
 
 use crate::bench::patch::{apply, merge};
@@ -15,32 +15,32 @@ use crate::bench::weather::{Fate, Going};
 use crate::bench::{Bench, JOB_UID};
 
 impl Bench {
-    pub(super) fn store_record(&mut self, record: &Record) -> BTreeMap<u32, StoredShard> {
+    pub(super) fn store_record(&mut self, record: &Record) -> BTreeMap<u32, StoredOperationRecord> {
         if let Some(finalizer) = &record.finalizer {
             self.sent.push("finalizer".into());
             merge(&mut self.job, finalizer);
             self.moved();
         }
         let mut replies = BTreeMap::new();
-        // As the port does: first those with no more targets in flight than before, in whatever order, then the others.
-        let (growing, first): (Vec<_>, Vec<_>) = record.shards.iter().rev().partition(|write| write.grows);
+        // The port writes records in this order: first the records with no more targets in flight than before, in any order, then the others.
+        let (growing, first): (Vec<_>, Vec<_>) = record.operation_records.iter().rev().partition(|write| write.grows);
         for write in first.into_iter().chain(growing) {
             self.version += 1;
-            let stored = self.records.entry(write.shard).or_insert(Value::Null);
+            let stored = self.records.entry(write.record_number).or_insert(Value::Null);
             match &write.patch {
                 Some(patch) if !stored.is_null() => merge(stored, patch),
                 _ => {
                     *stored = serde_json::to_value(&write.record).unwrap();
-                    stored["metadata"]["uid"] = json!(format!("record-{}", write.shard));
+                    stored["metadata"]["uid"] = json!(format!("record-{}", write.record_number));
                 }
             }
             stored["metadata"]["resourceVersion"] = json!(self.version.to_string());
-            let reply = StoredShard {
+            let reply = StoredOperationRecord {
                 uid: stored["metadata"]["uid"].as_str().unwrap_or_default().to_owned(),
                 resource_version: self.version.to_string(),
                 epoch: stored["epoch"].as_i64().unwrap_or(0),
             };
-            replies.insert(write.shard, reply);
+            replies.insert(write.record_number, reply);
             let in_flight = |record: &Value| record["processingPodCount"].as_u64().unwrap_or(0);
             self.most_in_flight = self.most_in_flight.max(self.records.values().map(in_flight).sum());
         }
@@ -53,7 +53,7 @@ impl Bench {
         replies
     }
 
-    /// Sends what waits, as much as leaves at once. The results are news to the next round.
+    /// Sends as many waiting batches as leave at once. The next round handles the results.
     pub(crate) fn send(&mut self) {
         for _ in 0..self.wire {
             let Some(mut entry) = self.queue.take_next(|_| true) else { return };
@@ -69,12 +69,12 @@ impl Bench {
                 }
             }
             self.queue.finished(JOB_UID, entry.index);
-            self.memory.results.push(EntryResult { entry, sent: Some(self.now), at: self.now, done, stopped });
+            self.memory.work.results.push(BatchResult { entry, sent: Some(self.now), at: self.now, done, stopped });
             self.next = Some(Timestamp::UNIX_EPOCH);
         }
     }
 
-    /// The way of a write that the cluster is only to check.
+    /// Sends a dry-run write and returns its failure, if any.
     fn wire_tries(&mut self, write: &Write) -> Option<Stopped> {
         self.sent.push(format!("try to {} {}", write.verb(), write.object().name));
         match self.refuse.get(write.verb()).cloned() {
@@ -90,7 +90,7 @@ impl Bench {
         }
     }
 
-    /// The way of a write to the cluster and back.
+    /// Sends a write and returns its failure, if any.
     fn wire_does(&mut self, write: &Write) -> Option<Stopped> {
         self.sent.push(format!("{} {}", write.verb(), write.object().name));
         let refused = self.refuse.get(write.verb()).cloned().map(Fate::Stopped);
@@ -104,7 +104,7 @@ impl Bench {
         }
     }
 
-    /// An object as a patch leaves it; `None` if the patch does not fit.
+    /// Returns an object after a patch, or `None` if the patch does not fit.
     fn patched(&self, seen: &Object, body: &Value) -> Option<Object> {
         let mut document = json!({"metadata": {"labels": seen.labels, "annotations": seen.annotations,
             "finalizers": seen.finalizers, "name": seen.key.name, "uid": seen.uid}});
@@ -142,7 +142,7 @@ impl Bench {
         }
     }
 
-    /// The cluster's part of a write.
+    /// Applies a write to the cluster and returns its failure, if any.
     pub(crate) fn accept(&mut self, write: &Write) -> Option<Stopped> {
         self.version += 1;
         match write {

@@ -1,12 +1,12 @@
-//! When a target starts, what is recorded before, and which jobs start none.
+//! The start of a target: its conditions, the record before it, and the jobs that start no target.
 
-use oarlock_core::cluster::object::{Object, ObjectKey};
-use oarlock_core::cluster::writes::Stopped;
-use oarlock_core::job::time::after_seconds;
+use oarlock_core::object::api_object::{Object, ObjectKey};
+use oarlock_core::object::time::after_seconds;
+use oarlock_core::operation_job::round::finalize::FINALIZER;
 use oarlock_core::plugin::lookup::PluginLookup;
 use oarlock_core::plugin::proposal::{Proposal, Report, State};
 use oarlock_core::plugin::visit::{Answer, Visit};
-use oarlock_core::round::finalize::FINALIZER;
+use oarlock_core::requests::writes::Stopped;
 use serde_json::{Value, json};
 
 use crate::answers::evict_and_wait;
@@ -35,32 +35,13 @@ fn the_time_at_which_somebody_else_asked_a_target_to_go_is_recorded_with_its_int
         let seen = bench.store.get(&ObjectKey::pod("d", "a")).unwrap();
         let (deleted, resource_version) = (Some(after_seconds(bench.now, 3)), "99".to_owned());
         bench.store.apply(Object { deleted, grace_seconds: Some(grace), resource_version, ..Object::clone(&seen) });
-        // What follows the first record is not asked for.
+        // This test covers only the first record.
         bench.refuse.insert("evict", Stopped::Unknown { message: "timed out".into() });
         bench.round(&mut evict_and_wait);
         assert_eq!(bench.sent, ["finalizer", "status"]);
         let intent = &bench.status()["targetDetails"][0];
         assert_eq!((&intent["uid"], &intent["extraInfo"]["EvictedAt"]), (&json!("1"), &noted), "{intent}");
     }
-}
-
-#[test]
-fn partition_holds_back_the_rest_and_raising_it_lets_them_start() {
-    let mut spec = Bench::targets(&["a", "b", "c"]);
-    spec["partition"] = json!(1);
-    let mut bench = Bench::new(spec);
-    for (name, uid) in [("a", "1"), ("b", "2"), ("c", "3")] {
-        bench.pod(name, uid);
-    }
-    bench.settle(&mut evict_and_wait);
-    assert_eq!((bench.word(0), bench.word(1)), ("Processing".into(), "Pending".into()));
-    bench.job["spec"]["partition"] = json!(2);
-    bench.job["metadata"]["generation"] = json!(2);
-    bench.job["metadata"]["resourceVersion"] = json!("99");
-    bench.later(2);
-    bench.settle(&mut evict_and_wait);
-    assert_eq!((bench.word(1), bench.word(2)), ("Processing".into(), "Pending".into()));
-    assert_eq!(bench.status()["observedGeneration"], json!(2));
 }
 
 #[test]
@@ -108,66 +89,4 @@ fn a_target_that_is_a_new_pod_itself_names_the_pod_that_it_replaces() {
     let conditions = bench.status()["conditions"].as_array().unwrap();
     let found = conditions.iter().find(|condition| condition["type"] == "Reconciling").unwrap();
     assert!(found["message"].as_str().unwrap().contains("a is itself the new pod of origin"), "{found}");
-}
-
-#[test]
-fn a_new_leader_raises_the_epoch_before_anything_else() {
-    let mut bench = Bench::new(Bench::targets(&["a"]));
-    bench.pod("a", "1");
-    bench.settle(&mut evict_and_wait);
-    bench.crash();
-    bench.sent.clear();
-    bench.round(&mut evict_and_wait);
-    assert_eq!(bench.sent, ["status"]);
-    assert_eq!(bench.status()["epoch"], json!(2));
-    bench.settle(&mut evict_and_wait);
-    assert_eq!(bench.sent, ["status", "evict a"]);
-}
-
-#[test]
-fn an_action_nobody_serves_waits_visibly_and_without_writes() {
-    let mut bench = Bench::new(Bench::targets(&["a"]));
-    bench.found = PluginLookup::Unknown { loaded: vec!["Restart".into()] };
-    bench.pod("a", "1");
-    for _ in 0..5 {
-        bench.settle(&mut evict_and_wait);
-        bench.later(10);
-    }
-    assert_eq!(bench.sent, ["status"]);
-    assert_eq!(bench.told, ["OpsAction"]);
-    let conditions = bench.status()["conditions"].as_array().unwrap();
-    let available = conditions.iter().find(|c| c["type"] == "ActionAvailable").unwrap();
-    assert!(
-        available["message"].as_str().unwrap().contains("Replace")
-            && available["message"].as_str().unwrap().contains("Restart")
-    );
-}
-
-#[test]
-fn a_delay_is_kept_across_a_restart() {
-    let mut spec = Bench::targets(&["a"]);
-    spec["operationDelaySeconds"] = json!(20);
-    let mut bench = Bench::new(spec);
-    bench.pod("a", "1");
-    bench.settle(&mut evict_and_wait);
-    bench.later(10);
-    bench.crash();
-    bench.settle(&mut evict_and_wait);
-    assert!(bench.sent.iter().all(|sent| !sent.starts_with("evict")));
-    bench.later(10);
-    bench.settle(&mut evict_and_wait);
-    assert_eq!(bench.sent.last().unwrap(), "evict a");
-}
-
-#[test]
-fn a_job_without_spec_or_with_a_broken_one_is_invalid_and_can_be_deleted() {
-    for spec in [Value::Null, json!({"action": "Replace", "targets": [{"name": "a"}], "partition": -1})] {
-        let mut bench = Bench::new(spec);
-        bench.pod("a", "1");
-        bench.settle(&mut evict_and_wait);
-        let conditions = bench.status()["conditions"].as_array().unwrap();
-        assert!(conditions.iter().any(|c| c["type"] == "Valid" && c["status"] == "False"));
-        assert_eq!(bench.told, ["InvalidSpec"]);
-        assert_eq!(bench.job["metadata"].get("finalizers"), None, "it can be deleted");
-    }
 }

@@ -1,16 +1,16 @@
-//! What is tried again, how soon, and what is observed before.
+//! Retries: their timing, and the reads before them.
 
-use oarlock_core::cluster::object::{Object, ObjectKey};
-use oarlock_core::cluster::writes::{Stopped, blocked_by};
-use oarlock_core::job::time::after_seconds;
+use oarlock_core::object::api_object::{Object, ObjectKey};
+use oarlock_core::object::time::after_seconds;
 use oarlock_core::plugin::proposal::{CallFailure, PluginError, Proposal, State};
 use oarlock_core::plugin::visit::{Answer, Call, Visit};
+use oarlock_core::requests::writes::{Stopped, blocked_by};
 
 use crate::answers::{evict_and_wait, report, unavailable};
 use crate::bench::Bench;
 use serde_json::{Value, json};
 
-/// From now on the budget allows the eviction of `a`, and the pod goes.
+/// Lets the budget allow the eviction of `a` from now on, and lets the pod go.
 fn goes_once_the_budget_allows_it(bench: &mut Bench) {
     bench.refuse.clear();
     bench.later(120);
@@ -33,7 +33,7 @@ fn an_eviction_that_a_budget_refuses_is_tried_again_later_and_told_once() {
         bench.later(5);
     }
     assert_eq!(bench.word(0), "Processing/EvictionBlocked");
-    assert_eq!(bench.told, ["EvictionBlocked"]);
+    assert_eq!(bench.event_reasons, ["EvictionBlocked"]);
     assert_eq!(bench.status()["waitsFor"], "Budget");
     let tries = bench.sent.iter().filter(|sent| sent.starts_with("evict")).count();
     assert!((4..=8).contains(&tries), "5 s, doubling to a minute, in 200 s: {tries}");
@@ -61,21 +61,6 @@ fn a_job_that_only_waits_for_a_budget_names_it_until_it_goes_on() {
     }
     goes_once_the_budget_allows_it(&mut bench);
     assert_eq!((&bench.status()["waitsFor"], &bench.status()["done"]), (&Value::Null, &json!("1/1")));
-}
-
-#[test]
-fn an_unknown_write_is_observed_before_it_is_repeated() {
-    let mut bench = Bench::new(Bench::targets(&["a"]));
-    bench.pod("a", "1");
-    bench.refuse.insert("evict", Stopped::Unknown { message: "timed out".into() });
-    bench.settle(&mut evict_and_wait);
-    bench.refuse.clear();
-    bench.later(1);
-    bench.round(&mut evict_and_wait);
-    assert_eq!(bench.sent.iter().filter(|sent| *sent == "evict a").count(), 1);
-    bench.later(4);
-    bench.settle(&mut evict_and_wait);
-    assert_eq!(bench.sent.iter().filter(|sent| *sent == "evict a").count(), 2);
 }
 
 #[test]

@@ -1,45 +1,11 @@
-//! What a plugin asks for beside writes: a pod for itself, looks at others, and something to be stored.
+//! Requests of a plugin other than writes: a pod to claim, live reads of other objects, and extras to store.
 
-use std::collections::BTreeSet;
-
-use oarlock_core::cluster::object::ObjectKey;
+use oarlock_core::object::api_object::ObjectKey;
 use oarlock_core::plugin::proposal::{Proposal, Report, State};
 use oarlock_core::plugin::visit::{Answer, Visit};
 
 use crate::answers::{evict_and_wait, report, unavailable};
 use crate::bench::Bench;
-
-#[test]
-fn two_targets_never_claim_one_new_pod() {
-    let mut bench = Bench::new(Bench::targets(&["a", "b"]));
-    bench.pod("a", "1");
-    bench.pod("b", "2");
-    bench.settle(&mut evict_and_wait);
-    bench.gone("a");
-    bench.gone("b");
-    bench.later(1);
-    bench.pod("n1", "3");
-    bench.pod("n2", "4");
-    bench.touch_all();
-    let mut choose = |visit: &Visit| {
-        let related = visit.reads.related("successors", false).unwrap();
-        let name = related.first().unwrap().key.name.clone();
-        let set_extra = vec![("NewPod".to_owned(), name)];
-        let report = Report {
-            state: State::Succeeded,
-            proposal: Proposal { set_extra, ..Proposal::default() },
-            check_after_ms: None,
-        };
-        Answer::Reported { operate: Proposal::default(), report }
-    };
-    bench.later(1);
-    bench.settle(&mut choose);
-    bench.later(1);
-    bench.settle(&mut choose);
-    let chosen: BTreeSet<_> =
-        (0..2).map(|index| bench.status()["targetDetails"][index]["extraInfo"]["NewPod"].as_str().unwrap()).collect();
-    assert_eq!(chosen, ["n1", "n2"].into());
-}
 
 #[test]
 fn looks_that_a_plugin_asks_for_one_after_the_other_are_made_together_in_the_end() {
@@ -87,10 +53,10 @@ fn what_waits_for_its_record_is_not_visited_by_the_rounds_until_then() {
         let report = Report { state: State::Processing, proposal, check_after_ms: None };
         Answer::Reported { operate: Proposal::default(), report }
     };
-    bench.memory.turn_to(0);
+    bench.requeue(0);
     bench.round(&mut note);
     for _ in 0..5 {
-        bench.memory.turn_to(1);
+        bench.requeue(1);
         bench.round(&mut note);
     }
     bench.later(2);

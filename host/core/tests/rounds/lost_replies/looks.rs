@@ -1,6 +1,6 @@
-//! Live reads that are refused or not answered: they are shown, and hold up no target for ever.
+//! Live reads that are refused or not answered: the status shows them, and they hold up no target forever.
 
-use oarlock_core::cluster::object::{Object, ObjectKey};
+use oarlock_core::object::api_object::{Object, ObjectKey};
 use oarlock_core::plugin::proposal::CallFailure;
 use oarlock_core::plugin::visit::{Answer, Call, Visit};
 use serde_json::json;
@@ -9,7 +9,7 @@ use crate::bench::weather::{Fate, Look};
 use crate::lost_replies::script::Script;
 use crate::lost_replies::{evicting, lost, mark, once, pod, refused, run, until_failed};
 
-/// Marks the target, and needs a live read of `x`: in flight, or in this call alone.
+/// Marks the target and needs a live read of `x`: in every call in flight, or only in this call.
 fn looking(visit: &Visit, from: Call) -> Answer {
     let needs = visit.call == from || visit.call != Call::Release && from == Call::OperateThenProgress;
     if needs && visit.reads.get(&ObjectKey::pod("d", "x"), true).is_err() {
@@ -34,7 +34,7 @@ fn a_live_read_that_keeps_failing_is_the_error_of_its_target_until_it_is_answere
         run(&mut bench, 6, &mut answer);
         assert_eq!((bench.word(0), pod(&bench).labels.contains_key("mark")), ("Processing".into(), true));
         script.look("x", look);
-        bench.memory.turn_to(0);
+        bench.requeue(0);
         run(&mut bench, 10, &mut answer);
         assert_eq!(bench.word(0), "Processing/GetObjectFailed");
         run(&mut bench, 100, &mut answer);
@@ -91,7 +91,7 @@ fn a_live_read_that_failed_long_ago_costs_no_target_its_final_look() {
     run(&mut bench, 10, &mut answer);
     bench.version += 1;
     bench.store.apply(Object { resource_version: bench.version.to_string(), ..Object::clone(&pod(&bench)) });
-    bench.memory.turn_to(0);
+    bench.requeue(0);
     script.look("a", Look::Answered);
     run(&mut bench, 109, &mut answer);
     let looked = script.looked("a");
@@ -121,7 +121,7 @@ fn a_release_whose_live_reads_keep_failing_is_made_without_the_plugin() {
         assert_eq!(bench.status()["targetDetails"][0]["extraInfo"]["Released"], json!("true"), "{name} {look:?}");
         assert_eq!(bench.word(0), "Failed/DeadlineExceeded");
         assert!(pod(&bench).finalizers.is_empty() && pod(&bench).annotations.is_empty());
-        let told = bench.told.iter().filter(|reason| *reason == "ReleaseTargetFailed").count();
-        assert!(told >= 1, "{:?}", bench.told);
+        let told = bench.event_reasons.iter().filter(|reason| *reason == "ReleaseTargetFailed").count();
+        assert!(told >= 1, "{:?}", bench.event_reasons);
     }
 }

@@ -1,7 +1,7 @@
-//! What was held is let go, also where a release is refused or lost, and an outcome stays as it was recorded.
+//! The host removes its holds even if a release is refused or lost, and each outcome stays as it was recorded.
 
 use k8s_openapi::jiff::SignedDuration;
-use oarlock_core::cluster::object::Object;
+use oarlock_core::object::api_object::Object;
 use oarlock_core::plugin::proposal::{Mutation, Proposal, State};
 use oarlock_core::plugin::visit::{Answer, Call, Visit};
 use serde_json::json;

@@ -1,29 +1,29 @@
-//! What becomes of writes and looks, by verb and name; and what was sent.
+//! Scripted outcomes of writes and live reads by verb and name, and a log of the sent writes.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use oarlock_core::cluster::live_reads::LiveRead;
-use oarlock_core::cluster::writes::Write;
+use oarlock_core::requests::live_reads::LiveRead;
+use oarlock_core::requests::writes::Write;
 use serde_json::json;
 
 use crate::bench::Bench;
 use crate::bench::weather::{Fate, Look, Weather};
 
-/// What becomes of writes and of live reads, as a test says it.
+/// Weather with scripted outcomes of writes and live reads.
 #[derive(Clone, Default)]
 pub(super) struct Script(pub(super) Rc<RefCell<Lines>>);
 
 #[derive(Default)]
 pub(super) struct Lines {
-    /// By verb and name of the object.
+    /// Outcomes of writes, by verb and name of the object.
     writes: BTreeMap<(&'static str, &'static str), Fate>,
-    /// By name of the object.
+    /// Outcomes of live reads, by name of the object.
     looks: BTreeMap<&'static str, Look>,
     /// The writes that were sent.
     pub(super) sent: Vec<Write>,
-    /// The live reads that were made of objects.
+    /// The names of the objects that were read live.
     looked: Vec<String>,
 }
 
@@ -43,7 +43,7 @@ impl Weather for Script {
 }
 
 impl Script {
-    /// A bench of one job with the target `a` and a deadline of 60 s.
+    /// Returns a bench of one job with the target `a` and a deadline of 60 s.
     pub(super) fn bench() -> (Bench, Self) {
         let mut spec = Bench::targets(&["a"]);
         spec["activeDeadlineSeconds"] = json!(60);
@@ -62,7 +62,7 @@ impl Script {
         self.0.borrow_mut().looks.insert(name, look);
     }
 
-    /// The writes of this verb to this object.
+    /// Returns the sent writes of this verb to this object.
     pub(super) fn sent(&self, verb: &str, name: &str) -> Vec<Write> {
         let of = |write: &&Write| write.verb() == verb && write.object().name == name;
         self.0.borrow().sent.iter().filter(of).cloned().collect()

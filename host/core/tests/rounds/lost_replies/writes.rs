@@ -1,12 +1,12 @@
-//! Writes that are lost or conflict: they are looked for before they are repeated, and no target ends while one may still
-//! take effect.
+//! Writes that are lost or conflict. The host observes their objects before it repeats the writes, and no target ends while a write may still take
+//! effect.
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
-use oarlock_core::cluster::object::{Kind, ObjectKey};
-use oarlock_core::cluster::writes::{EntryResult, Stopped};
+use oarlock_core::object::api_object::{Kind, ObjectKey};
 use oarlock_core::plugin::lookup::PluginLookup;
 use oarlock_core::plugin::proposal::{Mutation, ObjectRef, Proposal, State};
 use oarlock_core::plugin::visit::{Answer, Call, Visit};
+use oarlock_core::requests::writes::{BatchResult, Stopped};
 use serde_json::json;
 
 use crate::answers::{itself, proposing, report};
@@ -20,7 +20,7 @@ fn widget() -> Kind {
     Kind::new("x.io/v1", "Widget")
 }
 
-/// The plugin of all benches, which may do these things with widgets and patch pods too.
+/// Returns the usual plugin, which may also mark and create widgets and patch pods.
 fn plugin_with_widgets() -> PluginLookup {
     let rule = |verb: &str, kind: &Kind| json!({"verb": verb, "apiVersion": kind.api_version, "kind": kind.kind});
     let mut metadata = rule("metadata", &widget());
@@ -32,12 +32,12 @@ fn create_widget() -> Mutation {
     Mutation::Create(json!({"apiVersion": "x.io/v1", "kind": "Widget", "metadata": {"name": "w"}}))
 }
 
-/// A patch of the target that names no version.
+/// Returns a patch of the target that names no version.
 fn unversioned(visit: &Visit) -> Mutation {
     Mutation::Patch { object: itself(visit), subresource: None, patch: json!({"spec": {"x": 1}}) }
 }
 
-/// Marks the widget `w`, whose version is a precondition.
+/// Returns a change that marks the widget `w`. The widget's version is a precondition.
 fn mark_widget(visit: &Visit) -> Mutation {
     let mut mutation = marking(visit, Some("mark"), None);
     if let Mutation::Metadata(change) = &mut mutation {
@@ -140,7 +140,7 @@ fn a_lost_write_without_a_version_is_not_waited_for_once_its_pod_is_gone() {
     }
     assert_eq!(script.sent("patch", "a").iter().filter(|write| write.version().is_none()).count(), 1);
     bench.gone("a");
-    bench.memory.turn_to(0);
+    bench.requeue(0);
     let seconds = 58 + until_failed(&mut bench, &mut answer);
     assert!((60..=62).contains(&seconds), "{seconds}");
 }
@@ -185,9 +185,9 @@ fn a_write_that_was_decided_before_the_deadline_and_lost_after_it_is_excluded_be
     let (mut bench, script) = Script::bench();
     bench.settle(&mut |_: &Visit| report(State::Processing));
     bench.now = START.parse::<Timestamp>().unwrap() + SignedDuration::from_millis(59_950);
-    // Its record waits for its slot, which comes after the deadline.
-    bench.memory.written = Some((bench.now, 0));
-    bench.memory.turn_to(0);
+    // The record waits for its rate limit, which allows it after the deadline.
+    bench.memory.reports.written = Some((bench.now, 0));
+    bench.requeue(0);
     bench.round(&mut |visit: &Visit| {
         let set_extra = vec![("Mode".to_owned(), "Evict".to_owned())];
         Answer::Proposed(Proposal { mutations: vec![evicting(visit)], set_extra, ..Proposal::default() })
@@ -219,7 +219,7 @@ fn a_write_under_way_is_not_forgotten_where_somebody_raises_the_epoch_of_the_sta
     bench.queue.finished(JOB_UID, entry.index);
     let stopped = Some(Stopped::Unknown { message: "timed out".into() });
     let late = entry.writes[0].clone();
-    bench.memory.results.push(EntryResult { entry, sent: Some(bench.now), at: bench.now, done: 0, stopped });
+    bench.memory.work.results.push(BatchResult { entry, sent: Some(bench.now), at: bench.now, done: 0, stopped });
     let seconds = until_failed(&mut bench, &mut answer);
     assert!((60..=62).contains(&seconds), "{seconds}");
     assert_eq!(bench.accept(&late), Some(Stopped::Conflict), "{:?}", script.sent("patch", "a"));

@@ -1,4 +1,4 @@
-//! Decides for a CollaSet as KusionStack's controller does: a pod labelled `to-replace` gets a partner first and is
+//! Decides for a CollaSet as KusionStack's controller does. A pod with the label `to-replace` gets a partner first, and is
 //! deleted once the partner serves.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,7 +12,7 @@ use crate::world::pod_facts::PodFacts;
 use crate::world::random::text_hash;
 use crate::world::sets::SetView;
 
-/// The actions that the set needs now.
+/// Returns the actions that the set needs now.
 pub(crate) fn collaset(set: &SetView, members: &[Member], context: SetContext) -> Vec<Action> {
     let pairs = Pairs::of(members);
     let mut next_id = context.next_id;
@@ -32,13 +32,13 @@ pub(crate) fn collaset(set: &SetView, members: &[Member], context: SetContext) -
     actions
 }
 
-/// The name of the set's present revision, such as `foo-7bdb974bc7`.
+/// Returns the name of the set's current revision, such as `foo-7bdb974bc7`.
 pub(crate) fn revision(set: &SetView) -> String {
     let template = serde_json::to_string(&set.template).unwrap_or_default();
     format!("{}-{}", set.key.name, text_hash(&template))
 }
 
-/// The labels that a new pod of the set bears besides the template's.
+/// Returns the labels of a new pod of the set besides the template's.
 pub(crate) fn pod_labels(set: &SetView, id: u64) -> BTreeMap<String, String> {
     BTreeMap::from([
         (labels::CONTROL.to_owned(), "true".to_owned()),
@@ -47,13 +47,13 @@ pub(crate) fn pod_labels(set: &SetView, id: u64) -> BTreeMap<String, String> {
     ])
 }
 
-/// The lowest instance id that no pod of the set bears or names and that lies above all of them.
+/// Returns the lowest instance id above all ids that pods of the set have or name.
 pub(crate) fn next_id(members: &[Member]) -> u64 {
     let named = |key: &'static str| members.iter().filter_map(move |m| m.pod.label(key)?.parse::<u64>().ok());
     named(labels::INSTANCE_ID).chain(named(labels::PAIR_NEW_ID)).max().map_or(0, |id| id + 1)
 }
 
-/// Origins and partners, by name and by instance id.
+/// Origins and their partners, by name and by instance id.
 struct Pairs<'a> {
     by_name: BTreeMap<&'a str, &'a Member>,
     by_id: BTreeMap<&'a str, &'a Member>,
@@ -79,8 +79,8 @@ impl<'a> Pairs<'a> {
     }
 }
 
-/// Partners for marked pods that have none. A partner that exists although its origin does not name it was
-/// made by a step that was cut off: only the label is missing.
+/// Returns the actions for marked pods without a partner. If a partner exists although its origin does not name it, an
+/// earlier action was interrupted, and only the label on the origin is missing.
 fn replacements(members: &[Member], pairs: &Pairs<'_>, context: SetContext, next_id: &mut u64) -> Vec<Action> {
     let mut actions = Vec::new();
     for member in members {
@@ -98,7 +98,7 @@ fn replacements(members: &[Member], pairs: &Pairs<'_>, context: SetContext, next
     actions
 }
 
-/// The label changes that end, finish or cancel a replacement. At most one per pod: the next look does the rest.
+/// Returns the label change that ends, finishes or cancels a replacement. At most one per pod, because the next round makes the rest.
 fn relabel(member: &Member, pairs: &Pairs<'_>) -> Option<Action> {
     let pod = &member.pod;
     if pod.bears(labels::PAIR_ORIGIN_NAME) && pairs.origin_of(member).is_none() {
@@ -129,8 +129,8 @@ fn label(member: &Member, key: &str, value: Option<&str>) -> Action {
     Action::LabelPod { pod: PodName::of(&member.pod), labels }
 }
 
-/// Pods that are missing or too many. A pair counts once; a leaving pod counts as long as it is marked for
-/// replacement, since its partner takes its place.
+/// Returns the actions for missing or surplus pods. A pair counts once. A leaving pod that is marked for replacement still
+/// counts, because its partner replaces it.
 fn scale(set: &SetView, members: &[Member], pairs: &Pairs<'_>, context: SetContext) -> Vec<Action> {
     let counted: Vec<&Member> = members.iter().filter(|m| !m.is_leaving || m.pod.bears(labels::TO_REPLACE)).collect();
     let names: BTreeSet<&str> = counted.iter().map(|m| m.pod.pod_name()).collect();
@@ -147,7 +147,7 @@ fn scale(set: &SetView, members: &[Member], pairs: &Pairs<'_>, context: SetConte
         let ids = (context.next_id..).take(missing);
         return ids.map(|id| Action::CreatePod(NewPod { name: None, labels: pod_labels(set, id) })).collect();
     }
-    // The youngest go first, and those that no replacement involves before those in a pair.
+    // The youngest pods go first, and pods outside a replacement go before pods in a pair.
     places.sort_by_key(|m| {
         let age = m.pod.meta().creation_timestamp.as_ref().map(|time| time.0);
         (!m.pod.bears(labels::PAIR_NEW_ID), age, m.pod.pod_name().to_owned())

@@ -1,5 +1,5 @@
-//! Decides for a Deployment: one ReplicaSet per template, the present one at full size. A changed template switches at
-//! once, there is no rolling update.
+//! Decides for a Deployment: one ReplicaSet per template, and only the current one has pods. There is no rolling update: a
+//! changed template switches at once.
 
 use serde_json::json;
 
@@ -8,7 +8,7 @@ use crate::world::action::Action;
 use crate::world::random::text_hash;
 use crate::world::sets::SetView;
 
-/// The actions that the Deployment needs now.
+/// Returns the actions that the Deployment needs now.
 pub(crate) fn deployment(set: &SetView, replica_sets: &[SetView]) -> Vec<Action> {
     let hash = text_hash(&serde_json::to_string(&set.template).unwrap_or_default());
     let name = format!("{}-{hash}", set.key.name);

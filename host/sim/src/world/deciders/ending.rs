@@ -1,4 +1,4 @@
-//! Decides for the kubelet how containers end that are not restarted for ever, and when those that failed run again.
+//! Decides for the kubelet how the containers of pods that do not always restart end, and when failed containers run again.
 
 use std::time::Duration;
 
@@ -9,17 +9,17 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::kubelet::running;
 
-/// A container that crashes again and again waits no longer than this.
+/// The longest wait of a container that crashes repeatedly.
 const LONGEST_BACK_OFF: Duration = Duration::from_mins(5);
 
-/// How a container ended.
+/// The end of a container: its exit code and termination message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Ended {
     pub(crate) exit_code: i32,
     pub(crate) message: String,
 }
 
-/// True for a pod whose containers are not restarted for ever. The world plays their commands; those of other pods run on.
+/// Returns true if the pod does not always restart. The simulation evaluates only the commands of such pods. Other pods run on.
 pub(crate) fn ends_by_itself(pod: &Pod) -> bool {
     restart_policy(pod) != "Always"
 }
@@ -28,20 +28,20 @@ fn restart_policy(pod: &Pod) -> &str {
     pod.spec.as_ref().and_then(|spec| spec.restart_policy.as_deref()).unwrap_or("Always")
 }
 
-/// The number of times that any container of a pod was restarted, at most.
+/// Returns the highest number of restarts among a pod's containers.
 pub(crate) fn restarts(pod: &Pod) -> i32 {
     let containers = pod.status.as_ref().and_then(|status| status.container_statuses.as_deref()).unwrap_or_default();
     containers.iter().map(|status| status.restart_count).max().unwrap_or_default()
 }
 
-/// Time that a container which was restarted so often waits before it runs again: none at first, then 10 s doubling to 5 min.
+/// Returns the wait of a container before its next run: none for the first restarts, then 10 s, doubled each time up to 5 min.
 pub(crate) fn crash_back_off(restarts: i32) -> Duration {
     let doublings = u32::try_from(restarts.saturating_sub(2)).ok();
     doublings.map_or(Duration::ZERO, |n| Duration::from_secs(10 << n.min(5)).min(LONGEST_BACK_OFF))
 }
 
-/// The status of a pod whose containers have ended, in their order. Under `OnFailure` those that failed run again, and the pod
-/// with them.
+/// Returns the status of a pod whose containers have ended with these outcomes, in order. Under `OnFailure` the failed
+/// containers run again, and the pod with them.
 pub(crate) fn ended(pod: &Pod, outcomes: &[Ended], now: &Time) -> PodStatus {
     let began = |status: &ContainerStatus| status.state.as_ref()?.running.as_ref()?.started_at.clone();
     let failed = outcomes.iter().any(|one| one.exit_code != 0);

@@ -1,6 +1,6 @@
-//! Decides for a batch Job as kube-controller-manager does: which pods are made and deleted, and whether it is settled. A
-//! verdict is told by SuccessCriteriaMet or FailureTarget first, and by Complete or Failed once no pod is left that runs or
-//! terminates. `podFailurePolicy` and limits per index are not looked at.
+//! Decides for a batch Job as kube-controller-manager does: which pods are created and deleted, and whether the Job is settled.
+//! The condition SuccessCriteriaMet or FailureTarget reports the outcome first. Complete or Failed follows once no pod runs or
+//! terminates. `podFailurePolicy` and limits per index are not supported.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -17,32 +17,32 @@ use super::job_tally::{Tally, index_of};
 use crate::world::action::{Member, PodName};
 use crate::world::pod_facts::PodFacts;
 
-/// The controller that a Job has unless its spec names another one.
+/// The controller of a Job whose spec names no other one.
 const BUILT_IN: &str = "kubernetes.io/job-controller";
 
-/// What a decision on a Job is made of.
+/// The inputs of a decision on a Job.
 #[derive(Clone, Copy)]
 pub(crate) struct JobView<'a> {
     pub(crate) job: &'a Job,
     pub(crate) pods: &'a [Member],
     pub(crate) tally: &'a Tally,
     pub(crate) now: Timestamp,
-    /// A scenario forbids new pods for now.
+    /// Whether the scenario currently forbids new pods.
     pub(crate) creation_held: bool,
 }
 
-/// One step for a Job.
+/// One step of a Job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum JobStep {
-    /// Make a pod, of an Indexed Job for an index.
+    /// Creates a pod, for an index if the Job is Indexed.
     CreatePod { index: Option<i32> },
-    /// Delete a pod, which counts as failed unless it is released.
+    /// Deletes a pod. The pod counts as failed unless it is released.
     DeletePod { pod: PodName, released: bool },
-    /// Delete the Job: its time is over.
+    /// Deletes the Job because its TTL is over.
     Expire,
 }
 
-/// A decision: steps, the status once they are taken, and the delay after which to decide again.
+/// A decision: the steps, the status after them, and the delay before the next decision.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct JobPlan {
     pub(crate) steps: Vec<JobStep>,
@@ -50,7 +50,7 @@ pub(crate) struct JobPlan {
     pub(crate) again: Option<Duration>,
 }
 
-/// What is done about the pods, and what there is of them then.
+/// Steps on the pods, and the counts of pods after them.
 struct Staffing {
     steps: Vec<JobStep>,
     counts: PodCounts,
@@ -80,7 +80,7 @@ pub(crate) fn plan(view: &JobView<'_>) -> JobPlan {
     JobPlan { steps: staffing.steps, status, again }
 }
 
-/// A finished Job is deleted once its time to live is over.
+/// Deletes a finished Job once its TTL is over.
 fn expiry(view: &JobView<'_>, finished: Timestamp) -> JobPlan {
     let Some(seconds) = view.job.spec.as_ref().and_then(|spec| spec.ttl_seconds_after_finished) else {
         return JobPlan::default();
@@ -92,13 +92,13 @@ fn expiry(view: &JobView<'_>, finished: Timestamp) -> JobPlan {
     JobPlan { again: Some(left), ..JobPlan::default() }
 }
 
-/// What is left now of so many seconds.
+/// Returns the part of a number of seconds that is left now.
 fn left_of(seconds: i64, since: Timestamp, now: Timestamp) -> Duration {
     let passed = Duration::try_from(now.duration_since(since)).unwrap_or_default();
     Duration::from_secs(u64::try_from(seconds).unwrap_or(0)).saturating_sub(passed)
 }
 
-/// Time until the Job's deadline.
+/// Returns the time until the Job's deadline.
 fn deadline(view: &JobView<'_>) -> Option<Duration> {
     let seconds = view.job.spec.as_ref()?.active_deadline_seconds.filter(|_| !is_suspended(view.job))?;
     Some(left_of(seconds, start_time(view)?.0, view.now))
@@ -113,7 +113,7 @@ fn failure(view: &JobView<'_>) -> Option<Verdict> {
     is_late.then(|| Verdict::new(false, "DeadlineExceeded", "Job was active longer than specified deadline"))
 }
 
-/// Under `OnFailure` it is the restarts of containers that count.
+/// Returns true if the restarts of containers exceed the limit. Only these restarts count under `OnFailure`.
 fn restarts_exceed(view: &JobView<'_>, limit: i32) -> bool {
     let template = spec(view.job).template.spec.unwrap_or_default();
     if template.restart_policy.as_deref() != Some("OnFailure") {
@@ -125,7 +125,7 @@ fn restarts_exceed(view: &JobView<'_>, limit: i32) -> bool {
     restarts > 0 && restarts >= limit
 }
 
-/// The success policy: the first rule that enough indexes satisfy.
+/// Returns success by the success policy: the first rule that enough indexes satisfy.
 fn met_policy(view: &JobView<'_>) -> Option<Verdict> {
     let (rules, done) = (spec(view.job).success_policy?.rules, view.tally.indexes());
     let met = rules.iter().position(|rule| {
@@ -157,7 +157,7 @@ fn terminating(view: &JobView<'_>) -> usize {
     view.pods.iter().filter(|member| member.is_leaving && !member.pod.is_finished()).count()
 }
 
-/// Deletes pods of a Job; `made` others are made in the same round.
+/// Returns the steps that delete the `leaving` pods and create the `made` pods in the same round.
 fn staffing(view: &JobView<'_>, leaving: &[&Member], released: bool, made: &[Option<i32>]) -> Staffing {
     let (active, names) = (active(view), leaving.iter().map(|member| PodName::of(&member.pod)));
     let ready = |members: &[&Member]| members.iter().filter(|member| member.pod.is_ready()).count();
@@ -171,19 +171,19 @@ fn staffing(view: &JobView<'_>, leaving: &[&Member], released: bool, made: &[Opt
     Staffing { steps, counts, again: None }
 }
 
-/// Deletes the pods of a Job that is settled. They have failed with it, but not succeeded.
+/// Deletes the active pods of a settled Job. They count as failed if the Job failed.
 fn dismiss(view: &JobView<'_>, succeeded: bool) -> Staffing {
     staffing(view, &active(view), succeeded, &[])
 }
 
-/// Makes and deletes pods of a Job that goes on.
+/// Creates and deletes pods of a running Job.
 fn staff(view: &JobView<'_>) -> Staffing {
     let mut active = active(view);
     if is_suspended(view.job) {
         return staffing(view, &active, true, &[]);
     }
     let wanted = wanted(view, active.len());
-    // Those of a wrong or a second index go first, then those that are not ready, then the youngest.
+    // Pods with a wrong or duplicate index go first, then pods that are not ready, then the youngest pods.
     let mut seen = BTreeSet::new();
     let limit = completions(view.job).unwrap_or(0);
     let misplaced = |member: &Member, seen: &mut BTreeSet<i32>| {
@@ -209,7 +209,7 @@ fn staff(view: &JobView<'_>) -> Staffing {
     staffing(view, &[], true, &openings(view, missing))
 }
 
-/// The number of pods that should be active.
+/// Returns the desired number of active pods.
 fn wanted(view: &JobView<'_>, active: usize) -> usize {
     let parallelism = usize::try_from(spec(view.job).parallelism.unwrap_or(1)).unwrap_or(0);
     let succeeded = view.tally.succeeded(view.job);
@@ -220,13 +220,13 @@ fn wanted(view: &JobView<'_>, active: usize) -> usize {
     }
 }
 
-/// Terminating pods that must have ended before they are replaced.
+/// Returns the number of terminating pods that must end before their replacements are created.
 fn waited_for(view: &JobView<'_>) -> usize {
     let policy = spec(view.job).pod_replacement_policy;
     if policy.as_deref() == Some("Failed") { terminating(view) } else { 0 }
 }
 
-/// The indexes of so many new pods: the lowest that have neither succeeded nor an active pod.
+/// Returns the indexes of the missing pods: the lowest that have neither succeeded nor an active pod.
 fn openings(view: &JobView<'_>, missing: usize) -> Vec<Option<i32>> {
     if !is_indexed(view.job) {
         return vec![None; missing];

@@ -1,4 +1,4 @@
-//! The status of a Job, and what its spec and its conditions say.
+//! The status of a Job, and accessors for its spec and conditions.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::job::JobView;
 
-/// Why a Job is settled, before its pods have ended.
+/// The outcome of a settled Job, known before its pods have ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Verdict {
     pub(crate) succeeded: bool,
@@ -22,7 +22,7 @@ impl Verdict {
         Self { succeeded, reason: reason.to_owned(), message: message.into() }
     }
 
-    /// The conditions by which it is told: while pods are there still, and then.
+    /// Returns the conditions that report the outcome: while pods still exist, and after that.
     fn types(&self) -> (&'static str, &'static str) {
         if self.succeeded { ("SuccessCriteriaMet", "Complete") } else { ("FailureTarget", "Failed") }
     }
@@ -36,7 +36,7 @@ pub(crate) struct PodCounts {
     pub(crate) terminating: usize,
 }
 
-/// The spec of a Job.
+/// Returns the spec of a Job.
 pub(crate) fn spec(job: &Job) -> JobSpec {
     job.spec.clone().unwrap_or_default()
 }
@@ -61,13 +61,13 @@ fn holds<'a>(all: &'a [JobCondition], kind: &str) -> Option<&'a JobCondition> {
     all.iter().find(|one| one.type_ == kind && one.status == "True")
 }
 
-/// When a Job became Complete or Failed.
+/// Returns the time at which a Job became Complete or Failed.
 pub(crate) fn finished_at(job: &Job) -> Option<Timestamp> {
     let ended = ["Complete", "Failed"].into_iter().find_map(|kind| holds(conditions(job), kind))?;
     ended.last_transition_time.as_ref().map(|time| time.0)
 }
 
-/// The verdict that its conditions tell of.
+/// Returns the outcome that the Job's conditions report.
 pub(crate) fn stored_verdict(job: &Job) -> Option<Verdict> {
     let of = |kind: &str, succeeded: bool| {
         let told = holds(conditions(job), kind)?;
@@ -77,7 +77,7 @@ pub(crate) fn stored_verdict(job: &Job) -> Option<Verdict> {
     of("SuccessCriteriaMet", true).or_else(|| of("FailureTarget", false))
 }
 
-/// When the Job began. One that is suspended keeps the time until it is resumed, which sets it anew.
+/// Returns the start time of a Job. A suspended Job keeps it until it is resumed, which sets a new one.
 pub(crate) fn start_time(view: &JobView<'_>) -> Option<Time> {
     let stored = view.job.status.as_ref().and_then(|status| status.start_time.clone());
     let suspended = is_suspended(view.job);
@@ -86,7 +86,7 @@ pub(crate) fn start_time(view: &JobView<'_>) -> Option<Time> {
     if resumes { Some(now) } else { stored.or_else(|| (!suspended).then_some(now)) }
 }
 
-/// The status that a Job should have. What is null is absent.
+/// Returns the desired status of a Job. Null fields are absent.
 pub(crate) fn status(view: &JobView<'_>, verdict: Option<&Verdict>, counts: PodCounts) -> Value {
     let job = view.job;
     let now = Time(Timestamp::from_second(view.now.as_second()).unwrap_or(view.now));
@@ -123,7 +123,7 @@ pub(crate) fn status(view: &JobView<'_>, verdict: Option<&Verdict>, counts: PodC
     })
 }
 
-/// Sets a condition, unless it has this status already.
+/// Sets a condition, unless it already has this status.
 fn set(all: &mut Vec<JobCondition>, (kind, status): (&str, &str), (reason, message): (&str, &str), now: &Time) {
     if all.iter().any(|one| one.type_ == kind && one.status == status) {
         return;
@@ -139,7 +139,7 @@ fn set(all: &mut Vec<JobCondition>, (kind, status): (&str, &str), (reason, messa
     });
 }
 
-/// A status without so many active pods, which could not be made.
+/// Subtracts the pods that could not be created from the status.
 pub(crate) fn without(mut status: Value, unmade: usize) -> Value {
     let active = status.get("active").and_then(Value::as_u64).unwrap_or(0);
     if let (Some(fields), true) = (status.as_object_mut(), unmade > 0) {
@@ -148,7 +148,7 @@ pub(crate) fn without(mut status: Value, unmade: usize) -> Value {
     status
 }
 
-/// True if the stored status says all of this already. Empty and absent are the same.
+/// Returns true if the stored status already contains this status. Empty and absent fields are equal.
 pub(crate) fn says(stored: &Value, wanted: &Value) -> bool {
     let is_empty = |value: &Value| match value {
         Value::Null => true,
@@ -165,7 +165,7 @@ pub(crate) fn says(stored: &Value, wanted: &Value) -> bool {
     wanted.as_object().is_none_or(|fields| fields.iter().all(same))
 }
 
-/// Indexes from a text such as `1,3-5`, those below a limit.
+/// Parses indexes below a limit from a text such as `1,3-5`.
 pub(crate) fn indexes_of(text: &str, limit: i32) -> BTreeSet<i32> {
     let mut found = BTreeSet::new();
     for part in text.split(',') {
@@ -177,7 +177,7 @@ pub(crate) fn indexes_of(text: &str, limit: i32) -> BTreeSet<i32> {
     found
 }
 
-/// Indexes as a text such as `1,3-5`.
+/// Formats indexes as a text such as `1,3-5`.
 pub(crate) fn text_of(indexes: &BTreeSet<i32>) -> String {
     let mut runs: Vec<(i32, i32)> = Vec::new();
     for &index in indexes {

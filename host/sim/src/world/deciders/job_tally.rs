@@ -1,5 +1,5 @@
-//! Counts the pods of a Job that have ended, each once, whatever becomes of it afterwards. The real controller keeps pods by a
-//! finalizer until they are counted; the world remembers them instead.
+//! Counts each ended pod of a Job exactly once. The real controller keeps pods with a finalizer until it has counted them. The
+//! simulation remembers them instead.
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
@@ -13,38 +13,38 @@ use crate::world::action::Member;
 use crate::world::labels;
 use crate::world::pod_facts::PodFacts;
 
-/// Wait after the first of several failures in a row, which doubles with each.
+/// Wait after the first failure in a row. Each further failure doubles it.
 const BACK_OFF: Duration = Duration::from_secs(10);
-/// The longest such wait.
+/// The longest wait after failures in a row.
 const LONGEST_BACK_OFF: Duration = Duration::from_mins(10);
 
-/// The pods of a Job so far.
+/// The counted pods of a Job.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
-    /// What the status counted when the world first saw the Job, without the pods that were there still: succeeded, failed.
+    /// The counts in the Job's first observed status, without the pods that still existed: succeeded and failed.
     before: Option<(i32, i32)>,
     pods: HashMap<String, Fate>,
     succeeded: i32,
     failed: i32,
     indexes: BTreeSet<i32>,
-    /// Failures since the last success, and when the last one was.
+    /// The number of failures since the last success. The time of the last failure is in `last_failure`.
     in_a_row: u32,
     last_failure: Option<Timestamp>,
     drawn: u64,
 }
 
-/// What became of a pod.
+/// The outcome of a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
     Active,
     Succeeded,
     Failed,
-    /// The controller deleted it for a reason that is not its own.
+    /// The controller deleted the pod for a reason that is not the pod's.
     Released,
 }
 
 impl Tally {
-    /// Takes in the pods that there are now. A pod that was there and is gone has failed.
+    /// Counts the pods that have ended. A pod that was present and is gone counts as failed.
     pub(crate) fn note(&mut self, job: &Job, pods: &[Member], now: Timestamp) {
         self.begin(job, pods);
         let mut ended: Vec<(Timestamp, bool, &Pod)> = Vec::new();
@@ -58,7 +58,7 @@ impl Tally {
                 fate => drop(self.pods.insert(member.pod.uid().to_owned(), fate)),
             }
         }
-        // Of two pods that ended in one second the one that succeeded counts as the later.
+        // If two pods ended in the same second, the successful one counts as the later one.
         ended.sort_by_key(|(at, succeeded, _)| (*at, *succeeded));
         for (at, succeeded, pod) in ended {
             self.count(pod.uid(), succeeded, at);
@@ -73,7 +73,7 @@ impl Tally {
         }
     }
 
-    /// Starts from what the status counted already.
+    /// Starts with the counts that the status already has.
     fn begin(&mut self, job: &Job, pods: &[Member]) {
         if self.before.is_some() {
             return;
@@ -104,18 +104,18 @@ impl Tally {
         }
     }
 
-    /// A pod was deleted and does not count.
+    /// Records that a pod was deleted and does not count.
     pub(crate) fn release(&mut self, uid: &str) {
         self.pods.insert(uid.to_owned(), Fate::Released);
     }
 
-    /// A number that was not drawn before, for a name.
+    /// Draws a new number for a name.
     pub(crate) fn draw(&mut self) -> u64 {
         self.drawn += 1;
         self.drawn
     }
 
-    /// The number of pods that succeeded, of an Indexed Job that of indexes.
+    /// Returns the number of successful pods, or of successful indexes for an Indexed Job.
     pub(crate) fn succeeded(&self, job: &Job) -> i32 {
         if is_indexed(job) {
             return i32::try_from(self.indexes.len()).unwrap_or(i32::MAX);
@@ -123,17 +123,17 @@ impl Tally {
         self.succeeded + self.before.map_or(0, |before| before.0)
     }
 
-    /// The number of pods that failed.
+    /// Returns the number of failed pods.
     pub(crate) fn failed(&self) -> i32 {
         self.failed + self.before.map_or(0, |before| before.1)
     }
 
-    /// The indexes that succeeded.
+    /// Returns the successful indexes.
     pub(crate) fn indexes(&self) -> &BTreeSet<i32> {
         &self.indexes
     }
 
-    /// Time until pods may be made again.
+    /// Returns the time until pods may be created again.
     pub(crate) fn back_off(&self, now: Timestamp) -> Duration {
         let (Some(doublings), Some(last)) = (self.in_a_row.checked_sub(1), self.last_failure) else {
             return Duration::ZERO;
@@ -153,13 +153,13 @@ fn fate(job: &Job, member: &Member) -> Fate {
     }
 }
 
-/// The completion index of a pod.
+/// Returns the completion index of a pod.
 pub(crate) fn index_of(pod: &Pod) -> Option<i32> {
     let index: i32 = pod.metadata.annotations.as_ref()?.get(labels::COMPLETION_INDEX)?.parse().ok()?;
     (index >= 0).then_some(index)
 }
 
-/// When the last container of a pod ended, else when its deletion began, else now.
+/// Returns the end of a pod's last container, else the start of its deletion, else now.
 fn ended_at(pod: &Pod, now: Timestamp) -> Timestamp {
     let containers = pod.status.as_ref().and_then(|status| status.container_statuses.as_deref()).unwrap_or_default();
     let ends = containers.iter().filter_map(|one| one.state.as_ref()?.terminated.as_ref()?.finished_at.as_ref());

@@ -1,4 +1,4 @@
-//! Tests of the decider of Jobs, on a Job and pods of paper.
+//! Tests of the decider of Jobs, with a Job and pods that no cluster stores.
 
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
@@ -12,7 +12,7 @@ use crate::world::action::{Member, PodName};
 use crate::world::labels::COMPLETION_INDEX;
 use crate::world::samples::{SamplePod, pod};
 
-/// A Job, its pods and what was counted, at a time.
+/// A Job, its pod counts, and the current time.
 struct Desk {
     job: Value,
     tally: Tally,
@@ -37,7 +37,7 @@ impl Desk {
         self.now = self.now.checked_add(SignedDuration::from_secs(seconds)).unwrap();
     }
 
-    /// One round; its status is written.
+    /// Runs one round and writes its status into the Job.
     fn round(&mut self, pods: &[Member]) -> JobPlan {
         let job: Job = serde_json::from_value(self.job.clone()).unwrap();
         self.tally.note(&job, pods, self.now);
@@ -52,7 +52,7 @@ impl Desk {
         &self.job["status"][field]
     }
 
-    /// Types and reasons of the conditions that are True.
+    /// Returns the types and reasons of the conditions that are True.
     fn told(&self) -> Vec<(&str, &str)> {
         let all = self.status("conditions").as_array().into_iter().flatten();
         let all = all.filter(|one| one["status"] == "True");

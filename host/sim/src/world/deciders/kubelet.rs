@@ -1,4 +1,4 @@
-//! Decides for scheduler and kubelet: the stage of a pod, the time it stays there, and its next status.
+//! Decides for scheduler and kubelet: the stage of a pod, its time in the stage, and its next status.
 
 use std::time::Duration;
 
@@ -13,10 +13,10 @@ use crate::world::labels;
 use crate::world::pod_facts::PodFacts;
 use crate::world::random::{SeededRandom, Span};
 
-/// A server that lives removes a pod right after it has marked it as done.
+/// The time after which a pod that is still there counts as stuck. A live server removes a pod right after marking it as done.
 const LINGERS: Duration = Duration::from_secs(2);
 
-/// Durations of the stages of a pod's life.
+/// Durations of the stages of a pod's lifecycle.
 #[derive(Clone, Copy, Debug)]
 pub struct Timings {
     /// From a change to the reaction of a workload's controller.
@@ -25,9 +25,9 @@ pub struct Timings {
     pub start: Span,
     /// From running to ready.
     pub ready: Span,
-    /// From ready to the label `service-available`, for pods of KusionStack.
+    /// From ready to the label `service-available`, for KusionStack pods.
     pub available: Span,
-    /// From termination to the end, at most the pod's grace period.
+    /// From the start of a deletion to its end, at most the pod's grace period.
     pub terminate: Span,
 }
 
@@ -43,32 +43,32 @@ impl Default for Timings {
     }
 }
 
-/// Stage of a pod's life, named after the next step.
+/// A stage of a pod's lifecycle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Stage {
-    /// No node yet.
+    /// The pod has no node yet.
     Unscheduled,
-    /// Containers do not run yet.
+    /// The pod's containers do not run yet.
     Starting,
-    /// Runs, not ready.
+    /// The pod runs and is not ready.
     Unready,
-    /// Ready, but a scenario wants it to fail.
+    /// The pod is ready, but a scenario wants it to fail.
     Failing,
-    /// Ready pod of KusionStack, without the label `service-available` and without an operation that took it.
+    /// A ready KusionStack pod lacks the label `service-available`, although no operation removed it.
     Unavailable,
-    /// Being deleted.
+    /// The pod is being deleted.
     Terminating,
-    /// The kubelet has done its part and nothing holds the pod, yet it is there: the server marks a pod as done with one
-    /// write and removes it with another, and may die between them.
+    /// The kubelet is done and no finalizer holds the pod, but the pod still exists. The server marks a pod as done with one
+    /// write and removes it with another, and can die in between.
     Lingering,
-    /// Nothing to do.
+    /// The pod needs nothing.
     Settled,
 }
 
-/// The stage of a pod; `must_fail` is a scenario's wish that it be not ready.
+/// Returns the stage of a pod. `must_fail` means that a scenario wants the pod to be not ready.
 pub(crate) fn stage(pod: &Pod, must_fail: bool) -> Stage {
     if pod.is_terminating() {
-        // A grace period of zero: the kubelet has done its part, only finalizers remain.
+        // A grace period of zero means that the kubelet is done. Only finalizers can remain.
         let is_over = pod.metadata.deletion_grace_period_seconds == Some(0);
         let is_held = pod.metadata.finalizers.as_ref().is_some_and(|finalizers| !finalizers.is_empty());
         return match (is_over, is_held) {
@@ -95,7 +95,7 @@ fn waits_for_label(pod: &Pod) -> bool {
     is_kusion && gets_traffic && !pod.bears(labels::SERVICE_AVAILABLE) && !is_operated_on(pod)
 }
 
-/// Time that a pod stays in a stage.
+/// Returns the time that a pod stays in a stage.
 pub(crate) fn stay(pod: &Pod, stage: Stage, timings: &Timings, random: SeededRandom) -> Duration {
     let of = |span: Span, word: &str| random.between(span, &[word, pod.pod_namespace(), pod.pod_name()]);
     match stage {
@@ -111,13 +111,13 @@ pub(crate) fn stay(pod: &Pod, stage: Stage, timings: &Timings, random: SeededRan
     }
 }
 
-/// The status of a pod whose containers run.
+/// Returns the status of a pod with running containers.
 pub(crate) fn running(pod: &Pod, is_ready: bool, now: Time) -> PodStatus {
     let mut status = pod.status.clone().unwrap_or_default();
     let spec_containers = pod.spec.as_ref().map(|spec| spec.containers.as_slice()).unwrap_or_default();
     let known = status.container_statuses.take().unwrap_or_default();
     let containers = spec_containers.iter().map(|container| {
-        // A container that was restarted runs since then, and remembers how often.
+        // A restarted container keeps its restart time and its count.
         let known = known.iter().find(|status| status.name == container.name).cloned().unwrap_or_default();
         let running = ContainerStateRunning { started_at: status.start_time.clone().or(Some(now.clone())) };
         let state = ContainerState { running: Some(running), ..ContainerState::default() };
@@ -146,7 +146,7 @@ pub(crate) fn running(pod: &Pod, is_ready: bool, now: Time) -> PodStatus {
     status
 }
 
-/// The status of a pod whose containers were all restarted with their node; one that never restarts them has failed.
+/// Returns the status of a pod whose containers restarted with their node. A pod with the policy `Never` fails.
 pub(crate) fn restarted(pod: &Pod, now: Time) -> PodStatus {
     let mut status = running(pod, false, now.clone());
     let never = pod.spec.as_ref().is_some_and(|spec| spec.restart_policy.as_deref() == Some("Never"));
@@ -176,7 +176,7 @@ pub(crate) fn restarted(pod: &Pod, now: Time) -> PodStatus {
     status
 }
 
-/// Sets a condition; its transition time moves only when its status does.
+/// Sets a condition. Its transition time changes only if its status does.
 fn set_condition(conditions: &mut Vec<PodCondition>, kind: &str, status: &str, now: &Time) {
     let (old, others): (Vec<_>, Vec<_>) = conditions.drain(..).partition(|condition| condition.type_ == kind);
     conditions.extend(others);
@@ -189,7 +189,7 @@ fn set_condition(conditions: &mut Vec<PodCondition>, kind: &str, status: &str, n
     }));
 }
 
-/// An address from the private range, drawn from the pod's identity; nothing connects to it.
+/// Draws a private address from the pod's uid. Nothing connects to this address.
 fn address_of(pod: &Pod) -> String {
     let [a, b, c, ..] = SeededRandom::new(0).draw(&[pod.uid()]).to_le_bytes();
     format!("10.{a}.{b}.{c}")

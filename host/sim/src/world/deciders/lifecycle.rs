@@ -6,10 +6,10 @@
 //! finish -W-> operated, post-check -C-> post-checked -W-> completing -C-> service-ready True -W-> no label left
 //! ```
 //!
-//! KusionStack's W changes a pod within the request that it sees. No API server of ours has a webhook, so here W writes
-//! right after: between the two, a watch shows a pod that W has not seen. A job may take its labels off meanwhile, as it
-//! does where nobody listens; of such an ID, W clears what is left. IDs do not wait for each other; what stands for
-//! all of them, the condition and the label `service-available`, waits until the last one allows it.
+//! KusionStack's W changes a pod within the request. The API servers of this project have no webhooks, so here W writes right
+//! after the request. In between, a watch shows a pod that W has not seen. A job may remove its labels in this time, as it does
+//! if nothing answers them. W then clears the remaining labels of this ID. IDs do not wait for each other. The condition
+//! `service-ready` and the label `service-available` are shared, so they wait until the last ID allows the change.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,10 +18,10 @@ use k8s_openapi::api::core::v1::Pod;
 use crate::world::labels;
 use crate::world::pod_facts::PodFacts;
 
-/// Labels to set; none removes.
+/// The labels to change. A value of none removes the label.
 pub(crate) type LabelChanges = BTreeMap<String, Option<String>>;
 
-/// Words of the labels that bear an ID, as in `operating.podopslifecycle.kusionstack.io/<id>`.
+/// The words of the labels with an ID, as in `operating.podopslifecycle.kusionstack.io/<id>`.
 const WORDS: [&str; 12] = [
     OPERATING,
     OPERATION_TYPE,
@@ -48,9 +48,9 @@ const POST_CHECK: &str = "post-check";
 const POST_CHECKED: &str = "post-checked";
 const COMPLETING: &str = "completing";
 const UNDO: &str = "undo-operation-type";
-/// The one label that bears a type, not an ID.
+/// The word of the only label with an operation type instead of an ID.
 const PERMISSION: &str = "operation-permission";
-/// While an ID bears one of them and not `completing`, the pod must get no traffic.
+/// The words that keep the pod out of traffic, as long as their ID does not have `completing`.
 const OUT_OF_SERVICE: [&str; 5] = [PREPARING, OPERATE, OPERATED, POST_CHECK, POST_CHECKED];
 
 /// A step of C.
@@ -60,7 +60,7 @@ pub(crate) struct LifecycleStep {
     pub(crate) change: StepChange,
 }
 
-/// Kind of a step, by which it is delayed and held.
+/// The kind of a step. It determines the delay and the pause of the step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum StepKind {
     /// The rules before an operation pass.
@@ -69,37 +69,37 @@ pub(crate) enum StepKind {
     PostCheck,
     /// The condition `service-ready` changes.
     Readiness,
-    /// Controllers of traffic let the pod go.
+    /// Traffic controllers release the pod.
     Drain,
 }
 
-/// Change of a step.
+/// The change that a step makes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum StepChange {
-    /// Labels to set.
+    /// The labels to set.
     Labels(LabelChanges),
-    /// The condition `service-ready` to set.
+    /// The status of the condition `service-ready`.
     ServiceReady(bool),
-    /// The finalizers that stay.
+    /// The finalizers that remain.
     Finalizers(Vec<String>),
 }
 
-/// True if the pod takes part in the PodOpsLifecycle.
+/// Returns true if the pod takes part in the PodOpsLifecycle.
 pub(crate) fn is_controlled(pod: &Pod) -> bool {
     pod.label(labels::CONTROL) == Some("true")
 }
 
-/// True if the pod bears the label of any ID.
+/// Returns true if the pod has a label of any ID.
 pub(crate) fn is_operated_on(pod: &Pod) -> bool {
     !ids_of(pod).is_empty()
 }
 
-/// The label of a word and an ID, or of a word and a type.
+/// Returns the label of a word and an ID, or of a word and a type.
 pub(crate) fn label(word: &str, id: &str) -> String {
     format!("{word}.{}/{id}", labels::LIFECYCLE)
 }
 
-/// The changes that W makes when it sees the pod; `now` is in Unix nanoseconds.
+/// Returns the changes that W makes to the pod. `now` is in Unix nanoseconds.
 pub(crate) fn webhook(pod: &Pod, now: &str) -> LabelChanges {
     let mut changes = LabelChanges::new();
     if !is_controlled(pod) || pod.is_terminating() {
@@ -113,7 +113,7 @@ pub(crate) fn webhook(pod: &Pod, now: &str) -> LabelChanges {
         if has(UNDO) || was_abandoned(words) {
             undo(&mut changes, pod, &ids, id);
         } else if has(OPERATING) && has(OPERATE) {
-            // The operation is under way.
+            // The operation is in progress.
         } else if has(OPERATING) && has(PREPARING) {
             if is_drained {
                 put(OPERATE);
@@ -144,12 +144,12 @@ pub(crate) fn webhook(pod: &Pod, now: &str) -> LabelChanges {
     changes
 }
 
-/// True if the job took its labels off before the operation was over: a job that finishes leaves its type.
+/// Returns true if the job removed its labels before the operation was over. A job that finishes leaves its type.
 fn was_abandoned(words: &BTreeMap<&str, &str>) -> bool {
     !words.keys().any(|word| [OPERATING, OPERATION_TYPE, OPERATED, POST_CHECK, POST_CHECKED, COMPLETING].contains(word))
 }
 
-/// Removes each label of an ID, and each permission that no other ID needs.
+/// Removes all labels of an ID, and each permission that no other ID needs.
 fn undo(changes: &mut LabelChanges, pod: &Pod, ids: &Ids<'_>, id: &str) {
     let Some(words) = ids.get(id) else { return };
     changes.extend(words.keys().map(|word| (label(word, id), None)));
@@ -160,7 +160,7 @@ fn undo(changes: &mut LabelChanges, pod: &Pod, ids: &Ids<'_>, id: &str) {
     changes.extend(granted.filter(|(key, _)| !needed.contains(*key)).map(|(key, _)| (key.clone(), None)));
 }
 
-/// Ends the operation of an ID: its type moves to `done-operation-type`.
+/// Ends the operation of an ID, and moves its type to `done-operation-type`.
 fn finish(changes: &mut LabelChanges, id: &str, kind: Option<&&str>) {
     changes.insert(label(PRE_CHECKED, id), None);
     changes.insert(label(OPERATE, id), None);
@@ -171,8 +171,8 @@ fn finish(changes: &mut LabelChanges, id: &str, kind: Option<&&str>) {
     }
 }
 
-/// The steps that C, and the controllers of traffic that work with it, can make now; `now` is in Unix nanoseconds. C
-/// puts `service-available` where no ID is left: that is the kubelet's stage `Unavailable`.
+/// Returns the possible steps of C and of the traffic controllers that work with it. `now` is in Unix nanoseconds. C sets
+/// `service-available` on pods without any ID. This is the kubelet's stage `Unavailable`.
 pub(crate) fn controller(pod: &Pod, now: &str) -> Vec<LifecycleStep> {
     if !is_controlled(pod) || pod.is_terminating() {
         return Vec::new();
@@ -184,7 +184,7 @@ pub(crate) fn controller(pod: &Pod, now: &str) -> Vec<LifecycleStep> {
         !words.contains_key(COMPLETING) && OUT_OF_SERVICE.iter().any(|word| words.contains_key(word))
     };
     let serves = !ids.values().any(is_out);
-    // A pod that never was out of service lacks the condition, and needs none.
+    // A pod that was never out of service lacks the condition and does not need it.
     if service_ready(pod).map_or(!serves, |ready| ready != serves) {
         step(StepKind::Readiness, StepChange::ServiceReady(serves));
     }
@@ -228,13 +228,13 @@ fn ids_of(pod: &Pod) -> Ids<'_> {
     ids
 }
 
-/// The finalizers by which controllers of traffic keep a pod that still gets some.
+/// Returns the finalizers with which traffic controllers keep a pod that still gets traffic.
 fn prot_finalizers(pod: &Pod) -> BTreeSet<&str> {
     let all = pod.meta().finalizers.iter().flatten().map(String::as_str);
     all.filter(|name| name.starts_with(labels::PROT_FINALIZERS)).collect()
 }
 
-/// The condition `service-ready`; none if the pod lacks it.
+/// Returns the status of the condition `service-ready`, or none if the pod lacks the condition.
 fn service_ready(pod: &Pod) -> Option<bool> {
     pod.condition(labels::SERVICE_READY).map(|condition| condition.status == "True")
 }

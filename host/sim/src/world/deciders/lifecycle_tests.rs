@@ -1,11 +1,11 @@
-//! Each transition of the PodOpsLifecycle, as the webhook and the controller of KusionStack make it.
+//! Tests of each transition of the PodOpsLifecycle, as the webhook and the controller of KusionStack make it.
 
 use super::*;
 use crate::world::samples::{SamplePod, pod};
 
 const NOW: &str = "1700000000000000000";
 
-/// A controlled pod with labels `<word>.podopslifecycle.kusionstack.io/<id>`, and `service-available`.
+/// Returns a controlled pod with labels `<word>.podopslifecycle.kusionstack.io/<id>` and `service-available`.
 fn with(words: &[(&str, &str, &str)]) -> SamplePod {
     let serving = pod("a").label(labels::CONTROL, "true").label(labels::SERVICE_AVAILABLE, "1");
     words.iter().fold(serving, |pod, (word, id, value)| pod.label(&label(word, id), value))
@@ -68,7 +68,7 @@ fn controller_permits_the_type_and_says_that_the_rules_passed() {
     let checked = begun(&[(PRE_CHECK, "job", "1")]);
     let steps = [set(StepKind::PreCheck, &[&label(PRE_CHECKED, "job"), &label(PERMISSION, "Restart")])];
     assert_eq!(controller(&checked.clone().0, NOW), steps);
-    // Another ID has the type already.
+    // Another ID already has permission for the type.
     let permitted = checked.label(&label(PERMISSION, "Restart"), "1");
     assert_eq!(controller(&permitted.0, NOW), [set(StepKind::PreCheck, &[&label(PRE_CHECKED, "job")])]);
 }
@@ -143,7 +143,7 @@ fn an_undone_id_leaves_no_label_and_no_permission_that_nobody_else_needs() {
     expected.insert(label(PERMISSION, "Restart"), None);
     assert_eq!(webhook(&permitted(begun(&other("Replace"))).0, NOW), expected);
     assert_eq!(webhook(&permitted(begun(&mine)).0, NOW), expected);
-    // What is left of it: a pod without an ID that gets no traffic yet.
+    // An undone ID leaves a pod without an ID that gets no traffic yet.
     assert_eq!(controller(&ready(with(&[]), "False").0, NOW), [service_ready_is(true)]);
 }
 

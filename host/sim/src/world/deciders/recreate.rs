@@ -1,7 +1,7 @@
-//! Decides for OpenKruise, its webhook and the daemon of the node: the next step of a ContainerRecreateRequest.
+//! Decides for OpenKruise, its webhook and its node daemon: the next step of a ContainerRecreateRequest.
 //!
-//! Source: `pkg/daemon/containerrecreate` of OpenKruise. The restart count at the time of acceptance is in the request, so
-//! that no container is restarted twice for it, whatever the world forgets.
+//! Source: `pkg/daemon/containerrecreate` of OpenKruise. The request has the restart counts at its acceptance, so a container is
+//! never restarted twice for one request, even if the simulation forgets it.
 
 use std::time::Duration;
 
@@ -18,24 +18,24 @@ use crate::world::recreate_requests::{
 /// The next step of a request.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum RecreateStep {
-    /// Nothing, or until something changes.
+    /// Does nothing until something changes.
     Rest,
-    /// Look again then, though nothing changes.
+    /// Decides again after this time.
     Wait(Duration),
-    /// Note in the request what it is about: its labels and containers.
+    /// Writes the pod's labels and the state of the containers to the request.
     Accept { labels: Value, containers: Value },
-    /// Write its status, as the daemon that takes it up.
+    /// Writes the status as the daemon that starts to work on the request.
     Begin(Value),
-    /// Restart these containers of the pod.
+    /// Restarts these containers of the pod.
     Restart(Vec<String>),
-    /// Write its status.
+    /// Writes the status of the request.
     Say(Value),
 }
 
-/// The message by which a container of a scenario cannot be restarted.
+/// Returns the message of a container that the scenario does not let restart.
 pub(crate) type Fault<'a> = &'a dyn Fn(&str) -> Option<String>;
 
-/// The step that a request needs now. Of the pod, whoever bears its name.
+/// Returns the step that a request needs now. `pod` is the current pod with the request's pod name.
 pub(crate) fn recreate(request: &RecreateRequest, pod: Option<&Pod>, fault: Fault<'_>, now: Timestamp) -> RecreateStep {
     if request.is_over() {
         return RecreateStep::Rest;
@@ -75,7 +75,7 @@ fn accept(request: &RecreateRequest, pod: &Pod) -> RecreateStep {
     RecreateStep::Accept { labels, containers: containers.collect() }
 }
 
-/// The state of each container as the pod shows it. An end stays.
+/// Returns the state of each container as the pod shows it. A final state stays.
 fn states_of(request: &RecreateRequest, pod: &Pod, now: Timestamp) -> Vec<RecreateState> {
     let state = |container: &RecreateContainer| {
         let known = request.status.container_recreate_states.iter().find(|state| state.name == container.name);
@@ -93,7 +93,7 @@ fn states_of(request: &RecreateRequest, pod: &Pod, now: Timestamp) -> Vec<Recrea
     request.spec.containers.iter().map(state).collect()
 }
 
-/// Restarts what waits, in the order of the request; a container that cannot be restarted fails when its turn comes.
+/// Restarts the pending containers in the order of the request. A container that cannot be restarted fails at its turn.
 fn restart(request: &RecreateRequest, pod: &Pod, states: &[RecreateState], fault: Fault<'_>) -> Option<RecreateStep> {
     let is_ordered = request.spec.strategy.ordered_recreate;
     if is_ordered && states.iter().any(|state| state.phase == RECREATING) {
@@ -115,7 +115,7 @@ fn restart(request: &RecreateRequest, pod: &Pod, states: &[RecreateState], fault
     Some(RecreateStep::Say(status(RECREATING, &states.iter().map(failed).collect::<Vec<_>>())))
 }
 
-/// A container that is ready counts once it has run for long enough.
+/// Returns the wait until a ready container has run long enough.
 fn wait(request: &RecreateRequest, pod: &Pod, now: Timestamp) -> RecreateStep {
     let ready = request.spec.containers.iter().filter_map(|container| {
         let status = status_in(pod, &container.name).filter(|status| status.ready)?;
@@ -152,7 +152,7 @@ fn is_terminal(state: &RecreateState) -> bool {
     [SUCCEEDED, FAILED].contains(&state.phase.as_str())
 }
 
-/// Kruise ends each request as `Completed`, whatever became of its containers.
+/// Returns the final status. OpenKruise ends each request as `Completed`, whatever happened to its containers.
 fn completed(states: &[RecreateState], message: &str, now: Timestamp) -> Value {
     let mut status = status(COMPLETED, states);
     let fields = crate::object::as_map(&mut status);

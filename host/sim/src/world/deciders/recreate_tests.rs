@@ -1,4 +1,4 @@
-//! Each step of a ContainerRecreateRequest, as OpenKruise makes it.
+//! Tests of each step of a ContainerRecreateRequest, as OpenKruise makes it.
 
 use k8s_openapi::api::core::v1::{Container, ContainerState, ContainerStateRunning, PodSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -10,7 +10,7 @@ use crate::world::samples;
 const NOW: Timestamp = Timestamp::UNIX_EPOCH;
 const UNBROKEN: Fault<'_> = &|_| None;
 
-/// A pod of containers, each with its restarts and whether it is ready; all run since [`NOW`].
+/// Returns a pod of containers, each with its restarts and its readiness. All containers run since [`NOW`].
 fn pod(containers: &[(&str, i32, bool)]) -> Pod {
     let mut pod = samples::pod("web").0;
     let container = |name: &str| Container { name: name.to_owned(), ..Container::default() };
@@ -29,7 +29,7 @@ fn pod(containers: &[(&str, i32, bool)]) -> Pod {
     pod
 }
 
-/// A request for containers, accepted when each had been restarted twice.
+/// Returns a request for containers, each of which had two restarts when the request was accepted.
 fn request(containers: &[&str], phase: &str, states: &[(&str, &str)]) -> RecreateRequest {
     let container = |name: &&str| RecreateContainer {
         name: (*name).to_owned(),
@@ -101,7 +101,7 @@ fn waiting_containers_are_restarted_once() {
     let both = request(&["app", "log"], RECREATING, &[("app", PENDING), ("log", PENDING)]);
     let step = |containers: &[(&str, i32, bool)]| recreate(&both, Some(&pod(containers)), UNBROKEN, NOW);
     assert_eq!(step(&[("app", 2, true), ("log", 2, true)]), restart_of(&["app", "log"]));
-    // One was restarted, and the reply was lost: it is not restarted again.
+    // One container was restarted and the reply was lost. The container is not restarted again.
     assert_eq!(step(&[("app", 3, false), ("log", 2, true)]), restart_of(&["log"]));
     let states = said(RECREATING, &[("app", RECREATING), ("log", RECREATING)]);
     assert_eq!(step(&[("app", 3, false), ("log", 3, false)]), RecreateStep::Say(states));

@@ -1,5 +1,5 @@
-//! Decides for a ReplicaSet and a StatefulSet. A StatefulSet makes its pods all at once (`podManagementPolicy:
-//! Parallel`); there is no rolling update.
+//! Decides for a ReplicaSet and a StatefulSet. A StatefulSet creates all its pods at once (`podManagementPolicy:
+//! Parallel`). There is no rolling update.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,7 @@ use crate::world::ledger::Cause;
 use crate::world::pod_facts::PodFacts;
 use crate::world::sets::SetView;
 
-/// A ReplicaSet replaces a pod as soon as it terminates or has ended.
+/// Returns the actions of a ReplicaSet. It replaces a pod as soon as the pod terminates or has ended.
 pub(crate) fn replica_set(set: &SetView, members: &[Member], context: SetContext) -> Vec<Action> {
     let mut active = active(members);
     let mut actions = Vec::new();
@@ -19,7 +19,7 @@ pub(crate) fn replica_set(set: &SetView, members: &[Member], context: SetContext
         let missing = if context.creation_held || set.is_terminating { 0 } else { missing };
         actions.extend(std::iter::repeat_with(|| Action::CreatePod(NewPod::default())).take(missing));
     } else {
-        // Those that do not serve go first, then the youngest.
+        // Pods that are not ready go first, then the youngest.
         active.sort_by_key(|m| {
             let age = m.pod.meta().creation_timestamp.as_ref().map(|time| time.0);
             (m.pod.is_ready(), std::cmp::Reverse(age), m.pod.pod_name().to_owned())
@@ -30,7 +30,7 @@ pub(crate) fn replica_set(set: &SetView, members: &[Member], context: SetContext
     actions
 }
 
-/// A StatefulSet makes a name again once the old pod of that name is gone.
+/// Returns the actions of a StatefulSet. It recreates a name once the old pod of that name is gone.
 pub(crate) fn stateful_set(set: &SetView, members: &[Member], context: SetContext) -> Vec<Action> {
     let present: BTreeSet<&str> = members.iter().map(|m| m.pod.pod_name()).collect();
     let wanted: BTreeMap<String, usize> =
@@ -52,7 +52,7 @@ pub(crate) fn stateful_set(set: &SetView, members: &[Member], context: SetContex
     actions
 }
 
-/// Adds the status action if the stored status differs.
+/// Adds an action that writes the status, if the stored status differs.
 pub(crate) fn push_status(actions: &mut Vec<Action>, set: &SetView, status: Value) {
     if !set.status_says(&status) {
         actions.push(Action::WriteStatus(status));

@@ -1,5 +1,5 @@
-//! Decides for scheduler and node controller: the node of a pod, or why there is none, and how long a pod may stay on a node
-//! whose taints expel it.
+//! Decides for scheduler and node controller: the node of a pod or the reason why no node fits, and how long a pod may stay on a
+//! node with a `NoExecute` taint.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,17 +9,17 @@ use k8s_openapi::api::core::v1::{NodeSelectorRequirement, NodeSelectorTerm, PodS
 const NO_SCHEDULE: &str = "NoSchedule";
 const NO_EXECUTE: &str = "NoExecute";
 
-/// The fields of a node that decide about pods.
+/// The fields of a node that matter for pods.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct NodeView {
     pub(crate) name: String,
     pub(crate) labels: BTreeMap<String, String>,
-    /// Cordoned.
+    /// Whether the node is cordoned.
     pub(crate) unschedulable: bool,
     pub(crate) taints: Vec<Taint>,
 }
 
-/// One of the nodes that take the pod, by a draw; else the scheduler's words for why none does.
+/// Chooses one of the fitting nodes by a drawn number, or returns the scheduler's message why no node fits.
 pub(crate) fn choose(pod: &PodSpec, nodes: &[NodeView], draw: u64) -> Result<String, String> {
     let mut fit = Vec::new();
     let mut reasons = BTreeMap::<&str, usize>::new();
@@ -29,7 +29,7 @@ pub(crate) fn choose(pod: &PodSpec, nodes: &[NodeView], draw: u64) -> Result<Str
             Some(reason) => *reasons.entry(reason).or_default() += 1,
         }
     }
-    // `node-10` comes after `node-9`.
+    // Sorts by length first, so that `node-10` comes after `node-9`.
     fit.sort_by_key(|name| (name.len(), name.as_str()));
     let count = u64::try_from(fit.len()).unwrap_or(u64::MAX);
     let index = draw.checked_rem(count).and_then(|index| usize::try_from(index).ok());
@@ -46,7 +46,7 @@ pub(crate) fn choose(pod: &PodSpec, nodes: &[NodeView], draw: u64) -> Result<Str
     })
 }
 
-/// Why a node does not take a pod, in the order in which the scheduler looks.
+/// Returns the first reason why a node does not fit, in the scheduler's order.
 fn refusal(pod: &PodSpec, node: &NodeView) -> Option<&'static str> {
     let cordon = Taint {
         key: "node.kubernetes.io/unschedulable".to_owned(),
@@ -65,13 +65,13 @@ fn refusal(pod: &PodSpec, node: &NodeView) -> Option<&'static str> {
     }
 }
 
-/// How long a pod may stay on a node after the node was tainted; none means for ever.
+/// Returns how long a pod may stay on its node after the node was tainted. None means forever.
 pub(crate) fn stay(pod: &PodSpec, node: &NodeView) -> Option<Duration> {
     let expelling = node.taints.iter().filter(|taint| taint.effect == NO_EXECUTE);
     expelling.filter_map(|taint| tolerated_for(pod, taint)).min()
 }
 
-/// How long a taint is tolerated; none means for ever.
+/// Returns how long a pod tolerates a taint. None means forever.
 fn tolerated_for(pod: &PodSpec, taint: &Taint) -> Option<Duration> {
     let all: Vec<&Toleration> = tolerations(pod).filter(|one| matches(one, taint)).collect();
     if all.is_empty() {
@@ -100,7 +100,7 @@ fn matches(toleration: &Toleration, taint: &Taint) -> bool {
     value_fits && (effect.is_empty() || effect == taint.effect) && (key.is_empty() || key == taint.key)
 }
 
-/// Whether a node has the labels that a pod asks for.
+/// Returns true if a node has the labels that a pod requires.
 fn is_selected(pod: &PodSpec, node: &NodeView) -> bool {
     let selector = pod.node_selector.iter().flatten();
     let affinity = pod.affinity.as_ref().and_then(|all| all.node_affinity.as_ref());

@@ -1,42 +1,42 @@
-//! What a container's command would do, read off its text; nothing is run.
+//! Reads the effect of a container's command from its text. No command runs.
 //!
-//! The script of a task says it in notes, `# sim: sleep SECONDS`, `# sim: output TEXT`, `# sim: exit CODE`, and of a check
-//! `# sim: message TEXT`, what it writes to `/dev/termination-log`. The command of any other container is read as a small
-//! shell: `sleep`, `exit`, `true`, `false`, `echo`, `seq` and `set -e`, joined by `;`, `&&`, `||` or newlines, and `while true`
-//! around the last of them. A command with anything else in it does nothing and ends well at once.
+//! A task's script contains notes for the simulation: `# sim: sleep SECONDS`, `# sim: output TEXT`, `# sim: repeat COUNT` and
+//! `# sim: exit CODE`. A check's script can also contain `# sim: message TEXT` for `/dev/termination-log`. The command of any other
+//! container is read as a small shell: `sleep`, `exit`, `true`, `false`, `echo`, `seq` and `set -e`. The shell joins them by `;`,
+//! `&&`, `||` or newlines, and supports `while true` around the last of them. A command with anything else succeeds at once.
 
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Container;
 
-/// What the kubelet takes of a termination message.
+/// The kubelet's size limit for a termination message in bytes.
 const MOST_MESSAGE: usize = 4096;
-/// What the kubelet takes of a log in its place.
+/// The kubelet's size limit for a log that replaces the termination message, in bytes.
 const MOST_LOG: usize = 2048;
-/// Where a container leaves its termination message unless it says otherwise.
+/// The default path of a container's termination message.
 const TERMINATION_LOG: &str = "/dev/termination-log";
-/// A command that sleeps for longer sleeps as long as the world lives.
+/// The longest sleep in seconds. It is longer than any simulation runs.
 const LONGEST: f64 = 1e9;
 
-/// A loop that does not sleep takes so long for each turn.
+/// The least duration of a loop's iteration, for a loop that does not sleep.
 const LEAST_TURN: Duration = Duration::from_millis(1);
 
-/// What a script would do.
+/// The effect of a script.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Deed {
     pub(crate) sleep: Duration,
-    /// What it prints, each after so long.
+    /// The output, each part with the time at which it is printed.
     said: Vec<(Duration, Said)>,
-    /// What it does again and again, and from when on.
+    /// The body of an endless loop. `turns_from` is the time at which the loop begins.
     turns: Option<Box<Deed>>,
     turns_from: Duration,
-    /// What it writes as its termination message.
+    /// The termination message that the script writes.
     pub(crate) message: String,
     pub(crate) exit: i32,
 }
 
 impl Deed {
-    /// Reads the notes in a script that are for the simulation.
+    /// Reads the notes for the simulation in a script.
     pub(crate) fn read(script: &str) -> Self {
         let mut deed = Self::default();
         for line in script.lines().filter_map(|line| line.trim().strip_prefix("# sim: ")) {
@@ -72,13 +72,13 @@ impl Deed {
         self.said.push((self.sleep, said));
     }
 
-    /// All that it prints before it begins to do the same again and again.
+    /// Returns the whole output before an endless loop.
     pub(crate) fn output(&self) -> String {
         let lines = self.said.iter().flat_map(|(_, said)| (0..).map_while(|number| said.line(number)));
         lines.map(|line| line + "\n").collect()
     }
 
-    /// Follows a script; none if there is a command in it that it does not know.
+    /// Evaluates a script. Returns none if it contains an unknown command.
     fn play(script: &str) -> Option<Self> {
         Self::follow(&commands(script)?)
     }
@@ -131,7 +131,7 @@ impl Deed {
         Some(deed)
     }
 
-    /// One turn of a loop without end, whose body comes up to `done`.
+    /// Evaluates one iteration of an endless loop, whose body ends at `done`.
     fn turn(condition: &[String], rest: &[(Link, Vec<String>)]) -> Option<Self> {
         let is_endless = matches!(condition, [word] if matches!(word.as_str(), "true" | ":"));
         let end = rest.iter().position(|(_, words)| words.first().is_some_and(|word| word == "done"))?;
@@ -155,8 +155,8 @@ impl Deed {
         }
     }
 
-    /// The termination message of its container: what it wrote for that, else, if the container falls back to its log, the end
-    /// of what it printed, but only where it failed.
+    /// Returns the container's termination message: the message that it wrote. If there is none, the container failed and falls
+    /// back to its log, it is the end of the output.
     pub(crate) fn termination_message(&self, falls_back: bool) -> String {
         match (self.message.is_empty(), self.exit) {
             (false, _) => end_of(&self.message, MOST_MESSAGE).to_owned(),
@@ -167,7 +167,7 @@ impl Deed {
     }
 }
 
-/// What a command prints.
+/// One part of the output.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Said {
     Line(String),
@@ -176,7 +176,7 @@ enum Said {
 }
 
 impl Said {
-    /// What `seq` prints: `[-f FORMAT] [FIRST] LAST`.
+    /// Evaluates the arguments of `seq`: `[-f FORMAT] [FIRST] LAST`.
     fn numbers(words: &[String]) -> Option<Self> {
         let (format, words) = match words {
             [flag, format, rest @ ..] if flag == "-f" => (format.as_str(), rest),
@@ -191,7 +191,7 @@ impl Said {
         Some(Self::Numbers(first, last, before.to_owned(), after.to_owned()))
     }
 
-    /// One of its lines, counted from 0.
+    /// Returns a line of this part, counted from 0.
     fn line(&self, number: u64) -> Option<String> {
         match self {
             Self::Line(line) => (number == 0).then(|| line.clone()),
@@ -203,10 +203,10 @@ impl Said {
     }
 }
 
-/// What a command prints, a line after so long each: without end where it does the same again and again.
+/// The lines of a command's output with their times. They do not end if the command has an endless loop.
 pub(crate) struct Lines {
     deed: Deed,
-    /// Which turn it is at; none before the first.
+    /// The iteration of the endless loop, none before the loop.
     turn: Option<u32>,
     at: usize,
     within: u64,
@@ -245,7 +245,7 @@ impl Iterator for Lines {
     }
 }
 
-/// How a command follows the one before it.
+/// The link between a command and the previous one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Link {
     Then,
@@ -253,7 +253,7 @@ enum Link {
     Or,
 }
 
-/// The commands of a script, each as its words without their quotes; none if it has quotes that stay open.
+/// Splits a script into commands, each as words without quotes. Returns none if a quote stays open.
 fn commands(script: &str) -> Option<Vec<(Link, Vec<String>)>> {
     let mut found: Vec<(Link, Vec<String>)> = vec![(Link::Then, Vec::new())];
     let (mut word, mut quote): (Option<String>, Option<char>) = (None, None);
@@ -300,18 +300,18 @@ fn commands(script: &str) -> Option<Vec<(Link, Vec<String>)>> {
     quote.is_none().then_some(found)
 }
 
-/// True for the flag of a shell after which its script stands, such as `-c` or `-ec`.
+/// Returns true if the word is a shell's flag before its script, such as `-c` or `-ec`.
 fn is_script_flag(word: &str) -> bool {
     word.strip_prefix('-')
         .is_some_and(|flags| flags.ends_with('c') && flags.chars().all(|flag| flag.is_ascii_lowercase()))
 }
 
-/// The name of a program without its folders.
+/// Returns the name of a program without its folders.
 fn base(program: &str) -> &str {
     program.rsplit('/').next().unwrap_or(program)
 }
 
-/// A span such as `2`, `0.5s` or `1m`.
+/// Parses a duration such as `2`, `0.5s` or `1m`.
 fn seconds(text: &str) -> Option<Duration> {
     let (number, unit) = match text.chars().last()? {
         's' => (text.trim_end_matches('s'), 1.0),
@@ -324,7 +324,7 @@ fn seconds(text: &str) -> Option<Duration> {
     Duration::try_from_secs_f64(span.min(LONGEST)).ok()
 }
 
-/// The end of a text, at most so many bytes.
+/// Returns the end of a text, with at most this many bytes.
 pub(crate) fn end_of(text: &str, most: usize) -> &str {
     let mut from = text.len().saturating_sub(most);
     while !text.is_char_boundary(from) {

@@ -1,0 +1,8 @@
+//! Names that are reserved for the host. Tenants cannot write there, and can ask for these names only by an OpsJob.
+
+/// The namespace of the pods of tasks.
+pub const TASKS_NAMESPACE: &str = "oarlock-tasks";
+/// The namespace of the dependents of OpsJobs on nodes.
+pub const OPS_NAMESPACE: &str = "oarlock-ops";
+/// The actions on pods that only OpsJobs have. The host checks the permissions of the OpsJob's author for them.
+pub const OPS_POD_ACTIONS: [&str; 2] = ["dumplog", "exportimage"];

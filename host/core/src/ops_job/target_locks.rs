@@ -1,0 +1,139 @@
+//! The OpsJob that works on each target. A node belongs to one job at a time, and a pod to one job of each type. Source: docs/opsjob.md 3.
+//!
+//! The host rebuilds the holders from the statuses of jobs when a term begins. A job holds its targets from the status that has resolved them until
+//! its finalizer goes. May not drop a holder by itself.
+
+use std::collections::HashMap;
+
+/// A target that only one job may work on at a time.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum TargetLock {
+    /// A node, by UID. A node that is created again under its name is another node.
+    Node(String),
+    /// A pod, by UID, for one type of jobs.
+    Pod(&'static str, String),
+}
+
+/// The holder of each target.
+#[derive(Clone, Debug, Default)]
+pub struct TargetLocks {
+    /// UIDs of jobs by target.
+    by_target: HashMap<TargetLock, String>,
+    /// Name and targets of each job, by its UID.
+    by_job: HashMap<String, (String, Vec<TargetLock>)>,
+}
+
+/// A target that another job holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TargetLocked {
+    /// The first target that is taken.
+    pub target: TargetLock,
+    /// Name of the job that holds the target.
+    pub holder: String,
+}
+
+impl TargetLocks {
+    /// Gives all of these targets to the job with this UID and name, or none of them.
+    ///
+    /// # Errors
+    /// If another job holds one of the targets. The error names the first one.
+    pub fn take(&mut self, job: &str, name: &str, targets: &[TargetLock]) -> Result<(), TargetLocked> {
+        let locked =
+            targets.iter().find_map(|target| Some((target, self.by_target.get(target)?)).filter(|(_, by)| *by != job));
+        if let Some((target, holder)) = locked {
+            let holder = self.by_job.get(holder).map_or_else(|| holder.clone(), |(name, _)| name.clone());
+            return Err(TargetLocked { target: target.clone(), holder });
+        }
+        self.release(job);
+        self.by_target.extend(targets.iter().map(|target| (target.clone(), job.to_owned())));
+        self.by_job.insert(job.to_owned(), (name.to_owned(), targets.to_vec()));
+        Ok(())
+    }
+
+    /// Removes all targets of a job.
+    pub fn release(&mut self, job: &str) {
+        let (_, targets) = self.by_job.remove(job).unwrap_or_default();
+        targets.iter().for_each(|target| drop(self.by_target.remove(target)));
+    }
+
+    /// Returns the UIDs of other jobs with this name that hold a target.
+    pub fn others(&self, name: &str, uid: &str) -> Vec<String> {
+        let others = self.by_job.iter().filter(|(job, (of, _))| of == name && *job != uid);
+        others.map(|(job, _)| job.clone()).collect()
+    }
+
+    /// Returns the UID of the job that holds this target.
+    pub fn holder(&self, target: &TargetLock) -> Option<&str> {
+        self.by_target.get(target).map(String::as_str)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn node(number: u8) -> TargetLock {
+        TargetLock::Node(number.to_string())
+    }
+
+    #[test]
+    fn a_job_gets_all_of_its_nodes_or_none_and_its_own_again() {
+        let mut target_locks = TargetLocks::default();
+        assert_eq!(target_locks.take("a", "na", &[node(1), node(2)]), Ok(()));
+        let busy = TargetLocked { target: node(2), holder: "na".to_owned() };
+        assert_eq!(target_locks.take("b", "nb", &[node(3), node(2)]), Err(busy));
+        assert_eq!(target_locks.holder(&node(3)), None);
+        // A new term reads the same targets from the status again.
+        assert_eq!(target_locks.take("a", "na", &[node(1), node(2)]), Ok(()));
+        target_locks.release("a");
+        assert_eq!(target_locks.take("b", "nb", &[node(3), node(2)]), Ok(()));
+    }
+
+    #[test]
+    fn those_of_a_name_that_have_something_are_known_by_uid() {
+        let mut target_locks = TargetLocks::default();
+        target_locks.take("a", "j", &[node(1)]).unwrap();
+        target_locks.take("b", "j", &[node(2)]).unwrap();
+        assert_eq!((target_locks.others("j", "b"), target_locks.others("k", "")), (vec!["a".to_owned()], vec![]));
+    }
+
+    #[test]
+    fn a_pod_is_for_one_job_of_each_type() {
+        let mut target_locks = TargetLocks::default();
+        let of = |kind| [TargetLock::Pod(kind, "p".to_owned())];
+        assert_eq!(
+            (target_locks.take("a", "na", &of("dumplog")), target_locks.take("b", "nb", &of("exportimage"))),
+            (Ok(()), Ok(()))
+        );
+        assert!(target_locks.take("c", "nc", &of("dumplog")).is_err());
+    }
+
+    proptest! {
+        /// No sequence of takes and returns gives a target two holders, or leaves anything of a job that gave all targets back.
+        #[test]
+        fn no_place_has_two_holders(steps in prop::collection::vec((0u8..4, prop::collection::vec(0u8..6, 0..4)), 0..40)) {
+            let mut target_locks = TargetLocks::default();
+            let mut model: HashMap<u8, Vec<u8>> = HashMap::new();
+            for (job, nodes) in steps {
+                let name = job.to_string();
+                if nodes.is_empty() {
+                    target_locks.release(&name);
+                    model.remove(&job);
+                    continue;
+                }
+                let is_free = model.iter().all(|(other, has)| *other == job || !has.iter().any(|node| nodes.contains(node)));
+                let targets: Vec<TargetLock> = nodes.iter().map(|number| node(*number)).collect();
+                prop_assert_eq!(target_locks.take(&name, &name, &targets).is_ok(), is_free);
+                if is_free {
+                    model.insert(job, nodes);
+                }
+                for number in 0..6 {
+                    let holder = model.iter().find(|(_, has)| has.contains(&number)).map(|(job, _)| job.to_string());
+                    prop_assert_eq!(target_locks.holder(&node(number)), holder.as_deref());
+                }
+            }
+        }
+    }
+}

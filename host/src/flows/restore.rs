@@ -1,0 +1,121 @@
+//! Restores an object's units from its status and records before the first plan of a term.
+//!
+//! A round waits for a stale watch. With an old view, it would repeat work that was done since.
+
+use std::collections::HashSet;
+
+use k8s_openapi::jiff::SignedDuration;
+use oarlock_api::counted_units;
+use oarlock_core::attempts::header::Header;
+use oarlock_core::attempts::plan::PlanMemory;
+use oarlock_core::attempts::retry_and_cleanup::new_retry;
+use oarlock_core::attempts::status::record_versions;
+use oarlock_core::attempts::unit::Unit;
+use oarlock_core::object::time::after;
+
+use crate::flows::memory::{FlowMemory, StoredStatus, digest_of};
+use crate::flows::round::Round;
+use crate::round_trouble::RoundTrouble;
+
+/// The largest assumed difference between the clocks of the API server and this host.
+const SKEW: SignedDuration = SignedDuration::from_secs(30);
+
+impl Round<'_> {
+    /// Makes sure that the state matches the stored status: one that this term wrote, or the one of the last term.
+    pub(super) async fn restore(&self, memory: &mut FlowMemory) -> Result<(), RoundTrouble> {
+        if memory.uid == self.parent().uid {
+            self.resolve_uncertain_status(memory).await?;
+            if self.recognise(memory) {
+                return Ok(());
+            }
+        }
+        self.restore_from_status(memory).await
+    }
+
+    /// Finds out which status is stored after a write that had no answer, or that met a conflict.
+    async fn resolve_uncertain_status(&self, memory: &mut FlowMemory) -> Result<(), RoundTrouble> {
+        if !matches!(memory.stored, StoredStatus::Unanswered | StoredStatus::Conflicted) {
+            return Ok(());
+        }
+        self.must_be_current().await?;
+        // After a conflict the write is over. A write without an answer may still succeed.
+        let is_over = memory.stored == StoredStatus::Conflicted;
+        let was_made = || memory.last.as_ref() != Some(&digest_of(&self.parent().status));
+        memory.stored = if is_over && !was_made() { StoredStatus::Known } else { StoredStatus::Seen };
+        memory.records_hold = false;
+        Ok(())
+    }
+
+    /// Returns true if the state comes from the stored status. After its first write, this term knows more than any
+    /// stored status.
+    fn recognise(&self, memory: &mut FlowMemory) -> bool {
+        if memory.read_from.is_none() {
+            return true;
+        }
+        let stored = digest_of(&self.parent().status);
+        if memory.sent.contains(&stored) {
+            // The write succeeded after all. The contents of that status were not reported yet, so the next report
+            // compares them with the remembered status.
+            memory.read_from = None;
+        }
+        memory.read_from.as_ref().is_none_or(|read| *read == stored)
+    }
+
+    /// Restores the state of the last term from the status and the JobRecords.
+    async fn restore_from_status(&self, memory: &mut FlowMemory) -> Result<(), RoundTrouble> {
+        let parent = self.parent();
+        let header = Header::read(&parent.status);
+        let may_move = self.may_have_moved(&header);
+        if may_move {
+            self.must_be_current().await?;
+        }
+        let records = if header.is_truncated { self.term.flows.read_records(parent).await } else { Ok(Vec::new()) };
+        let records = records.map_err(RoundTrouble::of_read)?;
+        let last = PlanMemory::recalled(parent, &records);
+        if may_move && self.misses_children(&last.units).await? {
+            return Err(RoundTrouble::old_view());
+        }
+        *memory = FlowMemory {
+            uid: parent.uid.clone(),
+            read_from: Some(digest_of(&parent.status)),
+            last: header.is_truncated.then(|| digest_of(&parent.status)),
+            records_hold: header.is_truncated && Some(last.units_from_records) == counted_units(&parent.status),
+            records: record_versions(parent, &records),
+            plan: last.clone(),
+            reported: last,
+            ..FlowMemory::default()
+        };
+        Ok(())
+    }
+
+    /// Returns true if an earlier term may have done work that the watch does not show yet. No earlier term knew a new
+    /// object, and a finished object does not change.
+    fn may_have_moved(&self, header: &Header) -> bool {
+        let parent = self.parent();
+        let is_new = parent.created.is_some_and(|created| created > after(self.term.began, SKEW));
+        let is_over = header.completion_time.is_some()
+            && header.observed_generation == Some(parent.generation)
+            && new_retry(parent, header).is_none();
+        !is_new && !is_over
+    }
+
+    async fn must_be_current(&self) -> Result<(), RoundTrouble> {
+        let is_current = self.term.flows.is_current(self.parent()).await;
+        let is_current = is_current.map_err(RoundTrouble::of_read)?;
+        is_current.then_some(()).ok_or_else(RoundTrouble::old_view)
+    }
+
+    /// Returns true if a running child exists that the watch does not show. Such a child would count as deleted.
+    async fn misses_children(&self, units: &[Unit]) -> Result<bool, RoundTrouble> {
+        let running = units.iter().filter(|unit| unit.has_child() && !unit.state.is_terminal());
+        let mut unseen: HashSet<&str> = running.map(|unit| unit.job_uid.as_str()).collect();
+        for child in self.view.children.iter() {
+            unseen.remove(child.uid.as_str());
+        }
+        if unseen.is_empty() {
+            return Ok(false);
+        }
+        let stored = self.term.flows.is_stored(self.parent(), &unseen).await;
+        stored.map_err(RoundTrouble::of_read)
+    }
+}

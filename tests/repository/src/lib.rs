@@ -1,0 +1,12 @@
+//! Tests of the repository itself: the order of its folders, its texts, its references and its dependencies.
+
+use std::path::PathBuf;
+
+/// Returns the root of the repository.
+#[must_use]
+pub fn root() -> PathBuf {
+    let mut root = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+    root.pop();
+    root.pop();
+    root
+}
