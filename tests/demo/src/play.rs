@@ -246,14 +246,23 @@ impl Play {
 }
 
 /// Asks until there is an answer, and returns it.
-pub(crate) async fn until<T>(what: &str, mut ask: impl AsyncFnMut() -> anyhow::Result<Option<T>>) -> anyhow::Result<T> {
+pub(crate) async fn until<T>(what: &str, ask: impl AsyncFnMut() -> anyhow::Result<Option<T>>) -> anyhow::Result<T> {
+    until_every(LOOK_EVERY, what, ask).await
+}
+
+/// Asks at this interval until there is an answer, and returns it.
+pub(crate) async fn until_every<T>(
+    interval: Duration,
+    what: &str,
+    mut ask: impl AsyncFnMut() -> anyhow::Result<Option<T>>,
+) -> anyhow::Result<T> {
     let deadline = tokio::time::Instant::now() + HOLDS_WITHIN;
     loop {
         if let Some(answer) = ask().await? {
             return Ok(answer);
         }
         ensure!(tokio::time::Instant::now() < deadline, "timed out after {HOLDS_WITHIN:?} waiting for {what}");
-        tokio::time::sleep(LOOK_EVERY).await;
+        tokio::time::sleep(interval).await;
     }
 }
 

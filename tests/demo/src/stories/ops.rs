@@ -5,6 +5,7 @@
 
 use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt as _;
+use std::time::Duration;
 
 use anyhow::Context as _;
 use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
@@ -13,7 +14,7 @@ use kube::api::{Api, PostParams};
 use serde_json::{Value, json};
 
 use crate::environment::Needs;
-use crate::play::{Play, until};
+use crate::play::{Play, until, until_every};
 use crate::seen::serves;
 use crate::snapshot::{array, text};
 
@@ -28,6 +29,8 @@ pub(crate) const NEEDS: Needs = Needs {
 const SERVER: &str = "server --listen 127.0.0.1:0 --health 127.0.0.1:0 --data data --log warn,oarlock::rest=info";
 /// The node that is rebooted.
 const NODE: &str = "node-0";
+/// The interval of dry runs while the server does not serve a type yet. It stays below the rate at which one user may write.
+const DRY_RUN_EVERY: Duration = Duration::from_millis(500);
 /// `# sim: sleep 600`, in base 64. On a node of the cluster in memory, a script does what such a note says.
 const SLEEPS: &str = "IyBzaW06IHNsZWVwIDYwMA==";
 
@@ -211,8 +214,8 @@ impl Ops<'_> {
 
     /// Creates a job and shows the request. Returns the id of the job.
     async fn create(&self, body: &Value) -> anyhow::Result<String> {
-        // The server hears a moment later than the host that a plugin serves.
-        until("the server to take the job", async || {
+        // The server hears a moment later than the host that a plugin serves. Dry runs count against the rate of writes.
+        until_every(DRY_RUN_EVERY, "the server to take the job", async || {
             let tried = self.ask("POST", "/api/v1/opsjobs?dryRun=All", Some(body)).await?;
             Ok((tried.status == "200").then_some(()))
         })
