@@ -10,7 +10,9 @@ mod template;
 use std::sync::Arc;
 
 use k8s_openapi::jiff::Timestamp;
-use oarlock_kube::flows::{FlowKey, Flows};
+use oarlock_core::attempts::parent::ParentKind;
+use oarlock_core::object::api_object::ObjectKey;
+use oarlock_kube::flows::Flows;
 use oarlock_kube::lease::fence::Fence;
 use parking_lot::Mutex;
 use tokio::time::{Duration, Instant};
@@ -27,7 +29,7 @@ pub(crate) struct FlowTerm {
     pub(crate) flows: Flows,
     pub(crate) fence: Fence,
     pub(crate) metrics: Arc<Metrics>,
-    pub(crate) shared_limit: SharedRateLimit<FlowKey>,
+    pub(crate) shared_limit: SharedRateLimit<ObjectKey>,
     /// The time at which the term began.
     pub(crate) began: Timestamp,
     shown: Mutex<ShownFlows>,
@@ -49,7 +51,6 @@ impl Drop for FlowTerm {
 }
 
 impl Reconcile for FlowTerm {
-    type Key = FlowKey;
     type Memory = FlowMemory;
 
     fn metrics(&self) -> &Metrics {
@@ -60,11 +61,11 @@ impl Reconcile for FlowTerm {
         self.flows.synced().await;
     }
 
-    fn all(&self) -> Vec<FlowKey> {
+    fn all(&self) -> Vec<ObjectKey> {
         self.flows.cache().keys()
     }
 
-    fn take_changed(&self) -> Vec<FlowKey> {
+    fn take_changed(&self) -> Vec<ObjectKey> {
         self.flows.cache().take_dirty().into_iter().collect()
     }
 
@@ -74,7 +75,7 @@ impl Reconcile for FlowTerm {
 
     async fn round(
         &self,
-        key: &FlowKey,
+        key: &ObjectKey,
         memory: &mut FlowMemory,
         since: Option<Instant>,
     ) -> Result<NextRound, RoundTrouble> {
@@ -82,16 +83,16 @@ impl Reconcile for FlowTerm {
         round::run(self, key, memory).await
     }
 
-    fn ended(&self, key: &FlowKey, memory: &mut FlowMemory, took: Duration) {
-        if let FlowKey::Parent(kind, ..) = key {
-            self.metrics.flows.of(*kind).round_took(took);
+    fn ended(&self, key: &ObjectKey, memory: &mut FlowMemory, took: Duration) {
+        if let Some(kind) = ParentKind::of_key(key) {
+            self.metrics.flows.of(kind).round_took(took);
         }
         if let Some(figures) = memory.figures.take() {
             self.shown.lock().set(key, Some(figures));
         }
     }
 
-    fn is_gone(&self, key: &FlowKey) {
+    fn is_gone(&self, key: &ObjectKey) {
         self.shown.lock().set(key, None);
     }
 }

@@ -27,9 +27,9 @@ use tracing::Instrument;
 use crate::leftovers::{JobLeftovers, remove_leftovers, sweep, sweep_outputs, undo_late_write};
 use crate::logs::Logs;
 use crate::ports::Ports;
-use crate::queue::{JobChanges, Queue};
+use crate::queue::{DueRound, JobChanges, Queue};
 use crate::round::{Next, RoundError, round};
-use crate::round_limits::{FreeSlots, RoundBounds, RunningRounds};
+use crate::round_limits::{CountsFor, RoundBounds, RunningRounds};
 use crate::term::Term;
 
 /// The longest time for running rounds to finish after the term.
@@ -100,13 +100,12 @@ impl TermController {
     /// Returns the due time of the next round that may start, or the time at which a running round gives up its slot.
     pub(crate) fn next_due(&self) -> Option<Instant> {
         let free_slots = self.running.free_slots(Instant::now(), |job| self.ports.calling.includes(job));
-        let next = || self.queue.next(|key| self.has_free_slot(&free_slots, key));
+        let may = |share: &str, key: &JobKey| {
+            free_slots.has_room(share) && self.ports.has_free_slot(key, &free_slots.full_actions)
+        };
+        let next = || self.queue.next(may);
         let due = if free_slots.is_full { None } else { next() };
         due.into_iter().chain(free_slots.next).min()
-    }
-
-    fn has_free_slot(&self, free_slots: &FreeSlots, key: &JobKey) -> bool {
-        free_slots.has_room(key) && self.ports.has_free_slot(key, &free_slots.full_actions)
     }
 
     /// Removes the leftovers of deleted jobs, in the background. Looks for outputs of tasks only if a plugin may have
@@ -225,10 +224,10 @@ impl TermController {
             if free_slots.is_full {
                 break;
             }
-            let next = self.queue.take(Instant::now(), |key| {
-                free_slots.has_room(key) && self.ports.has_free_slot(key, &free_slots.full_actions)
+            let next = self.queue.take(Instant::now(), |share, key| {
+                free_slots.has_room(share) && self.ports.has_free_slot(key, &free_slots.full_actions)
             });
-            let Some((key, memory, changes)) = next else { break };
+            let Some(DueRound { key, share, memory, changes }) = next else { break };
             // Acknowledged before the round starts: from now on, a change makes the job due at once instead of waiting
             // for a result.
             changes.results.iter().for_each(|result| self.term.write_sender.acknowledge(result));
@@ -236,7 +235,7 @@ impl TermController {
             let span = tracing::info_span!("round", job = %key);
             let (of, action) = (key.clone(), self.ports.cluster.action(&key));
             let started = self.rounds.spawn(run_round(ports, term, key, memory, changes).instrument(span));
-            self.running.begin(started.id(), of, action);
+            self.running.begin(started.id(), of, CountsFor { share, action });
         }
         let writes = self.term.write_sender.queue(|queue| queue.all_waiting());
         self.ports.metrics.queues_are(self.running.len(), self.queue.due(Instant::now()), writes);

@@ -8,6 +8,8 @@ use std::sync::Arc;
 
 use k8s_openapi::jiff::Timestamp;
 use oarlock_artefacts::{FileName, FileOwner};
+use oarlock_core::cache::object_cache::CachedObject as _;
+use oarlock_core::object::api_object::ObjectKey;
 use oarlock_core::ops_job::create_decision::ungranted;
 use oarlock_core::ops_job::events::events;
 use oarlock_core::ops_job::names::RESOLVED;
@@ -26,7 +28,7 @@ use oarlock_core::plugin::lookup::PluginLookup;
 use oarlock_core::requests::writes::Stopped;
 use oarlock_kube::ReadFailed;
 use oarlock_kube::lease::fence::Fence;
-use oarlock_kube::ops::{Ops, OpsKey};
+use oarlock_kube::ops::Ops;
 use oarlock_wasm::Plugins;
 use parking_lot::Mutex;
 use tokio::time::{Duration, Instant, sleep};
@@ -52,7 +54,7 @@ pub(crate) struct OpsTerm {
     plugins: Plugins,
     logs: Option<Logs>,
     target_locks: Mutex<TargetLocks>,
-    shared_limit: SharedRateLimit<OpsKey>,
+    shared_limit: SharedRateLimit<ObjectKey>,
     /// Writes the history until the term ends.
     _writes: Option<Leading>,
 }
@@ -97,7 +99,6 @@ impl OpsTerm {
 }
 
 impl Reconcile for OpsTerm {
-    type Key = OpsKey;
     type Memory = OpsMemory;
 
     fn metrics(&self) -> &Metrics {
@@ -118,11 +119,16 @@ impl Reconcile for OpsTerm {
         jobs.iter().for_each(|job| job.view.restore_locks(&mut target_locks));
     }
 
-    fn all(&self) -> Vec<OpsKey> {
-        self.ops.cache().jobs().iter().map(|job| OpsKey::of(job)).collect()
+    /// OpsJobs have no namespace, so the jobs of one requester share their rounds.
+    fn share(&self, key: &ObjectKey) -> String {
+        self.ops.cache().job(&key.name).map(|job| job.share()).unwrap_or_default()
     }
 
-    fn take_changed(&self) -> Vec<OpsKey> {
+    fn all(&self) -> Vec<ObjectKey> {
+        self.ops.cache().jobs().iter().map(|job| job.key()).collect()
+    }
+
+    fn take_changed(&self) -> Vec<ObjectKey> {
         self.ops.cache().take_dirty().into_iter().collect()
     }
 
@@ -132,12 +138,11 @@ impl Reconcile for OpsTerm {
 
     async fn round(
         &self,
-        key: &OpsKey,
+        key: &ObjectKey,
         memory: &mut OpsMemory,
         _since: Option<Instant>,
     ) -> Result<NextRound, RoundTrouble> {
-        // A new job of this name may belong to another requester.
-        let job = self.ops.cache().job(&key.name).filter(|job| OpsKey::of(job) == *key);
+        let job = self.ops.certain_job(&key.name).await.map_err(RoundTrouble::of_read)?;
         let uid = job.as_ref().map_or("", |job| &job.view.uid);
         if uid != memory.uid || uid.is_empty() {
             self.forget_others(&key.name, uid).await?;
@@ -162,9 +167,9 @@ impl Reconcile for OpsTerm {
         self.carry_out(key, &seen, plan, memory).await
     }
 
-    fn ended(&self, _key: &OpsKey, _memory: &mut OpsMemory, _took: Duration) {}
+    fn ended(&self, _key: &ObjectKey, _memory: &mut OpsMemory, _took: Duration) {}
 
-    fn is_gone(&self, _key: &OpsKey) {}
+    fn is_gone(&self, _key: &ObjectKey) {}
 }
 
 impl OpsTerm {
@@ -314,7 +319,7 @@ impl OpsTerm {
 
     async fn carry_out(
         &self,
-        key: &OpsKey,
+        key: &ObjectKey,
         seen: &Seen,
         plan: OpsPlan,
         memory: &mut OpsMemory,
@@ -353,7 +358,7 @@ impl OpsTerm {
     /// Writes the status of a job that has not ended, if it differs. Returns the wait if the write must wait.
     async fn store(
         &self,
-        key: &OpsKey,
+        key: &ObjectKey,
         seen: &Seen,
         status: Option<OpsStatus>,
         memory: &mut OpsMemory,

@@ -1,18 +1,17 @@
 //! The queue of jobs that are due for a round.
 //!
-//! A job never has two rounds at once. Changes during a round wait beside the job. Namespaces with due jobs take
-//! turns.
+//! A job never has two rounds at once. Changes during a round wait beside the job. Shares with due jobs take turns. The
+//! share of an object is its namespace, or what stands for a namespace.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::hash::Hash;
+use std::sync::Arc;
 
 use k8s_openapi::jiff::Timestamp;
 use oarlock_core::object::key::JobKey;
 use oarlock_core::operation_job::round::memory::JobMemory;
 use oarlock_core::requests::backoff::Backoff;
 use oarlock_core::requests::writes::BatchResult;
-use oarlock_kube::flows::FlowKey;
-use oarlock_kube::ops::OpsKey;
 use tokio::time::{Duration, Instant};
 
 /// The backoff after failed rounds.
@@ -62,32 +61,9 @@ impl JobChanges {
     }
 }
 
-/// A key of an object that has rounds.
-pub trait HasRounds: Clone + Ord + Hash {
-    /// Returns the namespace of the object, or the share that stands for a namespace. Namespaces get rounds in turn.
-    fn namespace(&self) -> &str;
-}
-
-impl HasRounds for JobKey {
-    fn namespace(&self) -> &str {
-        &self.namespace
-    }
-}
-
-impl HasRounds for FlowKey {
-    fn namespace(&self) -> &str {
-        match self {
-            Self::Parent(_, namespace, _) | Self::Template(namespace, _) => namespace,
-        }
-    }
-}
-
-/// OpsJobs have no namespace, so all jobs of one requester count as one namespace.
-impl HasRounds for OpsKey {
-    fn namespace(&self) -> &str {
-        &self.share
-    }
-}
+/// Returns the share that the rounds of an object count against: its namespace, or what stands for a namespace. Shares
+/// get rounds in turn.
+pub type ShareOf<K> = Arc<dyn Fn(&K) -> String + Send + Sync>;
 
 /// The changes that wait for a round.
 pub trait PendingChanges: Default {
@@ -109,6 +85,8 @@ impl PendingChanges for Option<Instant> {
 
 #[derive(Debug)]
 struct QueueEntry<M, I> {
+    /// The share of the object, as of the time when it became due.
+    share: String,
     /// The memory of the job; `None` while its round runs.
     memory: Option<Box<M>>,
     changes: I,
@@ -122,33 +100,58 @@ struct QueueEntry<M, I> {
     failing_since: Option<Instant>,
 }
 
-/// The queue of jobs, or of other objects with rounds.
+/// A job whose round is due, or another object with rounds.
 #[derive(Debug)]
+pub struct DueRound<K, M, I> {
+    /// The key of the object.
+    pub key: K,
+    /// The share that the round counts against.
+    pub share: String,
+    /// The memory of the object.
+    pub memory: Box<M>,
+    /// The changes since the last round began.
+    pub changes: I,
+}
+
+/// The queue of jobs, or of other objects with rounds.
 pub struct Queue<K = JobKey, M = JobMemory, I = JobChanges> {
+    share_of: ShareOf<K>,
     queued: HashMap<K, QueueEntry<M, I>>,
     /// Objects with a due time in the future, or due since the last call of `promote_due`.
     due: BTreeSet<(Instant, K)>,
-    /// The due objects, by namespace.
+    /// The due objects, by share.
     ready: BTreeMap<String, BTreeSet<(Instant, K)>>,
-    /// The namespaces of the due objects, in the order of their turns.
-    namespace_order: VecDeque<String>,
+    /// The shares of the due objects, in the order of their turns.
+    turns: VecDeque<String>,
     /// Jobs that became due during their round. They are due again when it ends.
     missed: BTreeSet<K>,
 }
 
-impl<K, M, I> Default for Queue<K, M, I> {
+impl<M: Default, I: PendingChanges> Default for Queue<JobKey, M, I> {
+    /// Returns an empty queue of jobs. The jobs of a namespace share its turns.
     fn default() -> Self {
-        Self {
-            queued: HashMap::new(),
-            due: BTreeSet::new(),
-            ready: BTreeMap::new(),
-            namespace_order: VecDeque::new(),
-            missed: BTreeSet::new(),
-        }
+        Self::shared_by(Arc::new(|job: &JobKey| job.namespace.clone()))
     }
 }
 
-impl<K: HasRounds, M: Default, I: PendingChanges> Queue<K, M, I> {
+impl<K: Clone + Ord + Hash, M: Default, I: PendingChanges> Queue<K, M, I> {
+    /// Returns an empty queue whose objects have these shares.
+    pub fn shared_by(share_of: ShareOf<K>) -> Self {
+        Self {
+            share_of,
+            queued: HashMap::new(),
+            due: BTreeSet::new(),
+            ready: BTreeMap::new(),
+            turns: VecDeque::new(),
+            missed: BTreeSet::new(),
+        }
+    }
+
+    /// Returns the share of a known object.
+    fn share(&self, key: &K) -> &str {
+        self.queued.get(key).map_or("", |queued| queued.share.as_str())
+    }
+
     /// Adds a pending change to a job, and makes the job due.
     pub fn enqueue(&mut self, key: &K, note: impl FnOnce(&mut I)) {
         self.note(key, note);
@@ -158,6 +161,7 @@ impl<K: HasRounds, M: Default, I: PendingChanges> Queue<K, M, I> {
     /// Adds a pending change to a job, for its next round.
     pub fn note(&mut self, key: &K, note: impl FnOnce(&mut I)) {
         let fresh = || QueueEntry {
+            share: String::new(),
             memory: Some(Box::default()),
             changes: I::default(),
             due: None,
@@ -193,8 +197,10 @@ impl<K: HasRounds, M: Default, I: PendingChanges> Queue<K, M, I> {
         if queued_job.due.is_some_and(|due| due <= time) {
             return;
         }
-        if let Some(due) = queued_job.due.replace(time) {
-            self.remove_due(due, key);
+        match queued_job.due.replace(time) {
+            Some(due) => self.remove_due(due, key),
+            // The share does not change while an entry of the object is in `due` or `ready`.
+            None => queued_job.share = (self.share_of)(key),
         }
         self.due.insert((time, key.clone()));
     }
@@ -205,60 +211,60 @@ impl<K: HasRounds, M: Default, I: PendingChanges> Queue<K, M, I> {
         if self.due.remove(&entry) {
             return;
         }
-        let namespace = key.namespace();
-        if let Some(ready) = self.ready.get_mut(namespace)
+        let Some(share) = self.queued.get(key).map(|queued_job| &queued_job.share) else { return };
+        if let Some(ready) = self.ready.get_mut(share)
             && ready.remove(&entry)
             && ready.is_empty()
         {
-            self.ready.remove(namespace);
-            self.namespace_order.retain(|turn| turn != namespace);
+            self.ready.remove(share);
+            self.turns.retain(|turn| turn != share);
         }
     }
 
-    /// Moves the objects that became due to their namespaces.
+    /// Moves the objects that became due to their shares.
     fn promote_due(&mut self, now: Instant) {
         while let Some(entry) = self.due.pop_first() {
             if entry.0 > now {
                 self.due.insert(entry);
                 break;
             }
-            let namespace = entry.1.namespace();
-            if !self.ready.contains_key(namespace) {
-                self.namespace_order.push_back(namespace.to_owned());
+            let share = self.share(&entry.1).to_owned();
+            if !self.ready.contains_key(&share) {
+                self.turns.push_back(share.clone());
             }
-            self.ready.entry(namespace.to_owned()).or_default().insert(entry);
+            self.ready.entry(share).or_default().insert(entry);
         }
     }
 
-    /// Returns the due time of the next job. Skips due jobs that may not have a round.
-    pub fn next(&self, may: impl Fn(&K) -> bool) -> Option<Instant> {
+    /// Returns the due time of the next job. Skips due jobs that may not have a round. `may` gets the share and the key.
+    pub fn next(&self, may: impl Fn(&str, &K) -> bool) -> Option<Instant> {
         let now = Instant::now();
-        let ready = self.ready.values().flatten().find(|(_, key)| may(key));
-        let next = ready.or_else(|| self.due.iter().find(|(time, key)| *time > now || may(key)));
+        let mut ready = self.ready.iter().flat_map(|(share, due)| due.iter().map(move |entry| (share, entry)));
+        let ready = ready.find(|(share, (_, key))| may(share, key)).map(|(_, entry)| entry);
+        let next = ready.or_else(|| self.due.iter().find(|(time, key)| *time > now || may(self.share(key), key)));
         next.map(|(time, _)| *time)
     }
 
-    /// Takes the next due job that may have a round, with its memory and its pending changes. A namespace without such a job
-    /// keeps its turn.
-    pub fn take(&mut self, now: Instant, may: impl Fn(&K) -> bool) -> Option<(K, Box<M>, I)> {
+    /// Takes the next due job that may have a round, with its memory and its pending changes. A share without such a job
+    /// keeps its turn. `may` gets the share and the key.
+    pub fn take(&mut self, now: Instant, may: impl Fn(&str, &K) -> bool) -> Option<DueRound<K, M, I>> {
         self.promote_due(now);
-        let first = |namespace: &String| self.ready.get(namespace)?.iter().find(|(_, key)| may(key)).cloned();
-        let (turn, entry) =
-            self.namespace_order.iter().enumerate().find_map(|(turn, namespace)| Some((turn, first(namespace)?)))?;
-        let namespace = self.namespace_order.remove(turn)?;
-        let ready = self.ready.get_mut(&namespace)?;
+        let first = |share: &String| self.ready.get(share)?.iter().find(|(_, key)| may(share, key)).cloned();
+        let (turn, entry) = self.turns.iter().enumerate().find_map(|(turn, share)| Some((turn, first(share)?)))?;
+        let share = self.turns.remove(turn)?;
+        let ready = self.ready.get_mut(&share)?;
         ready.remove(&entry);
         if ready.is_empty() {
-            self.ready.remove(&namespace);
+            self.ready.remove(&share);
         } else {
-            self.namespace_order.push_back(namespace);
+            self.turns.push_back(share.clone());
         }
         let (_, key) = entry;
         let queued_job = self.queued.get_mut(&key)?;
         queued_job.due = None;
         queued_job.began = Some(now);
         let memory = queued_job.memory.take()?;
-        Some((key, memory, std::mem::take(&mut queued_job.changes)))
+        Some(DueRound { share, memory, changes: std::mem::take(&mut queued_job.changes), key })
     }
 
     /// Ends a round that needs further reads. The next round is due at once, and counts as the same round.
@@ -336,33 +342,33 @@ mod tests {
         JobKey { namespace: "d".into(), name: "j".into() }
     }
 
-    fn any(_: &JobKey) -> bool {
+    fn any(_: &str, _: &JobKey) -> bool {
         true
     }
 
     #[test]
-    fn rounds_of_ops_jobs_are_shared_by_their_requesters_and_not_by_their_names() {
-        let key = |share: &str, name: &str| OpsKey { share: share.into(), name: name.into() };
-        let mut queue: Queue<OpsKey, (), Option<Instant>> = Queue::default();
-        (0..9).for_each(|number| queue.enqueue(&key("namespace/crowded", &format!("a{number}")), |_| {}));
-        queue.enqueue(&key("namespace/other", "z"), |_| {});
-        let mut next = || queue.take(Instant::now(), |_| true).unwrap().0;
-        let (first, second) = (next(), next());
-        assert_eq!((first.name.as_str(), second.name.as_str()), ("a0", "z"));
+    fn objects_without_a_namespace_take_turns_by_their_shares_and_not_by_their_names() {
+        let of_first_letter = |key: &JobKey| key.name.chars().take(1).collect();
+        let mut queue: Queue<JobKey, (), Option<Instant>> = Queue::shared_by(Arc::new(of_first_letter));
+        let key = |name: &str| JobKey { namespace: String::new(), name: name.into() };
+        (0..9).for_each(|number| queue.enqueue(&key(&format!("a{number}")), |_| {}));
+        queue.enqueue(&key("z"), |_| {});
+        let mut next = || queue.take(Instant::now(), any).unwrap().key.name;
+        assert_eq!([next(), next()], ["a0", "z"]);
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_change_during_a_round_is_seen_by_the_next() {
         let mut queue: Queue = Queue::default();
         queue.enqueue(&key(), |changes| changes.changed.extend([1]));
-        let (_, memory, changes) = queue.take(Instant::now(), any).unwrap();
+        let DueRound { memory, changes, .. } = queue.take(Instant::now(), any).unwrap();
         assert!(changes.changed.contains(&1));
         queue.enqueue(&key(), |changes| changes.changed.extend([2]));
         assert!(queue.take(Instant::now(), any).is_none(), "one job never has two rounds at once");
         queue.done(&key(), memory, None);
         let due = queue.next(any).unwrap();
         assert!(due <= Instant::now() + GATHERING);
-        assert!(queue.take(due, any).unwrap().2.changed.contains(&2));
+        assert!(queue.take(due, any).unwrap().changes.changed.contains(&2));
     }
 
     #[tokio::test(start_paused = true)]
@@ -372,19 +378,19 @@ mod tests {
         queue.enqueue(&key(), |_| {});
         tokio::time::advance(Duration::from_secs(1)).await;
         queue.enqueue(&key(), |_| {});
-        let (_, memory, since) = queue.take(Instant::now(), any).unwrap();
+        let DueRound { memory, changes: since, .. } = queue.take(Instant::now(), any).unwrap();
         assert_eq!(since, Some(begun));
         queue.enqueue(&key(), |_| {});
         tokio::time::advance(Duration::from_secs(1)).await;
         queue.done(&key(), memory, None);
         let due = queue.next(any).unwrap();
         tokio::time::advance(due.saturating_duration_since(Instant::now())).await;
-        let (_, memory, since) = queue.take(due, any).unwrap();
+        let DueRound { memory, changes: since, .. } = queue.take(due, any).unwrap();
         assert_eq!(since, Some(begun + Duration::from_secs(1)));
         queue.done(&key(), memory, Some(Duration::ZERO));
         let due = queue.next(any).unwrap();
         tokio::time::advance(due.saturating_duration_since(Instant::now())).await;
-        assert_eq!(queue.take(due, any).unwrap().2, None, "its time came, and nothing else");
+        assert_eq!(queue.take(due, any).unwrap().changes, None, "its time came, and nothing else");
     }
 
     #[tokio::test(start_paused = true)]
@@ -396,7 +402,7 @@ mod tests {
             for asks in [true, false] {
                 let due = queue.next(any).unwrap();
                 tokio::time::advance(due.saturating_duration_since(Instant::now())).await;
-                let (key, memory, _) = queue.take(due, any).unwrap();
+                let DueRound { key, memory, .. } = queue.take(due, any).unwrap();
                 if asks {
                     queue.requeue_now(&key, memory);
                 } else {
@@ -417,7 +423,7 @@ mod tests {
         for at_least in [None, None, None, Some(Duration::from_secs(2))] {
             let due = queue.next(any).unwrap();
             tokio::time::advance(due.saturating_duration_since(Instant::now())).await;
-            let (key, memory, _) = queue.take(due, any).unwrap();
+            let DueRound { key, memory, .. } = queue.take(due, any).unwrap();
             waits.push(queue.failed_within(&key, memory, at_least, most).as_millis());
         }
         assert_eq!(waits, [50, 100, 150, 2_000]);
@@ -430,13 +436,13 @@ mod tests {
         for expected in [10, 20] {
             let due = queue.next(any).unwrap();
             tokio::time::advance(due.saturating_duration_since(Instant::now())).await;
-            let (key, memory, _) = queue.take(due, any).unwrap();
+            let DueRound { key, memory, .. } = queue.take(due, any).unwrap();
             tokio::time::advance(Duration::from_secs(10)).await;
             queue.failed(&key, memory, None);
             assert_eq!(queue.fails_for(&key).as_secs(), expected);
         }
         let due = queue.next(any).unwrap();
-        let (key, memory, _) = queue.take(due, any).unwrap();
+        let DueRound { key, memory, .. } = queue.take(due, any).unwrap();
         queue.done(&key, memory, None);
         assert_eq!(queue.fails_for(&key), Duration::ZERO);
     }
@@ -448,7 +454,7 @@ mod tests {
         let mut waits = Vec::new();
         for _ in 0..3 {
             let due = queue.next(any).unwrap();
-            let (key, memory, _) = queue.take(due, any).unwrap();
+            let DueRound { key, memory, .. } = queue.take(due, any).unwrap();
             waits.push(queue.failed(&key, memory, None));
             queue.enqueue(&key, |_| {});
             assert!(queue.take(Instant::now(), any).is_none());
@@ -463,11 +469,11 @@ mod tests {
         queue.enqueue(&key(), |_| {});
         tokio::time::advance(Duration::from_secs(1)).await;
         queue.enqueue(&other, |_| {});
-        let mays = |named: &JobKey| named.name == "other";
+        let mays = |_: &str, named: &JobKey| named.name == "other";
         assert_eq!(queue.next(mays), Some(Instant::now()));
-        assert_eq!(queue.take(Instant::now(), mays).unwrap().0, other);
+        assert_eq!(queue.take(Instant::now(), mays).unwrap().key, other);
         assert_eq!((queue.next(mays), queue.take(Instant::now(), mays).is_none()), (None, true));
-        assert_eq!(queue.take(Instant::now(), any).unwrap().0, key(), "it has kept its place");
+        assert_eq!(queue.take(Instant::now(), any).unwrap().key, key(), "it has kept its place");
     }
 
     #[tokio::test(start_paused = true)]
@@ -482,11 +488,11 @@ mod tests {
         queue.enqueue(&of("full", 0), |_| {});
         queue.enqueue(&of("small", 1), |_| {});
         queue.gone(&of("crowded", 2));
-        let mays = |key: &JobKey| key.namespace != "full";
+        let mays = |_: &str, key: &JobKey| key.namespace != "full";
         let taken: Vec<String> =
-            std::iter::from_fn(|| queue.take(Instant::now(), mays)).take(5).map(|(key, ..)| key.to_string()).collect();
+            std::iter::from_fn(|| queue.take(Instant::now(), mays)).take(5).map(|due| due.key.to_string()).collect();
         assert_eq!(taken, ["crowded/0", "small/0", "crowded/1", "small/1", "crowded/10"]);
-        assert_eq!(queue.take(Instant::now(), any).unwrap().0, of("full", 0), "it has kept its turn");
+        assert_eq!(queue.take(Instant::now(), any).unwrap().key, of("full", 0), "it has kept its turn");
         assert_eq!(queue.due(Instant::now()), 96);
     }
 
@@ -494,7 +500,7 @@ mod tests {
     async fn a_busy_server_is_given_the_time_it_asks_for() {
         let mut queue: Queue = Queue::default();
         queue.enqueue(&key(), |_| {});
-        let (key, memory, _) = queue.take(Instant::now(), any).unwrap();
+        let DueRound { key, memory, .. } = queue.take(Instant::now(), any).unwrap();
         assert_eq!(queue.failed(&key, memory, Some(Duration::from_secs(7))), Duration::from_secs(7));
         assert!(queue.next(any).unwrap() >= Instant::now() + Duration::from_secs(7));
     }
@@ -503,7 +509,7 @@ mod tests {
     async fn a_job_whose_round_lost_its_memory_goes_on_with_an_empty_one() {
         let mut queue: Queue = Queue::default();
         queue.enqueue(&key(), |_| {});
-        let (key, memory, _) = queue.take(Instant::now(), any).unwrap();
+        let DueRound { key, memory, .. } = queue.take(Instant::now(), any).unwrap();
         drop(memory);
         queue.failed(&key, Box::default(), None);
         let due = queue.next(any).unwrap();

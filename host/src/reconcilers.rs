@@ -1,18 +1,18 @@
 //! The rounds of flows and OpsJobs, which run beside the rounds of the jobs while this process leads.
 
-use std::fmt::Display;
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use futures::FutureExt;
+use oarlock_core::object::api_object::ObjectKey;
 use tokio::task::{Id, JoinSet};
 use tokio::time::{Duration, Instant, sleep_until};
 use tracing::Instrument;
 
 use crate::metrics::Metrics;
-use crate::queue::{FAILED, HasRounds, Queue};
-use crate::round_limits::{FreeSlots, RoundBounds, RunningRounds};
+use crate::queue::{DueRound, FAILED, Queue};
+use crate::round_limits::{CountsFor, FreeSlots, RoundBounds, RunningRounds};
 use crate::round_trouble::RoundTrouble;
 
 /// The default interval between two complete lists, in case the host missed a change.
@@ -30,8 +30,6 @@ pub(crate) enum NextRound {
 
 /// The rounds of some kinds in one term.
 pub(crate) trait Reconcile: Send + Sync + 'static {
-    /// The key of an object with rounds.
-    type Key: HasRounds + Display + Send + Sync + 'static;
     /// The state that a term keeps of an object between two rounds.
     type Memory: Default + Send + 'static;
 
@@ -39,27 +37,31 @@ pub(crate) trait Reconcile: Send + Sync + 'static {
     fn metrics(&self) -> &Metrics;
     /// Resolves when rounds can start.
     fn ready(&self) -> impl Future<Output = ()> + Send;
+    /// Returns the share that the rounds of an object count against. Without another share, it is the namespace.
+    fn share(&self, key: &ObjectKey) -> String {
+        key.namespace.clone().unwrap_or_default()
+    }
     /// Returns all known objects.
-    fn all(&self) -> Vec<Self::Key>;
+    fn all(&self) -> Vec<ObjectKey>;
     /// Returns the objects that changed since the last call.
-    fn take_changed(&self) -> Vec<Self::Key>;
+    fn take_changed(&self) -> Vec<ObjectKey>;
     /// Resolves when an object may have changed.
     fn changed(&self) -> impl Future<Output = ()> + Send;
     /// Runs one round. `since` is the time of the first change that led to the round.
     fn round(
         &self,
-        key: &Self::Key,
+        key: &ObjectKey,
         memory: &mut Self::Memory,
         since: Option<Instant>,
     ) -> impl Future<Output = Result<NextRound, RoundTrouble>> + Send;
     /// Handles the end of a round.
-    fn ended(&self, key: &Self::Key, memory: &mut Self::Memory, took: Duration);
+    fn ended(&self, key: &ObjectKey, memory: &mut Self::Memory, took: Duration);
     /// Handles the deletion of an object.
-    fn is_gone(&self, key: &Self::Key);
+    fn is_gone(&self, key: &ObjectKey);
 }
 
 struct ReconcileResult<R: Reconcile> {
-    key: R::Key,
+    key: ObjectKey,
     memory: Box<R::Memory>,
     outcome: Result<NextRound, RoundTrouble>,
 }
@@ -67,8 +69,11 @@ struct ReconcileResult<R: Reconcile> {
 /// Runs rounds for the term of `reconciler`, until the task is aborted.
 pub(crate) async fn lead<R: Reconcile>(reconciler: R) {
     reconciler.ready().await;
-    let (queue, rounds, running) = (Queue::default(), JoinSet::new(), RunningRounds::within(RoundBounds::FLOWS));
-    let mut lead = RoundRunner { reconciler: Arc::new(reconciler), queue, rounds, running };
+    let reconciler = Arc::new(reconciler);
+    let shares = reconciler.clone();
+    let queue = Queue::shared_by(Arc::new(move |key: &ObjectKey| shares.share(key)));
+    let (rounds, running) = (JoinSet::new(), RunningRounds::within(RoundBounds::FLOWS));
+    let mut lead = RoundRunner { reconciler, queue, rounds, running };
     let mut resync = Instant::now();
     loop {
         if Instant::now() >= resync {
@@ -92,9 +97,9 @@ pub(crate) async fn lead<R: Reconcile>(reconciler: R) {
 
 struct RoundRunner<R: Reconcile> {
     reconciler: Arc<R>,
-    queue: Queue<R::Key, R::Memory, Option<Instant>>,
+    queue: Queue<ObjectKey, R::Memory, Option<Instant>>,
     rounds: JoinSet<ReconcileResult<R>>,
-    running: RunningRounds<R::Key>,
+    running: RunningRounds<ObjectKey>,
 }
 
 impl<R: Reconcile> RoundRunner<R> {
@@ -105,15 +110,15 @@ impl<R: Reconcile> RoundRunner<R> {
     /// Returns the due time of the next round that may start, or the time at which a running round gives up its slot.
     fn next_due(&self) -> Option<Instant> {
         let free_slots = self.free_slots();
-        let due = if free_slots.is_full { None } else { self.queue.next(|key| free_slots.has_room(key)) };
+        let due = if free_slots.is_full { None } else { self.queue.next(|share, _| free_slots.has_room(share)) };
         due.into_iter().chain(free_slots.next).min()
     }
 
     fn start_due(&mut self) {
         loop {
             let free_slots = self.free_slots();
-            let next = self.queue.take(Instant::now(), |key| free_slots.has_room(key));
-            let Some((key, mut memory, since)) = next else { break };
+            let next = self.queue.take(Instant::now(), |share, _| free_slots.has_room(share));
+            let Some(DueRound { key, share, mut memory, changes: since }) = next else { break };
             let (reconciler, of) = (self.reconciler.clone(), key.clone());
             let span = tracing::info_span!("round", of = %key);
             let started = self.rounds.spawn(
@@ -134,7 +139,7 @@ impl<R: Reconcile> RoundRunner<R> {
                 }
                 .instrument(span),
             );
-            self.running.begin(started.id(), of, None);
+            self.running.begin(started.id(), of, CountsFor { share, action: None });
         }
     }
 
@@ -170,7 +175,6 @@ impl<R: Reconcile> RoundRunner<R> {
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    use oarlock_core::object::key::JobKey;
     use oarlock_kube::Requests;
     use tokio::sync::Notify;
 
@@ -184,7 +188,6 @@ mod tests {
     }
 
     impl Reconcile for Fragile {
-        type Key = JobKey;
         type Memory = usize;
 
         fn metrics(&self) -> &Metrics {
@@ -193,11 +196,11 @@ mod tests {
 
         async fn ready(&self) {}
 
-        fn all(&self) -> Vec<JobKey> {
-            vec![JobKey { namespace: "d".into(), name: "j".into() }]
+        fn all(&self) -> Vec<ObjectKey> {
+            vec![ObjectKey::pod("d", "j")]
         }
 
-        fn take_changed(&self) -> Vec<JobKey> {
+        fn take_changed(&self) -> Vec<ObjectKey> {
             Vec::new()
         }
 
@@ -207,7 +210,7 @@ mod tests {
 
         async fn round(
             &self,
-            _key: &JobKey,
+            _key: &ObjectKey,
             memory: &mut usize,
             _since: Option<Instant>,
         ) -> Result<NextRound, RoundTrouble> {
@@ -221,9 +224,9 @@ mod tests {
             Ok(NextRound::Gone)
         }
 
-        fn ended(&self, _key: &JobKey, _memory: &mut usize, _took: Duration) {}
+        fn ended(&self, _key: &ObjectKey, _memory: &mut usize, _took: Duration) {}
 
-        fn is_gone(&self, _key: &JobKey) {}
+        fn is_gone(&self, _key: &ObjectKey) {}
     }
 
     #[tokio::test(start_paused = true)]

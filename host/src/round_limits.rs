@@ -10,8 +10,6 @@ use parking_lot::Mutex;
 use tokio::task::Id;
 use tokio::time::{Duration, Instant};
 
-use crate::queue::HasRounds;
-
 /// The limits of running rounds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RoundBounds {
@@ -20,21 +18,20 @@ pub(crate) struct RoundBounds {
     /// The number of short rounds of one action, so that a slow plugin leaves slots to others. Without it, the jobs of one slow plugin wait for its
     /// call slots in all round slots, and no other job has a round.
     of_an_action: usize,
-    /// The number of short rounds in one namespace.
-    of_a_namespace: usize,
-    /// The number of long rounds in one namespace. At this limit, no further round of the namespace starts.
-    long_of_a_namespace: usize,
+    /// The number of short rounds of one share, which is a namespace or what stands for one.
+    of_a_share: usize,
+    /// The number of long rounds of one share. At this limit, no further round of the share starts.
+    long_of_a_share: usize,
     /// The number of all rounds, including the long ones.
     in_all: usize,
 }
 
 impl RoundBounds {
     /// The limits for jobs. Their rounds are short, and another limit bounds their writes.
-    pub(crate) const JOBS: Self =
-        Self { at_once: 8, of_an_action: 4, of_a_namespace: 8, long_of_a_namespace: 4, in_all: 32 };
+    pub(crate) const JOBS: Self = Self { at_once: 8, of_an_action: 4, of_a_share: 8, long_of_a_share: 4, in_all: 32 };
     /// The limits for flows. Their rounds mostly wait for replies.
     pub(crate) const FLOWS: Self =
-        Self { at_once: 32, of_an_action: 32, of_a_namespace: 24, long_of_a_namespace: 8, in_all: 96 };
+        Self { at_once: 32, of_an_action: 32, of_a_share: 24, long_of_a_share: 8, in_all: 96 };
 }
 
 /// The time after which a round gives up its slot, unless it still calls its plugin. A round that takes longer waits
@@ -46,6 +43,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(200);
 #[derive(Debug)]
 struct Running<K> {
     key: K,
+    share: String,
     action: Option<String>,
     began: Instant,
 }
@@ -81,6 +79,15 @@ impl Drop for CallsEnd<'_> {
     }
 }
 
+/// The limits that a round counts against.
+#[derive(Debug)]
+pub(crate) struct CountsFor {
+    /// The share of the object.
+    pub(crate) share: String,
+    /// The action of a job, if a plugin serves it.
+    pub(crate) action: Option<String>,
+}
+
 /// The running rounds.
 #[derive(Debug)]
 pub(crate) struct RunningRounds<K> {
@@ -93,7 +100,7 @@ pub(crate) struct RunningRounds<K> {
 pub(crate) struct FreeSlots {
     /// The actions without a free slot.
     pub(crate) full_actions: Vec<String>,
-    full_namespaces: BTreeSet<String>,
+    full_shares: BTreeSet<String>,
     /// True if no round may start.
     pub(crate) is_full: bool,
     /// The time at which the next running round gives up its slot.
@@ -101,13 +108,13 @@ pub(crate) struct FreeSlots {
 }
 
 impl FreeSlots {
-    /// Returns true if the namespace of `key` has a free slot. Its action may still be full.
-    pub(crate) fn has_room(&self, key: &impl HasRounds) -> bool {
-        !self.is_full && !self.full_namespaces.contains(key.namespace())
+    /// Returns true if this share has a free slot. The action of the object may still be full.
+    pub(crate) fn has_room(&self, share: &str) -> bool {
+        !self.is_full && !self.full_shares.contains(share)
     }
 }
 
-impl<K: HasRounds> RunningRounds<K> {
+impl<K> RunningRounds<K> {
     /// Makes an empty set with these limits.
     pub(crate) fn within(bounds: RoundBounds) -> Self {
         Self { bounds, rounds: HashMap::new() }
@@ -118,9 +125,10 @@ impl<K: HasRounds> RunningRounds<K> {
         self.rounds.len()
     }
 
-    /// Adds a round.
-    pub(crate) fn begin(&mut self, id: Id, key: K, action: Option<String>) {
-        self.rounds.insert(id, Running { key, action, began: Instant::now() });
+    /// Adds a round of the object with this key.
+    pub(crate) fn begin(&mut self, id: Id, key: K, counts: CountsFor) {
+        let CountsFor { share, action } = counts;
+        self.rounds.insert(id, Running { key, share, action, began: Instant::now() });
     }
 
     /// Removes a round. Returns the key of its object.
@@ -138,21 +146,20 @@ impl<K: HasRounds> RunningRounds<K> {
                 Some(look) => long_at.max(look),
                 None => long_at,
             };
-            let namespace = running.key.namespace();
             if gives_up <= now {
-                count(&mut long_ones, namespace);
+                count(&mut long_ones, &running.share);
                 continue;
             }
             short = short.saturating_add(1);
             next = Some(next.map_or(gives_up, |earliest| earliest.min(gives_up)));
-            count(&mut short_ones, namespace);
+            count(&mut short_ones, &running.share);
             running.action.iter().for_each(|action| count(&mut actions, action));
         }
-        let RoundBounds { at_once, of_an_action, of_a_namespace, long_of_a_namespace, in_all } = self.bounds;
-        let full_namespaces = full(short_ones, of_a_namespace).chain(full(long_ones, long_of_a_namespace)).collect();
+        let RoundBounds { at_once, of_an_action, of_a_share, long_of_a_share, in_all } = self.bounds;
+        let full_shares = full(short_ones, of_a_share).chain(full(long_ones, long_of_a_share)).collect();
         FreeSlots {
             full_actions: full(actions, of_an_action).collect(),
-            full_namespaces,
+            full_shares,
             is_full: short >= at_once || self.rounds.len() >= in_all,
             next,
         }
@@ -173,8 +180,6 @@ fn full(counts: Counts<'_>, most: usize) -> impl Iterator<Item = String> {
 
 #[cfg(test)]
 mod tests {
-    use oarlock_kube::ops::OpsKey;
-
     use super::*;
 
     const AT_ONCE: usize = RoundBounds::JOBS.at_once;
@@ -193,7 +198,8 @@ mod tests {
         for number in 0..count {
             // Only a task has an id, so the test spawns an empty one.
             let id = tokio::spawn(async {}).id();
-            rounds.begin(id, job(namespace, number), Some(format!("{namespace}-{number}")));
+            let counts = CountsFor { share: namespace.into(), action: Some(format!("{namespace}-{number}")) };
+            rounds.begin(id, job(namespace, number), counts);
         }
     }
 
@@ -205,7 +211,7 @@ mod tests {
         assert!(free_slots.is_full && free_slots.next == Some(Instant::now() + LONG));
         tokio::time::advance(LONG).await;
         let free_slots = rounds.free_slots(Instant::now(), none);
-        assert!(free_slots.has_room(&job("other", 0)) && !free_slots.has_room(&job("hung", 99)));
+        assert!(free_slots.has_room("other") && !free_slots.has_room("hung"));
         for number in 0..10 {
             begin(&mut rounds, &format!("hung-{number}"), AT_ONCE);
             tokio::time::advance(LONG).await;
@@ -218,7 +224,7 @@ mod tests {
         let mut rounds = RunningRounds::within(RoundBounds::JOBS);
         for number in 0..OF_AN_ACTION {
             let id = tokio::spawn(async {}).id();
-            rounds.begin(id, job("a", number), Some("Slow".into()));
+            rounds.begin(id, job("a", number), CountsFor { share: "a".into(), action: Some("Slow".into()) });
         }
         assert_eq!(rounds.free_slots(Instant::now(), none).full_actions, ["Slow"]);
         assert!(!rounds.free_slots(Instant::now(), none).is_full);
@@ -232,37 +238,23 @@ mod tests {
         let ends: Vec<_> = (0..OF_AN_ACTION).map(|number| calling.begin(&job("a", number))).collect();
         for number in 0..OF_AN_ACTION {
             let id = tokio::spawn(async {}).id();
-            rounds.begin(id, job("a", number), Some("Slow".into()));
+            rounds.begin(id, job("a", number), CountsFor { share: "a".into(), action: Some("Slow".into()) });
         }
         tokio::time::advance(5 * LONG).await;
         let free_slots = rounds.free_slots(Instant::now(), |job| calling.includes(job));
         assert_eq!(free_slots.full_actions, ["Slow"]);
-        assert!(free_slots.has_room(&job("a", 99)), "another action's job of the namespace goes on");
+        assert!(free_slots.has_room("a"), "another action's job of the namespace goes on");
         assert!(free_slots.next.is_some_and(|next| next > Instant::now()), "it is looked at again");
         drop(ends);
         let free_slots = rounds.free_slots(Instant::now(), |job| calling.includes(job));
-        assert!(
-            free_slots.full_actions.is_empty() && !free_slots.has_room(&job("a", 99)),
-            "now it waits for the API server"
-        );
+        assert!(free_slots.full_actions.is_empty() && !free_slots.has_room("a"), "now it waits for the API server");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn one_requester_leaves_places_for_rounds_of_ops_jobs_to_the_others() {
-        let key = |share: &str, name: usize| OpsKey { share: share.into(), name: name.to_string() };
+    async fn one_share_leaves_places_for_rounds_to_the_others() {
         let mut rounds = RunningRounds::within(RoundBounds::FLOWS);
-        for number in 0..RoundBounds::FLOWS.of_a_namespace {
-            rounds.begin(tokio::spawn(async {}).id(), key("namespace/crowded", number), None);
-        }
-        let free_slots = rounds.free_slots(Instant::now(), |_| false);
-        assert!(free_slots.has_room(&key("namespace/other", 0)) && !free_slots.has_room(&key("namespace/crowded", 99)));
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn one_namespace_leaves_places_for_rounds_of_flows_to_the_others() {
-        let mut rounds = RunningRounds::within(RoundBounds::FLOWS);
-        begin(&mut rounds, "crowded", RoundBounds::FLOWS.of_a_namespace);
+        begin(&mut rounds, "crowded", RoundBounds::FLOWS.of_a_share);
         let free_slots = rounds.free_slots(Instant::now(), none);
-        assert!(free_slots.has_room(&job("other", 0)) && !free_slots.has_room(&job("crowded", 99)));
+        assert!(free_slots.has_room("other") && !free_slots.has_room("crowded"));
     }
 }

@@ -23,6 +23,7 @@ pub mod object {
 /// The cache of API objects.
 pub mod cache {
     pub(crate) mod kind_cache;
+    pub mod object_cache;
     pub mod store;
 }
 

@@ -3,7 +3,6 @@
 pub mod cache;
 mod cache_state;
 mod children;
-mod key;
 
 mod handlers;
 #[cfg(test)]
@@ -14,6 +13,5 @@ mod records;
 mod writes;
 
 pub use cache::FlowCache;
-pub use key::FlowKey;
 pub use port::{CreateError, Flows};
 pub use records::RecordUnits;

@@ -9,7 +9,6 @@ pub mod transport {
     pub mod client;
     pub mod clock;
     pub(crate) mod discovery;
-    pub(crate) mod flow_kinds;
     pub(crate) mod items;
     pub(crate) mod limiter;
     pub(crate) mod list;

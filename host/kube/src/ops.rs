@@ -2,13 +2,11 @@
 
 pub(crate) mod cache;
 pub(crate) mod handlers;
-mod key;
 mod lookups;
 mod observer;
 mod port;
 mod published;
 
 pub use cache::OpsCache;
-pub use key::OpsKey;
 pub use observer::OpsJobObserver;
 pub use port::Ops;

@@ -7,7 +7,6 @@ use oarlock_core::attempts::transition_events::transition_events;
 use oarlock_core::attempts::unit::Unit;
 use oarlock_core::object::quota_key::QuotaKey;
 use oarlock_core::requests::writes::Stopped;
-use oarlock_kube::flows::FlowKey;
 use oarlock_kube::flows::cache::ParentView;
 use tokio::time::{Duration, Instant};
 
@@ -75,7 +74,7 @@ impl Round<'_> {
             let written = self.term.flows.write_status(parent, &status, &self.term.fence).await;
             let (ended, took) = (self.term.flows.cluster().clock().now(), began.elapsed());
             let owner = QuotaKey::Namespace(parent.namespace.clone());
-            memory.pace.wrote(StatusWrite { key: &FlowKey::of(parent), owner, ended, took }, &self.term.shared_limit);
+            memory.pace.wrote(StatusWrite { key: &parent.key(), owner, ended, took }, &self.term.shared_limit);
             memory.stored = match &written {
                 Ok(()) => StoredStatus::Known,
                 Err(Stopped::Unknown { .. }) => StoredStatus::Unanswered,

@@ -10,7 +10,7 @@ use oarlock_core::attempts::refused::Refused;
 use oarlock_core::attempts::transition_events::change_refused;
 use oarlock_core::object::time::{after, too_late_for};
 use oarlock_core::requests::writes::Stopped;
-use oarlock_kube::flows::{CreateError, FlowKey};
+use oarlock_kube::flows::CreateError;
 use tokio::time::Instant;
 
 use crate::flows::memory::FlowMemory;
@@ -113,7 +113,7 @@ impl Round<'_> {
             all_refused.insert(key, refused);
         }
         if told_anew {
-            self.term.flows.cache().mark_dirty(FlowKey::of(self.parent()));
+            self.term.flows.cache().mark_dirty(self.parent().key());
         }
         trouble.map_or(Ok(()), Err)
     }
@@ -151,7 +151,7 @@ impl Round<'_> {
         }
         if told_anew {
             // The units are blocked now, and the next plan reports it.
-            self.term.flows.cache().mark_dirty(FlowKey::of(self.parent()));
+            self.term.flows.cache().mark_dirty(self.parent().key());
         }
         later.map_or(Ok(()), |stopped| Err(RoundTrouble::of("create a child", &stopped)))
     }

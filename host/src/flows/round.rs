@@ -16,10 +16,10 @@ use oarlock_core::attempts::refused::Refused;
 use oarlock_core::attempts::transition_events::cleaned_up;
 use oarlock_core::attempts::view::ChildView;
 use oarlock_core::attempts::waiting::WaitCheck;
+use oarlock_core::object::api_object::ObjectKey;
 use oarlock_core::object::time::after;
 use oarlock_kube::REQUEST_TIMEOUT;
 use oarlock_kube::ReadFailed;
-use oarlock_kube::flows::FlowKey;
 use oarlock_kube::flows::cache::ParentView;
 use tokio::time::Duration;
 
@@ -41,9 +41,9 @@ const LOOK: Duration = Duration::from_secs(2);
 const READS: usize = 64;
 
 /// Runs one round.
-pub(crate) async fn run(term: &FlowTerm, key: &FlowKey, memory: &mut FlowMemory) -> Result<NextRound, RoundTrouble> {
-    if let FlowKey::Template(namespace, name) = key {
-        return template::run(term, namespace, name, memory).await;
+pub(crate) async fn run(term: &FlowTerm, key: &ObjectKey, memory: &mut FlowMemory) -> Result<NextRound, RoundTrouble> {
+    if ParentKind::of_key(key).is_none() {
+        return template::run(term, key, memory).await;
     }
     let flows = &term.flows;
     let Some(view) = flows.cache().view(key) else { return Ok(NextRound::Gone) };

@@ -1,8 +1,8 @@
 //! One round of a JobTemplate: writes its status, which names the Jobs made from it.
 
 use oarlock_core::job_template::template::status;
+use oarlock_core::object::api_object::ObjectKey;
 use oarlock_core::object::quota_key::QuotaKey;
-use oarlock_kube::flows::FlowKey;
 use tokio::time::Instant;
 
 use crate::flows::FlowTerm;
@@ -11,15 +11,10 @@ use crate::reconcilers::NextRound;
 use crate::round_trouble::RoundTrouble;
 use crate::status_rate_limit::StatusWrite;
 
-/// Runs one round of the template of this namespace and name.
-pub(crate) async fn run(
-    term: &FlowTerm,
-    namespace: &str,
-    name: &str,
-    memory: &mut FlowMemory,
-) -> Result<NextRound, RoundTrouble> {
+/// Runs one round of the template with this key.
+pub(crate) async fn run(term: &FlowTerm, key: &ObjectKey, memory: &mut FlowMemory) -> Result<NextRound, RoundTrouble> {
     let FlowTerm { flows, fence, shared_limit, .. } = term;
-    let Some((template, jobs)) = flows.cache().template(namespace, name) else { return Ok(NextRound::Gone) };
+    let Some((template, jobs)) = flows.cache().template(key) else { return Ok(NextRound::Gone) };
     let clock = flows.cluster().clock();
     let wanted = status(&template, jobs.iter(), clock.now());
     if wanted == template.status {
@@ -30,8 +25,7 @@ pub(crate) async fn run(
     }
     let began = Instant::now();
     let written = flows.write_template_status(&template, &wanted, fence).await;
-    let owner = QuotaKey::Namespace(namespace.to_owned());
-    let key = &FlowKey::Template(namespace.to_owned(), name.to_owned());
+    let owner = QuotaKey::Namespace(template.namespace.clone());
     memory.pace.wrote(StatusWrite { key, owner, ended: clock.now(), took: began.elapsed() }, shared_limit);
     written.map_err(|stopped| RoundTrouble::of("write the status", &stopped))?;
     Ok(NextRound::After(None))

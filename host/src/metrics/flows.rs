@@ -12,7 +12,7 @@ use oarlock_core::attempts::changes::{UnitEnds, changed_units, duration};
 use oarlock_core::attempts::parent::ParentKind;
 use oarlock_core::attempts::plan::ParentPlan;
 use oarlock_core::attempts::unit::{Unit, UnitState};
-use oarlock_kube::flows::FlowKey;
+use oarlock_core::object::api_object::ObjectKey;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet};
 use prometheus_client::metrics::counter::Counter;
@@ -228,7 +228,7 @@ impl FlowFigures {
 /// The share of a term in the gauges. Dropping it subtracts the share.
 pub(crate) struct ShownFlows {
     metrics: Arc<Metrics>,
-    shown: HashMap<FlowKey, FlowFigures>,
+    shown: HashMap<ObjectKey, FlowFigures>,
 }
 
 impl ShownFlows {
@@ -238,9 +238,9 @@ impl ShownFlows {
     }
 
     /// Replaces the figures of an object; `None` after its deletion.
-    pub(crate) fn set(&mut self, key: &FlowKey, figures: Option<FlowFigures>) {
-        let FlowKey::Parent(kind, ..) = key else { return };
-        let metrics = self.metrics.flows.of(*kind);
+    pub(crate) fn set(&mut self, key: &ObjectKey, figures: Option<FlowFigures>) {
+        let Some(kind) = ParentKind::of_key(key) else { return };
+        let metrics = self.metrics.flows.of(kind);
         if let Some(before) = self.shown.remove(key) {
             metrics.subtract(&before);
         }
@@ -252,7 +252,7 @@ impl ShownFlows {
 
 impl Drop for ShownFlows {
     fn drop(&mut self) {
-        let keys: Vec<FlowKey> = self.shown.keys().cloned().collect();
+        let keys: Vec<ObjectKey> = self.shown.keys().cloned().collect();
         keys.iter().for_each(|key| self.set(key, None));
     }
 }

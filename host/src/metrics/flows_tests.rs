@@ -8,8 +8,9 @@ use kube::api::PostParams;
 use oarlock_core::attempts::parent::ParentKind;
 use oarlock_core::attempts::plan::ParentPlan;
 use oarlock_core::attempts::unit::{CountsByState, Unit, UnitState};
+use oarlock_core::object::api_object::ObjectKey;
 use oarlock_kube::Cluster;
-use oarlock_kube::flows::{FlowKey, Flows};
+use oarlock_kube::flows::Flows;
 use tokio::time::Duration;
 
 use crate::metrics::Metrics;
@@ -19,8 +20,8 @@ fn metrics() -> Arc<Metrics> {
     Arc::new(Metrics::new(&Arc::default()))
 }
 
-fn key(kind: ParentKind, name: &str) -> FlowKey {
-    FlowKey::Parent(kind, "default".into(), name.into())
+fn key(kind: ParentKind, name: &str) -> ObjectKey {
+    kind.key("default", name)
 }
 
 fn unit(name: &str, state: UnitState, reason: &str) -> Unit {

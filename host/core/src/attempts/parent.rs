@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::attempts::build::{Cause, NODE, QUEUE_LABELS, STEP};
 use crate::attempts::view::ChildView;
-use crate::object::api_object::unread;
+use crate::object::api_object::{Kind, ObjectKey, unread};
 use crate::object::fields::{list, number, object, text};
 use crate::object::memory::memory_of;
 use crate::object::time::read_time;
@@ -33,6 +33,21 @@ impl ParentKind {
             Self::Flow => "JobFlow",
             Self::Daemon => "DaemonJob",
         }
+    }
+
+    /// Returns the kind as objects name it.
+    pub fn kind(self) -> Kind {
+        Kind::new(API_VERSION, self.name())
+    }
+
+    /// Returns the key of an object of this kind.
+    pub fn key(self, namespace: &str, name: &str) -> ObjectKey {
+        ObjectKey { kind: self.kind(), namespace: Some(namespace.to_owned()), name: name.to_owned() }
+    }
+
+    /// Returns the kind of an object with this key, if it is JobFlow or DaemonJob.
+    pub fn of_key(key: &ObjectKey) -> Option<Self> {
+        Self::of_owner(&key.kind.api_version, &key.kind.kind)
     }
 
     /// Returns the kind that an owner reference names, if it is JobFlow or DaemonJob. Source: docs/jobflow.md 2.1.
@@ -96,7 +111,22 @@ pub struct Parent {
     pub status: Value,
 }
 
+/// Returns the kind JobRecord.
+pub fn record_kind() -> Kind {
+    Kind::new("oarlock.dev/v1alpha1", "JobRecord")
+}
+
+/// Returns the key of the JobRecord with this namespace and name.
+pub fn record_key(namespace: &str, name: String) -> ObjectKey {
+    ObjectKey { kind: record_kind(), namespace: Some(namespace.to_owned()), name }
+}
+
 impl Parent {
+    /// Returns the key of the object.
+    pub fn key(&self) -> ObjectKey {
+        self.kind.key(&self.namespace, &self.name)
+    }
+
     /// Returns the spec.
     ///
     /// # Errors

@@ -6,6 +6,7 @@ use serde_json::Value;
 use crate::attempts::build::{ATTEMPT, BY_TEMPLATE, OWNER_KIND, OWNER_UID, REVISION, TEMPLATE, TTL, WITHHELD};
 use crate::attempts::parent::{API_VERSION, ParentKind};
 use crate::attempts::progress::{ChildProgress, of_job, of_operation};
+use crate::object::api_object::{Kind, ObjectKey};
 use crate::object::bound::shown;
 use crate::object::fields::{at, flag, list, number, text};
 use crate::object::memory::text_len;
@@ -27,6 +28,17 @@ impl ChildKind {
             Self::Job => crate::attempts::build::JOB,
             Self::Operation => crate::attempts::build::OPERATION,
         }
+    }
+
+    /// Returns the kind as objects name it.
+    pub fn kind(self) -> Kind {
+        let (api_version, kind) = self.api();
+        Kind::new(api_version, kind)
+    }
+
+    /// Returns the key of an object of this kind.
+    pub fn key(self, namespace: &str, name: &str) -> ObjectKey {
+        ObjectKey { kind: self.kind(), namespace: Some(namespace.to_owned()), name: name.to_owned() }
     }
 }
 

@@ -3,6 +3,8 @@
 use serde_json::{Value, json};
 
 use crate::attempts::build::has_containers;
+use crate::attempts::parent::API_VERSION;
+use crate::object::api_object::{Kind, ObjectKey};
 use crate::object::canonical::revision;
 use crate::object::fields::{at, list, text};
 use crate::object::time::write_time;
@@ -29,6 +31,23 @@ pub struct StoredTemplate {
     pub job: Value,
     /// The raw status.
     pub status: Value,
+}
+
+/// Returns the kind JobTemplate.
+pub fn template_kind() -> Kind {
+    Kind::new(API_VERSION, "JobTemplate")
+}
+
+/// Returns the key of the template with this namespace and name.
+pub fn template_key(namespace: &str, name: &str) -> ObjectKey {
+    ObjectKey { kind: template_kind(), namespace: Some(namespace.to_owned()), name: name.to_owned() }
+}
+
+impl StoredTemplate {
+    /// Returns the key of the template.
+    pub fn key(&self) -> ObjectKey {
+        template_key(&self.namespace, &self.name)
+    }
 }
 
 /// Returns the status of a template. `jobs` are the sorted names of the Jobs made from it.

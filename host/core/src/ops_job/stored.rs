@@ -7,7 +7,8 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use crate::object::api_object::unread;
+use crate::cache::object_cache::CachedObject;
+use crate::object::api_object::{ObjectKey, unread};
 use crate::object::fields::{at, flag, list, number, text};
 use crate::object::memory::{memory_of, text_len};
 use crate::object::quota_key::QuotaKey;
@@ -15,7 +16,7 @@ use crate::object::time::read_time;
 use crate::ops_job::addon::StepSource;
 use crate::ops_job::gone::GoneBy;
 use crate::ops_job::inputs::Scope;
-use crate::ops_job::names::{FINALIZER, HISTORY, RESOLVED};
+use crate::ops_job::names::{FINALIZER, HISTORY, RESOLVED, ops_key};
 use crate::ops_job::phases::{OpsStatus, Phase};
 use crate::ops_job::quota::{OF_OBJECT, counted_key};
 use crate::ops_job::spec::{Defaults, OpsSpec, OpsType, RuleBroken, time_to_live};
@@ -109,25 +110,13 @@ impl StoredOps {
         QuotaKey::of(&self.summary.user_name).text()
     }
 
-    /// Returns the job without its spec, for which there is no room.
-    #[must_use]
-    pub fn without_spec(self, why: &str) -> Self {
-        Self { spec: Err(RuleBroken::of_all(why)), ..self }
-    }
-
-    /// Returns true if the job has its targets. The host keeps such a job even without room. A node belongs to one job, so all such jobs together are
-    /// no larger than the cluster.
-    pub fn is_admitted(&self) -> bool {
-        self.view.status.is(RESOLVED)
-    }
-
     /// Returns true if the job may still need its targets: until it has ended and released them.
     pub fn is_live(&self) -> bool {
         self.view.has_ops_finalizer || !self.view.status.has_ended()
     }
 
     /// Returns the memory of the fields that the job's author wrote, as far as the host keeps them.
-    pub fn bytes(&self) -> usize {
+    fn kept_bytes(&self) -> usize {
         let of_texts = |texts: &[String]| texts.iter().map(|text| text.len() + size_of::<String>()).sum::<usize>();
         let of_spec = self.spec.as_ref().map_or(0, |spec| {
             let Scope { nodes, hosts, workloads, .. } = &spec.scope;
@@ -168,6 +157,39 @@ impl StoredOps {
                 (spec.parameters, spec.script, spec.steps) = Default::default();
             }
         }
+        self
+    }
+}
+
+impl CachedObject for StoredOps {
+    fn key(&self) -> ObjectKey {
+        ops_key(&self.view.name)
+    }
+
+    fn uid(&self) -> &str {
+        &self.view.uid
+    }
+
+    fn version(&self) -> u64 {
+        self.view.version.parse().unwrap_or(0)
+    }
+
+    fn bytes(&self) -> usize {
+        self.kept_bytes()
+    }
+
+    /// A job that has its targets stays whole. A node belongs to one job, so all such jobs together are no larger than the cluster. A job that was whole
+    /// stays whole too, because it must not end when the host itself adds to it.
+    fn is_admitted(&self, before: Option<&Self>) -> bool {
+        self.view.status.is(RESOLVED) || before.is_some_and(|before| before.spec.is_ok())
+    }
+
+    fn without_spec(self, why: &str) -> Self {
+        Self { spec: Err(RuleBroken::of_all(why)), ..self }
+    }
+
+    fn after(mut self, before: &Self) -> Self {
+        self.view.first_version = before.view.first_version;
         self
     }
 }

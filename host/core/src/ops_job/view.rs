@@ -4,6 +4,8 @@ use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::attempts::progress::block;
+use crate::cache::object_cache::CachedObject;
+use crate::object::api_object::ObjectKey;
 use crate::object::bound::cut;
 use crate::object::bound::shown_cause;
 use crate::object::fields::{flag, list, number, text};
@@ -103,6 +105,8 @@ pub fn lock_of(kind: Option<OpsType>, uid: &str) -> TargetLock {
 /// The OperationJob of an OpsJob, as the host last saw it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct OpsChild {
+    /// UID of the OpsJob that owns the OperationJob.
+    pub owner_uid: String,
     /// Namespace and name of the OperationJob.
     pub key: JobKey,
     /// UID of the OperationJob.
@@ -135,14 +139,14 @@ impl OpsChild {
         self.key.name == job.name && self.key.namespace == job.child_namespace()
     }
 
-    /// Reads a stored OperationJob and the UID of the OpsJob that owns it. Returns `None` if no OpsJob owns it.
-    pub fn read(document: &Value) -> Option<(String, Self)> {
+    /// Reads a stored OperationJob. Returns `None` if no OpsJob owns it.
+    pub fn read(document: &Value) -> Option<Self> {
         let is_ours = |owner: &&Value| {
             let (api_version, kind) = (text(owner, "/apiVersion"), text(owner, "/kind"));
             flag(owner, "/controller") && (api_version, kind) == (Some(API_VERSION), Some(OPS_KIND))
         };
         let owner = list(document, "/metadata/ownerReferences").iter().find(is_ours)?;
-        let uid = text(owner, "/uid").filter(|uid| uid.len() <= MOST_UID)?.to_owned();
+        let owner_uid = text(owner, "/uid").filter(|uid| uid.len() <= MOST_UID)?.to_owned();
         let details = list(document, "/status/targetDetails");
         let is_skipped = |detail: &&Value| text(detail, "/error/reason") == Some(SKIPPED);
         let counts = TargetCounts::of_child(document, details.iter().filter(is_skipped).count());
@@ -156,7 +160,8 @@ impl OpsChild {
         let has_begun = counts.processing + counts.succeeded + counts.failed > 0;
         let job_began = || read_time(text(document, "/status/startTime"));
         let own = |field: &str| text(document, field).unwrap_or_default().to_owned();
-        let child = Self {
+        Some(Self {
+            owner_uid,
             key: JobKey { namespace: own("/metadata/namespace"), name: own("/metadata/name") },
             uid: text(document, "/metadata/uid")?.to_owned(),
             version: text(document, "/metadata/resourceVersion").and_then(|own| own.parse().ok()).unwrap_or(0),
@@ -169,8 +174,25 @@ impl OpsChild {
             unserved: unserved.map(message),
             waits_for: text(document, "/status/waitsFor").map(|word| cut(word, MOST_WORDS)),
             obstacles: details.iter().filter_map(obstacle).take(OBSTACLES).collect(),
-        };
-        Some((uid, child))
+        })
+    }
+}
+
+impl CachedObject for OpsChild {
+    fn key(&self) -> ObjectKey {
+        self.key.object()
+    }
+
+    fn uid(&self) -> &str {
+        &self.uid
+    }
+
+    fn version(&self) -> u64 {
+        self.version
+    }
+
+    fn owner_uid(&self) -> Option<&str> {
+        Some(&self.owner_uid)
     }
 }
 

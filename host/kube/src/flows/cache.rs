@@ -9,13 +9,13 @@ use oarlock_core::attempts::node::NodeView;
 use oarlock_core::attempts::parent::{Parent, ParentKind};
 use oarlock_core::attempts::plan::TemplateView;
 use oarlock_core::attempts::view::{ChildKind, ChildView};
-use oarlock_core::job_template::template::StoredTemplate;
+use oarlock_core::job_template::template::{StoredTemplate, template_key};
+use oarlock_core::object::api_object::ObjectKey;
 use oarlock_core::object::memory::MemoryBudget;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use crate::flows::cache_state::{FlowCacheState, named_templates};
-use crate::flows::key::{FlowKey, TemplateKey};
 
 /// The cache of JobFlows, DaemonJobs and JobTemplates.
 #[derive(Default)]
@@ -54,25 +54,24 @@ impl FlowCache {
     }
 
     /// Takes all dirty keys.
-    pub fn take_dirty(&self) -> HashSet<FlowKey> {
+    pub fn take_dirty(&self) -> HashSet<ObjectKey> {
         std::mem::take(&mut self.state.lock().dirty)
     }
 
     /// Returns all known keys.
-    pub fn keys(&self) -> Vec<FlowKey> {
+    pub fn keys(&self) -> Vec<ObjectKey> {
         let state = self.state.lock();
-        let templates = state.templates.keys().map(TemplateKey::of_rounds);
-        state.parents.keys().cloned().chain(templates).collect()
+        state.parents.keys().chain(state.templates.keys()).cloned().collect()
     }
 
     /// Returns the cached state of a parent.
-    pub fn view(&self, key: &FlowKey) -> Option<ParentView> {
+    pub fn view(&self, key: &ObjectKey) -> Option<ParentView> {
         let state = self.state.lock();
         let parent = state.parents.get(key)?.clone();
         let children = state.children_by_owner.of(&parent.namespace, &parent.uid).cloned().collect();
         let named = named_templates(&parent).into_iter();
         let templates = named.filter_map(|name| {
-            let template = state.templates.get(&TemplateKey::new(&parent.namespace, name))?;
+            let template = state.templates.get(&template_key(&parent.namespace, name))?;
             let version = format!("{}/{}", template.uid, template.generation);
             Some((
                 name.to_owned(),
@@ -88,11 +87,10 @@ impl FlowCache {
     }
 
     /// Returns a template, and the sorted names of the Jobs that were made from it.
-    pub fn template(&self, namespace: &str, name: &str) -> Option<(Arc<StoredTemplate>, Vec<String>)> {
+    pub fn template(&self, key: &ObjectKey) -> Option<(Arc<StoredTemplate>, Vec<String>)> {
         let state = self.state.lock();
-        let key = TemplateKey::new(namespace, name);
-        let jobs = state.made_from.get(&key).into_iter().flatten().map(|job| job.0.name.clone()).collect();
-        Some((state.templates.get(&key)?.clone(), jobs))
+        let jobs = state.made_from.get(key).into_iter().flatten().map(|job| job.0.name.clone()).collect();
+        Some((state.templates.get(key)?.clone(), jobs))
     }
 
     /// Records whether rounds run. While no rounds run, the cache does not keep deleted children.
@@ -107,13 +105,13 @@ impl FlowCache {
     }
 
     /// Requeues a parent when the object of this name changes or goes.
-    pub(crate) fn requeue_on_name(&self, kind: ChildKind, namespace: &str, name: &str, key: FlowKey) {
+    pub(crate) fn requeue_on_name(&self, kind: ChildKind, namespace: &str, name: &str, key: ObjectKey) {
         let place = (kind, namespace.to_owned(), name.to_owned());
         self.state.lock().awaited.entry(place).or_default().insert(key);
     }
 
     /// Returns true once after an object whose name a parent waits for has changed.
-    pub fn take_name_change(&self, key: &FlowKey) -> bool {
+    pub fn take_name_change(&self, key: &ObjectKey) -> bool {
         self.state.lock().changed_names.remove(key)
     }
 
@@ -129,7 +127,7 @@ impl FlowCache {
     }
 
     /// Marks a parent dirty.
-    pub fn mark_dirty(&self, key: FlowKey) {
+    pub fn mark_dirty(&self, key: ObjectKey) {
         self.change(|state| {
             state.dirty.insert(key);
         });
@@ -150,7 +148,7 @@ impl FlowCache {
 
     pub(crate) fn reply_template(&self, template: StoredTemplate) {
         self.change(|state| {
-            let key = TemplateKey::of(&template);
+            let key = template.key();
             if state.templates.get(&key).is_some_and(|before| before.uid == template.uid) {
                 state.put_template(template);
             }
@@ -165,15 +163,15 @@ impl FlowCache {
         });
     }
 
-    pub(crate) fn drop_parent(&self, key: &FlowKey) {
+    pub(crate) fn drop_parent(&self, key: &ObjectKey) {
         self.change(|state| state.drop_parent(key));
     }
 
     pub(crate) fn reset_parents(&self, kind: ParentKind, parents: Vec<Parent>) {
         self.change(|state| {
-            let listed: HashSet<FlowKey> = parents.iter().map(FlowKey::of).collect();
-            let is_kind = |key: &&FlowKey| matches!(key, FlowKey::Parent(of, ..) if *of == kind);
-            let absent: Vec<FlowKey> =
+            let listed: HashSet<ObjectKey> = parents.iter().map(Parent::key).collect();
+            let is_kind = |key: &&ObjectKey| ParentKind::of_key(key) == Some(kind);
+            let absent: Vec<ObjectKey> =
                 state.parents.keys().filter(is_kind).filter(|key| !listed.contains(key)).cloned().collect();
             absent.iter().for_each(|key| state.drop_parent(key));
             parents.into_iter().for_each(|parent| state.put_parent(parent));
@@ -184,13 +182,13 @@ impl FlowCache {
         self.change(|state| state.put_template(template));
     }
 
-    pub(crate) fn drop_template(&self, key: &TemplateKey) {
+    pub(crate) fn drop_template(&self, key: &ObjectKey) {
         self.change(|state| state.drop_template(key));
     }
 
     pub(crate) fn reset_templates(&self, templates: Vec<StoredTemplate>) {
         self.change(|state| {
-            let listed: HashSet<TemplateKey> = templates.iter().map(TemplateKey::of).collect();
+            let listed: HashSet<ObjectKey> = templates.iter().map(StoredTemplate::key).collect();
             let absent: Vec<_> = state.templates.keys().filter(|key| !listed.contains(*key)).cloned().collect();
             absent.iter().for_each(|key| state.drop_template(key));
             templates.into_iter().for_each(|template| state.put_template(template));

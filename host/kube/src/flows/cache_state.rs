@@ -6,39 +6,39 @@ use std::sync::Arc;
 use oarlock_core::attempts::node::NodeView;
 use oarlock_core::attempts::parent::{Parent, ParentKind};
 use oarlock_core::attempts::view::{ChildKind, ChildView};
-use oarlock_core::job_template::template::{StoredTemplate, of_annotation};
+use oarlock_core::job_template::template::{StoredTemplate, of_annotation, template_key};
+use oarlock_core::object::api_object::ObjectKey;
 use oarlock_core::object::fields::{list, text};
 use oarlock_core::object::memory::{MemoryBudget, NamespaceShares, memory_of};
 use serde_json::Value;
 
 use crate::flows::children::{ByName, ChildrenByName, ChildrenByOwner};
-use crate::flows::key::{FlowKey, TemplateKey};
 
 /// The place of an object that may be a child: its kind, namespace and name.
 pub(super) type ChildLocation = (ChildKind, String, String);
 
 #[derive(Default)]
 pub(super) struct FlowCacheState {
-    pub(super) parents: HashMap<FlowKey, Arc<Parent>>,
-    pub(super) by_uid: HashMap<String, FlowKey>,
-    pub(super) templates: HashMap<TemplateKey, Arc<StoredTemplate>>,
+    pub(super) parents: HashMap<ObjectKey, Arc<Parent>>,
+    pub(super) by_uid: HashMap<String, ObjectKey>,
+    pub(super) templates: HashMap<ObjectKey, Arc<StoredTemplate>>,
     /// The flows that name a template.
-    named_by: HashMap<TemplateKey, BTreeSet<FlowKey>>,
+    named_by: HashMap<ObjectKey, BTreeSet<ObjectKey>>,
     pub(super) children_by_owner: ChildrenByOwner,
     pub(super) children_by_name: ChildrenByName,
     /// The Jobs that were made from a template.
-    pub(super) made_from: HashMap<TemplateKey, BTreeSet<ByName>>,
+    pub(super) made_from: HashMap<ObjectKey, BTreeSet<ByName>>,
     pub(super) nodes: Arc<BTreeMap<String, Arc<NodeView>>>,
     /// Flows that wait for the name of an object, by the place of that object.
-    pub(super) awaited: HashMap<ChildLocation, BTreeSet<FlowKey>>,
+    pub(super) awaited: HashMap<ChildLocation, BTreeSet<ObjectKey>>,
     /// Waiting flows for which such an object has changed.
-    pub(super) changed_names: HashSet<FlowKey>,
-    pub(super) dirty: HashSet<FlowKey>,
+    pub(super) changed_names: HashSet<ObjectKey>,
+    pub(super) dirty: HashSet<ObjectKey>,
     shares: NamespaceShares,
     /// No rounds run, so the cache need not keep deleted children.
     is_idle: bool,
     /// The memory of the specs of parents and templates, as `shares` counts it.
-    sizes: HashMap<FlowKey, usize>,
+    sizes: HashMap<ObjectKey, usize>,
 }
 
 impl FlowCacheState {
@@ -99,7 +99,7 @@ impl FlowCacheState {
     }
 
     pub(super) fn put_parent(&mut self, parent: Parent) {
-        let key = FlowKey::of(&parent);
+        let key = parent.key();
         if let Some(before) = self.parents.get(&key) {
             if before.uid == parent.uid && number(&before.version) >= number(&parent.version) {
                 return;
@@ -109,7 +109,7 @@ impl FlowCacheState {
         let room = self.admit(&key, &parent.namespace, parent.bytes());
         let parent = parent_within(parent, room);
         for name in named_templates(&parent) {
-            self.named_by.entry(TemplateKey::new(&parent.namespace, name)).or_default().insert(key.clone());
+            self.named_by.entry(template_key(&parent.namespace, name)).or_default().insert(key.clone());
         }
         self.by_uid.insert(parent.uid.clone(), key.clone());
         let before = self.parents.insert(key.clone(), Arc::new(parent));
@@ -121,19 +121,19 @@ impl FlowCacheState {
     }
 
     /// Counts the memory of the spec of an object.
-    fn admit(&mut self, key: &FlowKey, namespace: &str, bytes: usize) -> Result<(), String> {
+    fn admit(&mut self, key: &ObjectKey, namespace: &str, bytes: usize) -> Result<(), String> {
         let before = self.sizes.remove(key).unwrap_or(0);
         self.shares.admit(namespace, before, bytes)?;
         self.sizes.insert(key.clone(), bytes);
         Ok(())
     }
 
-    fn release(&mut self, key: &FlowKey, namespace: &str) {
+    fn release(&mut self, key: &ObjectKey, namespace: &str) {
         let bytes = self.sizes.remove(key).unwrap_or(0);
         self.shares.count(namespace, bytes, 0);
     }
 
-    pub(super) fn drop_parent(&mut self, key: &FlowKey) {
+    pub(super) fn drop_parent(&mut self, key: &ObjectKey) {
         self.unname(key);
         if let Some(before) = self.parents.remove(key) {
             self.release(key, &before.namespace);
@@ -153,10 +153,10 @@ impl FlowCacheState {
         self.children_by_owner.retain(&owner.namespace, &owner.uid, |child| !child.gone);
     }
 
-    fn unname(&mut self, key: &FlowKey) {
+    fn unname(&mut self, key: &ObjectKey) {
         let Some(before) = self.parents.get(key).cloned() else { return };
         for name in named_templates(&before) {
-            let place = TemplateKey::new(&before.namespace, name);
+            let place = template_key(&before.namespace, name);
             if let Some(flows) = self.named_by.get_mut(&place) {
                 flows.remove(key);
                 if flows.is_empty() {
@@ -167,7 +167,7 @@ impl FlowCacheState {
     }
 
     pub(super) fn put_template(&mut self, template: StoredTemplate) {
-        let key = TemplateKey::of(&template);
+        let key = template.key();
         let before = self.templates.get(&key);
         if before
             .is_some_and(|before| before.uid == template.uid && number(&before.version) >= number(&template.version))
@@ -175,34 +175,34 @@ impl FlowCacheState {
             return;
         }
         let is_same = before.is_some_and(|before| before.uid == template.uid && before.job == template.job);
-        let place = key.of_rounds();
+        let place = key.clone();
         let room = self.admit(&place, &template.namespace, bytes_of(&template.job));
         let template = template_within(template, room);
         self.templates.insert(key.clone(), Arc::new(template));
         self.mark_template_dirty(&key, !is_same);
     }
 
-    pub(super) fn drop_template(&mut self, key: &TemplateKey) {
+    pub(super) fn drop_template(&mut self, key: &ObjectKey) {
         if let Some(before) = self.templates.remove(key) {
-            self.release(&key.of_rounds(), &before.namespace);
+            self.release(key, &before.namespace);
             self.mark_template_dirty(key, true);
         }
     }
 
-    fn mark_template_dirty(&mut self, key: &TemplateKey, with_flows: bool) {
-        self.dirty.insert(key.of_rounds());
+    fn mark_template_dirty(&mut self, key: &ObjectKey, with_flows: bool) {
+        self.dirty.insert(key.clone());
         if with_flows {
             self.dirty.extend(self.named_by.get(key).into_iter().flatten().cloned());
         }
     }
 
     pub(super) fn mark_daemon_jobs_dirty(&mut self) {
-        let daemons = self.parents.keys().filter(|key| matches!(key, FlowKey::Parent(ParentKind::Daemon, ..)));
+        let daemons = self.parents.keys().filter(|key| ParentKind::of_key(key) == Some(ParentKind::Daemon));
         self.dirty.extend(daemons.cloned());
     }
 
     /// Returns the object that owns this child, in the namespace of the child.
-    pub(super) fn owner_of(&self, child: &ChildView) -> Option<&FlowKey> {
+    pub(super) fn owner_of(&self, child: &ChildView) -> Option<&ObjectKey> {
         let key = self.by_uid.get(child.owner_uid.as_ref()?)?;
         self.parents.get(key).is_some_and(|parent| parent.owns(child)).then_some(key)
     }
@@ -300,8 +300,8 @@ impl FlowCacheState {
 }
 
 /// Returns the template that a Job names, if the template is in the namespace of the Job.
-fn template_of(child: &ChildView) -> Option<TemplateKey> {
+fn template_of(child: &ChildView) -> Option<ObjectKey> {
     let (namespace, name) = child.by_template.as_deref().and_then(of_annotation)?;
     let is_own = child.kind == ChildKind::Job && namespace == child.namespace;
-    is_own.then(|| TemplateKey::new(namespace, name))
+    is_own.then(|| template_key(namespace, name))
 }

@@ -34,7 +34,7 @@ fn labelled() -> Value {
 
 /// Returns whether the flow became dirty. Also returns for each child whether it is disowned and whether it is gone.
 fn seen(cache: &FlowCache) -> (bool, Vec<(bool, bool)>) {
-    let key = FlowKey::Parent(ParentKind::Flow, "ns".to_owned(), "f".to_owned());
+    let key = ParentKind::Flow.key("ns", "f");
     let children = cache.view(&key).unwrap().children;
     (cache.take_dirty().contains(&key), children.iter().map(|child| (child.orphaned, child.gone)).collect())
 }
@@ -93,7 +93,7 @@ fn a_template_names_its_jobs_and_those_that_changed_once_each() {
             "annotations": {"createByJobTemplate": template}});
         ChildView::read(ChildKind::Job, &json!({ "metadata": metadata })).unwrap()
     };
-    let names = || cache.template("ns", "t").unwrap().1;
+    let names = || cache.template(&template_key("ns", "t")).unwrap().1;
     cache.put_child(made(2, "b", Some("ns.t")));
     cache.put_child(made(3, "a", Some("ns.t")));
     cache.take_dirty();

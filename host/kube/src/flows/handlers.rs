@@ -14,7 +14,6 @@ use serde_json::Value;
 
 use crate::flows::cache::FlowCache;
 use crate::flows::cache_state::{bytes_of, parent_within, template_within};
-use crate::flows::key::{FlowKey, TemplateKey};
 use crate::transport::projection::Projection;
 use crate::watch::handler::EventHandler;
 
@@ -51,7 +50,7 @@ impl EventHandler for ParentHandler {
     }
 
     fn deleted(&self, item: Parent) {
-        self.0.drop_parent(&FlowKey::of(&item));
+        self.0.drop_parent(&item.key());
     }
 }
 
@@ -104,7 +103,7 @@ impl EventHandler for TemplateHandler {
     }
 
     fn deleted(&self, item: StoredTemplate) {
-        self.0.drop_template(&TemplateKey::of(&item));
+        self.0.drop_template(&item.key());
     }
 }
 

@@ -6,7 +6,7 @@ use oarlock_core::attempts::build::{JOB_TTL, OPERATION_TTL};
 use oarlock_core::attempts::parent::{Parent, ParentKind};
 use oarlock_core::attempts::plan::{ChildChange, Create};
 use oarlock_core::attempts::view::{ChildKind, ChildView};
-use oarlock_core::job_template::template::StoredTemplate;
+use oarlock_core::job_template::template::{StoredTemplate, template_kind};
 use oarlock_core::object::api_object::{Kind, ObjectKey};
 use oarlock_core::object::fields::{list, text};
 use oarlock_core::requests::writes::{Stopped, Write};
@@ -15,12 +15,10 @@ use serde_json::{Value, json};
 use crate::cluster::Cluster;
 use crate::flows::cache::FlowCache;
 use crate::flows::handlers::{BatchJobHandler, NodeHandler, ParentHandler, TemplateHandler, read_template};
-use crate::flows::key::FlowKey;
-use crate::flows::writes::{adopt, child_key, key, key_of, parent_key, patch_child};
+use crate::flows::writes::{adopt, key_of, patch_child};
 use crate::lease::fence::Fence;
 use crate::link::Link;
 use crate::transport::call::Transport;
-use crate::transport::flow_kinds;
 use crate::transport::requests::Requests;
 use crate::watch::health::KindHealth;
 use crate::watch::on_demand::OnDemand;
@@ -56,9 +54,9 @@ impl Flows {
         let _only = cluster.link.parents.flows.set(cache.clone());
         let watches = Arc::new(OnDemand::begin());
         for kind in [ParentKind::Flow, ParentKind::Daemon] {
-            watches.watch(&cluster.link, flow_kinds::parent(kind), ParentHandler(cache.clone(), kind));
+            watches.watch(&cluster.link, kind.kind(), ParentHandler(cache.clone(), kind));
         }
-        watches.watch(&cluster.link, flow_kinds::template(), TemplateHandler(cache.clone()));
+        watches.watch(&cluster.link, template_kind(), TemplateHandler(cache.clone()));
         let counted = || {
             let transport = Transport { requests: cluster.requests().part(), ..cluster.link.transport.clone() };
             Arc::new(Link { transport, ..cluster.link.clone() })
@@ -92,11 +90,7 @@ impl Flows {
     /// Waits until the API server serves flows and all the kinds that they need are listed.
     pub async fn synced(&self) {
         let rest = || {
-            self.watches.watch(
-                &self.cluster.link,
-                flow_kinds::child(ChildKind::Job),
-                BatchJobHandler(self.cache.clone()),
-            );
+            self.watches.watch(&self.cluster.link, ChildKind::Job.kind(), BatchJobHandler(self.cache.clone()));
             self.watches.watch(&self.cluster.link, Kind::node(), NodeHandler(self.cache.clone()));
         };
         // The third kind, JobTemplate, needs no other kind.
@@ -114,7 +108,7 @@ impl Flows {
     /// # Errors
     /// If the child was not created, with the reason in a [`CreateError`].
     pub async fn create(&self, parent: &Parent, create: &Create, fence: &Fence) -> Result<(), CreateError> {
-        let object = child_key(create.kind, &parent.namespace, &create.name);
+        let object = create.kind.key(&parent.namespace, &create.name);
         let write =
             Write::Create { object: object.clone(), body: create.object.clone(), owner_uid: parent.uid.clone() };
         match self.link(parent.kind).write(&write, fence).await {
@@ -140,7 +134,7 @@ impl Flows {
     /// Returns why the API server refused a create: an object with the name exists, or the create itself is invalid.
     async fn refused(&self, parent: &Parent, create: &Create, object: &ObjectKey, message: String) -> CreateError {
         // The host awaits the name before the read, because the object may go right after the read.
-        self.cache.requeue_on_name(create.kind, &parent.namespace, &create.name, FlowKey::of(parent));
+        self.cache.requeue_on_name(create.kind, &parent.namespace, &create.name, parent.key());
         match self.cluster.link.read(object).await {
             Ok(Ok(stored)) => self.conflict(parent, create, &stored),
             _ => CreateError::Rejected(message),
@@ -177,7 +171,7 @@ impl Flows {
             // A user may resume the object meanwhile, so the host deletes only the version that it saw.
             ChildChange::DeleteSelf => {
                 let version = Some(parent.version.clone());
-                (Write::delete(parent_key(parent), &parent.uid, version), ChildKind::Job)
+                (Write::delete(parent.key(), &parent.uid, version), ChildKind::Job)
             }
         };
         match self.link(parent.kind).write(&write, fence).await {
@@ -197,7 +191,7 @@ impl Flows {
     /// # Errors
     /// If it is unknown whether the status was written, with the reason.
     pub async fn write_status(&self, parent: &Parent, status: &Value, fence: &Fence) -> Result<(), Stopped> {
-        let write = Write::status(parent_key(parent), &parent.version, status);
+        let write = Write::status(parent.key(), &parent.version, status);
         let reply = self.link(parent.kind).write(&write, fence).await?;
         Parent::read(parent.kind, reply).into_iter().for_each(|parent| self.cache.reply_parent(parent));
         Ok(())
@@ -213,8 +207,8 @@ impl Flows {
         status: &Value,
         fence: &Fence,
     ) -> Result<(), Stopped> {
-        let object = key(flow_kinds::template(), &template.namespace, &template.name);
-        let reply = self.link(ParentKind::Flow).write(&Write::status(object, &template.version, status), fence).await?;
+        let reply =
+            self.link(ParentKind::Flow).write(&Write::status(template.key(), &template.version, status), fence).await?;
         read_template(reply).into_iter().for_each(|template| self.cache.reply_template(template));
         Ok(())
     }

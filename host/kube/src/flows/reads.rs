@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use oarlock_core::attempts::build::OWNER_UID;
-use oarlock_core::attempts::parent::{Parent, ParentKind};
+use oarlock_core::attempts::parent::{Parent, ParentKind, record_kind};
 use oarlock_core::attempts::view::{ChildKind, ChildView};
 use oarlock_core::attempts::waiting::{UNFINISHED, WaitLookup, last_warning, read_waiting_pods};
 use oarlock_core::object::api_object::Kind;
@@ -12,10 +12,8 @@ use oarlock_core::object::fields::text;
 use serde_json::Value;
 
 use crate::flows::port::Flows;
-use crate::flows::writes::parent_key;
 use crate::read::past_cache::{ListPick, ListSelection, ReadFailed};
 use crate::transport::call::Transport;
-use crate::transport::flow_kinds;
 use crate::transport::projection::Projection;
 
 /// The most pods of a failed Job that the host reads for the Job's message.
@@ -40,7 +38,7 @@ impl Flows {
     /// # Errors
     /// If the read fails, with the message of the API server.
     pub async fn is_current(&self, parent: &Parent) -> Result<bool, ReadFailed> {
-        let stored = self.cluster.link.stored(&parent_key(parent)).await?;
+        let stored = self.cluster.link.stored(&parent.key()).await?;
         Ok(stored.is_some_and(|stored| text(&stored, "/metadata/resourceVersion") == Some(&*parent.version)))
     }
 
@@ -60,7 +58,7 @@ impl Flows {
             let pick = |child: Value| ChildView::read(kind, &child).filter(is_meant);
             let kept = ListPick { projection, pick, most: 0 };
             let selected = of_labels(&parent.namespace, &label);
-            if !self.cluster.link.all_stored(transport, &flow_kinds::child(kind), selected, kept).await?.is_empty() {
+            if !self.cluster.link.all_stored(transport, &kind.kind(), selected, kept).await?.is_empty() {
                 return Ok(true);
             }
         }
@@ -73,7 +71,7 @@ impl Flows {
     /// If the read fails, with the message of the API server.
     pub async fn read_records(&self, parent: &Parent) -> Result<Vec<Value>, ReadFailed> {
         let (transport, label) = (&self.cluster.link.transport, format!("{OWNER_UID}={}", parent.uid));
-        self.list(transport, flow_kinds::record(), of_labels(&parent.namespace, &label), usize::MAX).await
+        self.list(transport, record_kind(), of_labels(&parent.namespace, &label), usize::MAX).await
     }
 
     /// Lists the pods of a Job. The host waits at most `time_limit` for each page.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use futures::StreamExt;
 use oarlock_core::attempts::build::OWNER_UID;
-use oarlock_core::attempts::parent::Parent;
+use oarlock_core::attempts::parent::{Parent, record_key};
 use oarlock_core::attempts::status::{lines_of, record_name};
 use oarlock_core::attempts::unit::Unit;
 use oarlock_core::object::api_object::ObjectKey;
@@ -13,10 +13,8 @@ use oarlock_core::requests::writes::{Stopped, Write};
 use serde_json::{Value, json};
 
 use crate::flows::port::Flows;
-use crate::flows::writes::key;
 use crate::lease::fence::Fence;
 use crate::send::outcome::stopped;
-use crate::transport::flow_kinds;
 
 /// The number of JobRecords of one object that are in flight at once.
 const AT_ONCE: usize = 4;
@@ -101,7 +99,7 @@ struct Record {
 impl Record {
     fn of(parent: &Parent, number: usize, units: &[Unit]) -> Self {
         Self {
-            key: key(flow_kinds::record(), &parent.namespace, &record_name(parent, number)),
+            key: record_key(&parent.namespace, record_name(parent, number)),
             labels: json!({OWNER_UID: parent.uid}),
             owners: json!([parent.owner_reference()]),
             number,

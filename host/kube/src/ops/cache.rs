@@ -2,20 +2,21 @@
 //!
 //! The cache takes the newest version of each object from lists, watches and replies. It returns views, and the jobs that changed.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use oarlock_core::object::memory::{MemoryBudget, NamespaceShares};
+use oarlock_core::cache::object_cache::{CachedObject as _, ObjectCache, Taken, View};
+use oarlock_core::object::api_object::ObjectKey;
+use oarlock_core::object::memory::MemoryBudget;
 use oarlock_core::object::quota_key::QuotaKey;
+use oarlock_core::ops_job::names::ops_key;
 use oarlock_core::ops_job::stored::StoredOps;
 use oarlock_core::ops_job::view::OpsChild;
 use oarlock_core::ops_job::write_meter::{MeteredJob, WriteMeter};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
-
-use crate::ops::key::OpsKey;
 
 /// The cache of OpsJobs and their children.
 #[derive(Default)]
@@ -36,14 +37,9 @@ impl Default for Began {
 
 #[derive(Default)]
 struct OpsCacheState {
-    /// The jobs by name.
-    jobs: HashMap<String, Arc<StoredOps>>,
-    /// The name of each job, by UID.
-    names: HashMap<String, String>,
-    /// The children by the UID of their job. Each job has at most one child.
-    children: HashMap<String, Arc<OpsChild>>,
-    dirty: BTreeSet<OpsKey>,
-    shares: NamespaceShares,
+    jobs: ObjectCache<StoredOps>,
+    /// The OperationJobs that an OpsJob owns.
+    children: ObjectCache<OpsChild>,
     meter: WriteMeter,
 }
 
@@ -56,72 +52,47 @@ enum Known {
     Told,
 }
 
-/// The namespace of OpsJobs, which are cluster-scoped.
-const NO_NAMESPACE: &str = "";
-
-fn number(job: &StoredOps) -> u64 {
-    job.view.version.parse().unwrap_or(0)
-}
-
 impl OpsCacheState {
     /// Counts the written bytes for the key that the job counts against.
     fn meter(&mut self, job: &StoredOps, known: Known, now: Duration) {
         let Some(key) = &job.counts_for else { return };
         let of = MeteredJob { key, user_name: &job.summary.user_name, bytes: job.stored_bytes };
         if known == Known::Listed {
-            self.meter.found(&job.view.uid, number(job), &of);
+            self.meter.found(&job.view.uid, job.version(), &of);
         }
-        self.meter.wrote(&job.view.uid, number(job), &of, now);
+        self.meter.wrote(&job.view.uid, job.version(), &of, now);
     }
 
-    fn put(&mut self, mut job: StoredOps, known: Known, now: Duration) {
-        let before = self.jobs.get(&job.view.name);
-        if let Some(before) = before.filter(|before| before.view.uid == job.view.uid) {
-            if number(before) >= number(&job) {
-                return;
-            }
-            job.view.first_version = before.view.first_version;
+    fn put(&mut self, job: StoredOps, known: Known, now: Duration) {
+        if !self.jobs.takes(&job) {
+            return;
         }
-        let bytes = before.map_or(0, |before| before.bytes());
         self.meter(&job, known, now);
-        let before = self.jobs.get(&job.view.name);
-        // An admitted job must not end because the host itself adds to it.
-        let was_in = before.is_some_and(|before| before.view.uid == job.view.uid && before.spec.is_ok());
-        let is_in = was_in || job.is_admitted();
-        let admitted = if is_in {
-            self.shares.count(NO_NAMESPACE, bytes, job.bytes());
-            Ok(())
-        } else {
-            self.shares.admit(NO_NAMESPACE, bytes, job.bytes())
-        };
-        let job = match admitted {
-            Ok(()) => job,
-            Err(why) => job.without_spec(&why),
-        };
-        let key = OpsKey::of(&job);
-        self.names.insert(job.view.uid.clone(), key.name.clone());
-        let (uid, before) = (job.view.uid.clone(), self.jobs.insert(key.name.clone(), Arc::new(job)));
-        if let Some(before) = before.filter(|before| before.view.uid != uid) {
-            self.names.remove(&before.view.uid);
-            self.meter.gone(&before.view.uid);
-            self.dirty.insert(OpsKey::of(&before));
+        if let Taken::InPlaceOf(other) = self.jobs.put(job) {
+            self.meter.gone(&other.view.uid);
         }
-        self.dirty.insert(key);
     }
 
     fn drop(&mut self, job: &StoredOps) {
-        let is_same = |known: &&Arc<StoredOps>| known.view.uid == job.view.uid;
-        let Some(known) = self.jobs.get(&job.view.name).filter(is_same).cloned() else { return };
-        self.jobs.remove(&known.view.name);
-        self.names.remove(&known.view.uid);
-        self.meter.gone(&known.view.uid);
-        self.shares.count(NO_NAMESPACE, known.bytes(), 0);
-        self.dirty.insert(OpsKey::of(&known));
+        if self.jobs.remove(&job.key(), job.uid()).is_some() {
+            self.meter.gone(job.uid());
+        }
     }
 
-    fn mark_owner_dirty(&mut self, owner: &str) {
-        let job = self.names.get(owner).and_then(|name| self.jobs.get(name));
-        self.dirty.extend(job.map(|job| OpsKey::of(job)));
+    fn put_child(&mut self, child: OpsChild) {
+        let owner = child.owner_uid.clone();
+        if let Taken::Newer | Taken::InPlaceOf(_) = self.children.put(child) {
+            self.jobs.mark_uid_dirty(&owner);
+        }
+        // Only jobs have rounds.
+        self.children.take_dirty();
+    }
+
+    fn drop_child(&mut self, child: &OpsChild) {
+        if self.children.remove(&child.key(), child.uid()).is_some() {
+            self.jobs.mark_uid_dirty(&child.owner_uid);
+        }
+        self.children.take_dirty();
     }
 }
 
@@ -134,7 +105,7 @@ impl OpsCache {
 
     /// Returns an empty cache whose objects count in this room.
     pub(super) fn within(room: &MemoryBudget) -> Self {
-        let state = OpsCacheState { shares: NamespaceShares::within(room), ..OpsCacheState::default() };
+        let state = OpsCacheState { jobs: ObjectCache::within(room), ..OpsCacheState::default() };
         Self { state: Mutex::new(state), ..Self::default() }
     }
 
@@ -148,39 +119,45 @@ impl OpsCache {
         use_it(&mut self.state.lock().meter, now)
     }
 
-    /// Returns the job of this name.
+    /// Returns the newest view of the job of this name, even if it is uncertain.
     pub fn job(&self, name: &str) -> Option<Arc<StoredOps>> {
-        self.state.lock().jobs.get(name).cloned()
+        self.state.lock().jobs.get(&ops_key(name)).cloned()
+    }
+
+    /// Returns the view of the job of this name.
+    pub fn view(&self, name: &str) -> View<StoredOps> {
+        self.state.lock().jobs.view(&ops_key(name))
     }
 
     /// Returns all jobs.
     pub fn jobs(&self) -> Vec<Arc<StoredOps>> {
-        self.state.lock().jobs.values().cloned().collect()
+        self.state.lock().jobs.all().cloned().collect()
     }
 
-    /// Returns the child of the job with this UID.
+    /// Returns the child of the job with this UID. An OperationJob with another name or namespace is not the job's child, whatever owner it
+    /// names.
     pub fn child(&self, owner: &str) -> Option<Arc<OpsChild>> {
         let state = self.state.lock();
-        let job = state.jobs.get(state.names.get(owner)?)?;
-        state.children.get(owner).filter(|child| child.is_of(&job.view)).cloned()
+        let job = state.jobs.by_uid(owner)?;
+        state.children.owned_by(owner).find(|child| child.is_of(&job.view)).cloned()
     }
 
     /// Returns the owner whose slots the tasks of the child with this UID take: the requester of its job.
     pub fn owner_of(&self, child: &str) -> Option<QuotaKey> {
         let state = self.state.lock();
-        let (owner, known) = state.children.iter().find(|(_, known)| known.uid == child)?;
-        let job = state.jobs.get(state.names.get(owner)?)?;
-        known.is_of(&job.view).then(|| job.view.owner())
+        let child = state.children.by_uid(child)?;
+        let job = state.jobs.by_uid(&child.owner_uid)?;
+        child.is_of(&job.view).then(|| job.view.owner())
     }
 
     /// Marks the job with this UID dirty.
     pub fn mark_dirty(&self, uid: &str) {
-        self.hold(|state| state.mark_owner_dirty(uid));
+        self.hold(|state| state.jobs.mark_uid_dirty(uid));
     }
 
     /// Takes the keys of the jobs that changed since the last call.
-    pub fn take_dirty(&self) -> BTreeSet<OpsKey> {
-        std::mem::take(&mut self.state.lock().dirty)
+    pub fn take_dirty(&self) -> BTreeSet<ObjectKey> {
+        self.state.lock().jobs.take_dirty()
     }
 
     /// Waits until a job may have changed.
@@ -188,12 +165,11 @@ impl OpsCache {
         self.changed.notified().await;
     }
 
-    pub(super) fn reset_jobs(&self, jobs: Vec<StoredOps>) {
+    pub(super) fn reset_jobs(&self, jobs: Vec<StoredOps>, version: u64) {
         let now = self.now();
         self.hold(|state| {
-            let listed: BTreeSet<&String> = jobs.iter().map(|job| &job.view.uid).collect();
-            let gone: Vec<_> = state.jobs.values().filter(|job| !listed.contains(&job.view.uid)).cloned().collect();
-            gone.iter().for_each(|job| state.drop(job));
+            let listed = jobs.iter().map(|job| job.view.uid.clone()).collect();
+            state.jobs.absent_from(&listed, version).iter().for_each(|job| state.drop(job));
             jobs.into_iter().for_each(|job| state.put(job, Known::Listed, now));
         });
     }
@@ -203,43 +179,39 @@ impl OpsCache {
         self.hold(|state| state.put(job, Known::Told, now));
     }
 
+    /// Takes the answer of the API server to a read of the job of this name. `before` is the job that the cache had before the read.
+    pub(super) fn confirm_job(&self, name: &str, before: Option<&StoredOps>, answer: Option<StoredOps>) {
+        let now = self.now();
+        self.hold(|state| {
+            before.filter(|_| answer.is_none()).into_iter().for_each(|before| state.drop(before));
+            state.jobs.confirm(&ops_key(name));
+            answer.into_iter().for_each(|job| state.put(job, Known::Told, now));
+        });
+    }
+
+    /// Marks the view of the job of this name uncertain, after a write with an unknown outcome.
+    pub(super) fn doubt_job(&self, name: &str) {
+        self.hold(|state| state.jobs.doubt(&ops_key(name)));
+    }
+
     pub(super) fn drop_job(&self, job: &StoredOps) {
         self.hold(|state| state.drop(job));
     }
 
-    pub(crate) fn reset_children(&self, children: HashMap<String, OpsChild>) {
+    pub(crate) fn reset_children(&self, children: Vec<OpsChild>, version: u64) {
         self.hold(|state| {
-            let owners: Vec<String> = state.children.keys().cloned().collect();
-            owners.iter().for_each(|owner| state.mark_owner_dirty(owner));
-            state.children = children.into_iter().map(|(owner, child)| (owner, Arc::new(child))).collect();
-            let owners: Vec<String> = state.children.keys().cloned().collect();
-            owners.iter().for_each(|owner| state.mark_owner_dirty(owner));
+            let listed = children.iter().map(|child| child.uid.clone()).collect();
+            state.children.absent_from(&listed, version).iter().for_each(|child| state.drop_child(child));
+            children.into_iter().for_each(|child| state.put_child(child));
         });
     }
 
-    pub(crate) fn put_child(&self, owner: String, child: OpsChild) {
-        self.hold(|state| {
-            if state.children.get(&owner).is_some_and(|known| known.uid == child.uid && known.version >= child.version)
-            {
-                return;
-            }
-            // An OperationJob with another name or namespace is not the job's child, whatever owner it names.
-            let job = state.names.get(&owner).and_then(|name| state.jobs.get(name));
-            if job.is_some_and(|job| !child.is_of(&job.view)) {
-                return;
-            }
-            state.mark_owner_dirty(&owner);
-            state.children.insert(owner, Arc::new(child));
-        });
+    pub(crate) fn put_child(&self, child: OpsChild) {
+        self.hold(|state| state.put_child(child));
     }
 
-    pub(crate) fn drop_child(&self, owner: &str, child: &OpsChild) {
-        self.hold(|state| {
-            if state.children.get(owner).is_some_and(|known| known.uid == child.uid) {
-                state.children.remove(owner);
-                state.mark_owner_dirty(owner);
-            }
-        });
+    pub(crate) fn drop_child(&self, child: &OpsChild) {
+        self.hold(|state| state.drop_child(child));
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use oarlock_core::cache::object_cache::fitting;
 use oarlock_core::object::memory::NamespaceShares;
 use oarlock_core::object::own::OPS_NAMESPACE;
 use oarlock_core::ops_job::spec::{Defaults, OpsType};
@@ -35,19 +36,12 @@ impl EventHandler for OpsJobHandler {
     }
 
     fn fitting(&self, item: StoredOps, listed: &mut NamespaceShares) -> StoredOps {
-        if item.is_admitted() {
-            listed.count("", 0, item.bytes());
-            return item;
-        }
-        match listed.admit("", 0, item.bytes()) {
-            Ok(()) => item,
-            Err(why) => item.without_spec(&why),
-        }
+        fitting(item, listed)
     }
 
-    fn listed(&self, items: Vec<StoredOps>, _version: u64) {
+    fn listed(&self, items: Vec<StoredOps>, version: u64) {
         self.observer.listed(items.iter().map(|job| job.view.uid.clone()).collect());
-        self.cache.reset_jobs(items);
+        self.cache.reset_jobs(items, version);
     }
 
     fn changed(&self, item: StoredOps) {
@@ -62,7 +56,7 @@ impl EventHandler for OpsJobHandler {
 
 /// Reads an OperationJob that an OpsJob owns. Its namespace is the namespace of children of OpsJobs, or its action is one that only the
 /// host may use, on pods of any namespace. Users may create neither.
-pub(crate) fn read_child(document: &Value) -> Option<(String, OpsChild)> {
+pub(crate) fn read_child(document: &Value) -> Option<OpsChild> {
     let namespace = document.pointer("/metadata/namespace").and_then(Value::as_str);
     let action = document.pointer("/spec/action").and_then(Value::as_str).and_then(OpsType::read);
     let is_for_pods = action.is_some_and(|action| !action.is_for_nodes());

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use oarlock_core::cache::object_cache::View;
 use oarlock_core::object::api_object::{Kind, ObjectKey};
 use oarlock_core::object::fields::{number, text};
 use oarlock_core::object::key::JobKey;
@@ -149,6 +150,27 @@ impl Ops {
         link.all_stored(&link.transport, &kind, selected, ListPick { projection, pick, most: usize::MAX }).await
     }
 
+    /// Returns the newest view of a job. Reads the job live if an earlier write of it had an unknown outcome.
+    ///
+    /// # Errors
+    /// If the read fails, with the message of the API server.
+    pub async fn certain_job(&self, name: &str) -> Result<Option<Arc<StoredOps>>, ReadFailed> {
+        if let View::Certain(job) = self.cache().view(name) {
+            return Ok(job);
+        }
+        let before = self.cache().job(name);
+        let document = self.cluster.link.stored(&ops_key(name)).await?;
+        self.cache().confirm_job(name, before.as_deref(), document.and_then(|document| self.read(&document)));
+        Ok(self.cache().job(name))
+    }
+
+    /// Marks the view of a job uncertain if a write of it stopped so that the API server may have another version.
+    fn doubt(&self, job: &StoredOps, stopped: &Stopped) {
+        if matches!(stopped, Stopped::Gone | Stopped::Conflict | Stopped::Unknown { .. }) {
+            self.cache().doubt_job(&job.view.name);
+        }
+    }
+
     /// Reads a job live. Returns false if no job has this name and UID.
     ///
     /// # Errors
@@ -167,8 +189,8 @@ impl Ops {
     /// If the read fails, with the message of the API server.
     pub async fn read_child(&self, job: &StoredOps) -> Result<(), ReadFailed> {
         let stored = self.cluster.link.stored(&child_key(&job.view)).await?;
-        let child = stored.as_ref().and_then(read_child).filter(|(owner, _)| *owner == job.view.uid);
-        child.into_iter().for_each(|(owner, child)| self.cache().put_child(owner, child));
+        let child = stored.as_ref().and_then(read_child).filter(|child| child.owner_uid == job.view.uid);
+        child.into_iter().for_each(|child| self.cache().put_child(child));
         Ok(())
     }
 
@@ -181,11 +203,11 @@ impl Ops {
         let document = self.cluster.link.stored(&child_key(&job.view)).await?;
         let is_it = |document: &Value| text(document, "/metadata/uid") == Some(&child.uid);
         let Some(document) = document.filter(is_it) else {
-            self.cache().drop_child(&job.view.uid, child);
+            self.cache().drop_child(child);
             return Ok(None);
         };
         // The stored child is newer than the child that the watch has shown.
-        read_child(&document).into_iter().for_each(|(owner, child)| self.cache().put_child(owner, child));
+        read_child(&document).into_iter().for_each(|child| self.cache().put_child(child));
         if number(&document, "/status/records/count").unwrap_or(0) <= 0 {
             return Ok(Some(Outcomes::read(&document, &[])));
         }
@@ -202,7 +224,8 @@ impl Ops {
     /// If it is unknown whether the status was written, with the reason.
     pub async fn write_status(&self, job: &StoredOps, status: &Value, fence: &Fence) -> Result<(), Stopped> {
         let write = Write::status(ops_key(&job.view.name), &job.view.version, status);
-        self.replied(&self.cluster.link.write_for(&write, owner(job), fence).await?);
+        let written = self.cluster.link.write_for(&write, owner(job), fence).await;
+        self.replied(&written.inspect_err(|stopped| self.doubt(job, stopped))?);
         Ok(())
     }
 
@@ -226,21 +249,22 @@ impl Ops {
         }
         let Some(write) = write_of(effect, job, child) else { return Ok(()) };
         let is_own = write.object().kind == ops_kind();
-        let gone = || child.into_iter().for_each(|child| self.cache().drop_child(&job.view.uid, child));
+        let gone = || child.into_iter().for_each(|child| self.cache().drop_child(child));
         let owner = if is_own { owner(job) } else { WriteOwner::of_object(write.object()) };
         match self.cluster.link.write_for(&write, owner, fence).await {
             Ok(reply) if is_own => self.replied(&reply),
             // The reply to the deletion of a child without finalizers is a `Status`, and the child no longer exists.
             Ok(reply) if *effect == Effect::DeleteChild && reply.get("kind") == Some(&json!("Status")) => gone(),
-            Ok(reply) => read_child(&reply).into_iter().for_each(|(owner, child)| self.cache().put_child(owner, child)),
+            Ok(reply) => read_child(&reply).into_iter().for_each(|child| self.cache().put_child(child)),
             Err(Stopped::Gone) if !is_own => gone(),
-            Err(Stopped::Gone) => {}
             Err(stopped) => {
-                // Without a newer view, the next write would meet the same conflict.
-                if stopped == Stopped::Conflict && !is_own {
+                if is_own {
+                    self.doubt(job, &stopped);
+                } else if stopped == Stopped::Conflict {
+                    // Without a newer view, the next write would meet the same conflict.
                     let _ = self.read_child(job).await;
                 }
-                return Err(stopped);
+                return if stopped == Stopped::Gone { Ok(()) } else { Err(stopped) };
             }
         }
         Ok(())

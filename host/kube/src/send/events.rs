@@ -28,7 +28,6 @@ use crate::send::event_queue::{EventQueue, WaitingEvent};
 use crate::send::outcome::stopped;
 use crate::send::write::already_exists;
 use crate::transport::call::{ApiCall, RequestError, Transport};
-use crate::transport::flow_kinds;
 use crate::transport::path::Resource;
 
 /// The component of the events on OperationJobs and on their targets (docs/operationjob.md 8).
@@ -243,7 +242,7 @@ fn body(note: &EventNote, at: Timestamp, instance: &str) -> Value {
 /// Returns the component of an event on an object of this kind.
 fn controller(regarding: &Kind) -> &'static str {
     let parents = [(ParentKind::Flow, OF_FLOWS), (ParentKind::Daemon, OF_DAEMONS)];
-    let found = parents.into_iter().find(|(parent, _)| *regarding == flow_kinds::parent(*parent));
+    let found = parents.into_iter().find(|(parent, _)| *regarding == parent.kind());
     found.map_or(OF_JOBS, |(_, controller)| controller)
 }
 

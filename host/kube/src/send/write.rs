@@ -5,7 +5,8 @@
 
 use kube::core::params::{DeleteParams, Patch, PatchParams, PostParams, Preconditions, PropagationPolicy};
 use kube::core::response::reason;
-use oarlock_core::attempts::parent::ParentKind;
+use oarlock_core::attempts::parent::{ParentKind, record_kind};
+use oarlock_core::job_template::template::template_kind;
 use oarlock_core::object::api_object::{Kind, ObjectKey};
 use oarlock_core::object::key::JobKey;
 use oarlock_core::ops_job::names::ops_kind;
@@ -21,7 +22,6 @@ use crate::link::Link;
 use crate::send::outcome::{kept, stopped, tested};
 use crate::transport::call::{ApiCall, RequestError, absent};
 use crate::transport::discovery::DiscoverError;
-use crate::transport::flow_kinds;
 use crate::transport::limiter::{Busy, WritePermit};
 use crate::transport::path::Resource;
 use crate::transport::projection::Projection;
@@ -318,9 +318,8 @@ fn busy(error: &RequestError) -> Busy {
 /// or an OpsJob does not count as such a write.
 fn is_record(write: &Write) -> bool {
     let kind = &write.object().kind;
-    let records = [Kind::record(), flow_kinds::record()];
-    let parents =
-        [flow_kinds::parent(ParentKind::Flow), flow_kinds::parent(ParentKind::Daemon), flow_kinds::template()];
+    let records = [Kind::record(), record_kind()];
+    let parents = [ParentKind::Flow.kind(), ParentKind::Daemon.kind(), template_kind()];
     match write {
         Write::Create { .. } => records.contains(kind),
         _ => parents.iter().chain(&records).chain([&Kind::job(), &ops_kind()]).any(|own| own == kind),

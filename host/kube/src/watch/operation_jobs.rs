@@ -1,7 +1,6 @@
 //! The handler of the only watch of OperationJobs. It feeds the cache of jobs, and the caches of flows and OpsJobs, which own some
 //! OperationJobs.
 
-use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 
 use oarlock_core::attempts::view::{ChildKind, ChildView};
@@ -33,7 +32,7 @@ pub(crate) struct OperationJobHandler {
 pub(crate) struct SeenJob {
     cached: Option<CachedJob>,
     of_flow: Option<ChildView>,
-    of_ops: Option<(String, OpsChild)>,
+    of_ops: Option<OpsChild>,
 }
 
 impl EventHandler for OperationJobHandler {
@@ -56,7 +55,7 @@ impl EventHandler for OperationJobHandler {
     }
 
     fn listed(&self, items: Vec<SeenJob>, version: u64) {
-        let (mut cached, mut of_flows, mut of_ops) = (Vec::new(), Vec::new(), HashMap::new());
+        let (mut cached, mut of_flows, mut of_ops) = (Vec::new(), Vec::new(), Vec::new());
         for item in items {
             cached.extend(item.cached);
             of_flows.extend(item.of_flow);
@@ -68,7 +67,7 @@ impl EventHandler for OperationJobHandler {
             flows.reset_children(ChildKind::Operation, of_flows, version);
         }
         if let Some(ops) = ops.get() {
-            ops.reset_children(of_ops);
+            ops.reset_children(of_ops, version);
         }
     }
 
@@ -76,13 +75,13 @@ impl EventHandler for OperationJobHandler {
         let OwnerCaches { flows, ops } = &*self.parents;
         item.cached.into_iter().for_each(|cached| self.jobs.changed(cached));
         flows.get().zip(item.of_flow).into_iter().for_each(|(flows, child)| flows.put_child(child));
-        ops.get().zip(item.of_ops).into_iter().for_each(|(ops, (owner, child))| ops.put_child(owner, child));
+        ops.get().zip(item.of_ops).into_iter().for_each(|(ops, child)| ops.put_child(child));
     }
 
     fn deleted(&self, item: SeenJob) {
         let OwnerCaches { flows, ops } = &*self.parents;
         item.cached.iter().for_each(|cached| self.jobs.remove(cached));
         flows.get().zip(item.of_flow).into_iter().for_each(|(flows, child)| flows.drop_child(child));
-        ops.get().zip(item.of_ops).iter().for_each(|(ops, (owner, child))| ops.drop_child(owner, child));
+        ops.get().zip(item.of_ops).iter().for_each(|(ops, child)| ops.drop_child(child));
     }
 }

@@ -9,8 +9,8 @@ use oarlock_core::attempts::plan::{ChildChange, Create};
 use oarlock_core::attempts::view::{ChildKind, ChildView};
 use oarlock_core::object::api_object::{Kind, ObjectKey};
 use oarlock_core::requests::writes::Write;
+use oarlock_kube::flows::Flows;
 use oarlock_kube::flows::cache::ParentView;
-use oarlock_kube::flows::{FlowKey, Flows};
 use oarlock_kube::lease::fence::Fence;
 use oarlock_kube::watch::objects::{WatchedKind, WatchedKinds};
 use serde_json::{Value, json};
@@ -32,7 +32,7 @@ fn batch_job() -> Kind {
 }
 
 /// Returns a fixture, a flow cache with one JobFlow, and the key of the JobFlow, beside a plugin with these relations.
-async fn fixture() -> (Fixture, Flows, FlowKey) {
+async fn fixture() -> (Fixture, Flows, ObjectKey) {
     let fixture = Fixture::bare().await;
     for crd in oarlock_api::FLOW_CRDS {
         fixture.install(crd).await;
@@ -44,7 +44,7 @@ async fn fixture() -> (Fixture, Flows, FlowKey) {
         json!({"name": "a", "jobTemplate": {"template": {"spec": {"containers": [{"name": "c", "image": "i"}]}}}});
     let flow = json!({"apiVersion": oarlock_api::FLOW_API_VERSION, "kind": "JobFlow", "metadata": {"name": "f"}, "spec": {"flows": [step]}});
     fixture.post(FLOWS, &flow).await;
-    let key = FlowKey::Parent(ParentKind::Flow, "default".to_owned(), "f".to_owned());
+    let key = ParentKind::Flow.key("default", "f");
     let known = async {
         while flows.cache().view(&key).is_none() {
             tokio::time::sleep(Duration::from_millis(10)).await;
@@ -54,7 +54,7 @@ async fn fixture() -> (Fixture, Flows, FlowKey) {
     (fixture, flows, key)
 }
 
-fn view(flows: &Flows, key: &FlowKey) -> ParentView {
+fn view(flows: &Flows, key: &ObjectKey) -> ParentView {
     flows.cache().view(key).unwrap()
 }
 
@@ -67,7 +67,7 @@ fn create(parent: &Parent, kind: ChildKind, spec: &Value) -> Create {
 }
 
 /// Creates the child of the flow and returns it as the cache has it afterwards.
-async fn created(flows: &Flows, key: &FlowKey, kind: ChildKind, spec: Value) -> Arc<ChildView> {
+async fn created(flows: &Flows, key: &ObjectKey, kind: ChildKind, spec: Value) -> Arc<ChildView> {
     let parent = view(flows, key).parent;
     flows.create(&parent, &create(&parent, kind, &spec), &Fence::open()).await.unwrap();
     view(flows, key).children[0].clone()
