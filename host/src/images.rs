@@ -15,9 +15,10 @@ use oarlock_core::ops_job::export::ExportOrder;
 use oarlock_core::plugin::grant::TaskRule;
 use oarlock_core::plugin::task::{CopyImage, Task, TaskRequest, repository_of};
 use oarlock_core::requests::backoff::Backoff;
+use oarlock_core::requests::reads::ReadFailed;
+use oarlock_kube::Cluster;
 use oarlock_kube::read::target_pod::TargetPod;
 use oarlock_kube::tasks::runner::{HostTask, HostTaskState, TaskPlugin};
-use oarlock_kube::{Cluster, ReadFailed};
 use oarlock_registry::{
     Copied, CopyFailed, CopyProgress, Credentials, Destination, ImageCopy, Registries, credentials_in,
 };

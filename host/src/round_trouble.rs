@@ -1,7 +1,7 @@
 //! The reason why a round is repeated, and the wait before.
 
+use oarlock_core::requests::reads::ReadFailed;
 use oarlock_core::requests::writes::Stopped;
-use oarlock_kube::ReadFailed;
 use tokio::time::Duration;
 
 /// The reason why a round is repeated.

@@ -32,6 +32,7 @@ pub mod requests {
     pub mod adopt;
     pub mod backoff;
     pub mod live_reads;
+    pub mod reads;
     pub mod scripts;
     pub mod selector;
     pub mod writes;

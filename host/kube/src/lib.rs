@@ -83,7 +83,6 @@ mod link;
 pub mod ops;
 
 pub use cluster::{Cluster, Setup};
-pub use read::past_cache::ReadFailed;
 pub use send::hold_proof::{HOLD_KEYS, HOLD_SECRET, HoldKeysError, KEYS_EVERY, KEYS_MADE_WITHIN, OLD_POLICY};
 pub use transport::call::REQUEST_TIMEOUT;
 pub use transport::requests::Requests;

@@ -3,8 +3,8 @@
 use axum::body::Body;
 use http::{HeaderValue, Response, header};
 use oarlock_core::ops_job::refusal::{Code, OpsRefusal};
+use oarlock_core::requests::reads::ReadFailed;
 use oarlock_history::HistoryFailed;
-use oarlock_kube::ReadFailed;
 use serde::Serialize;
 use utoipa::ToSchema;
 

@@ -18,8 +18,8 @@ use oarlock_core::attempts::view::ChildView;
 use oarlock_core::attempts::waiting::WaitCheck;
 use oarlock_core::object::api_object::ObjectKey;
 use oarlock_core::object::time::after;
+use oarlock_core::requests::reads::ReadFailed;
 use oarlock_kube::REQUEST_TIMEOUT;
-use oarlock_kube::ReadFailed;
 use oarlock_kube::flows::cache::ParentView;
 use tokio::time::Duration;
 

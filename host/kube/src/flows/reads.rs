@@ -9,10 +9,11 @@ use oarlock_core::attempts::view::{ChildKind, ChildView};
 use oarlock_core::attempts::waiting::{UNFINISHED, WaitLookup, last_warning, read_waiting_pods};
 use oarlock_core::object::api_object::Kind;
 use oarlock_core::object::fields::text;
+use oarlock_core::requests::reads::ReadFailed;
 use serde_json::Value;
 
 use crate::flows::port::Flows;
-use crate::read::past_cache::{ListPick, ListSelection, ReadFailed};
+use crate::read::past_cache::{ListPick, ListSelection};
 use crate::transport::call::Transport;
 use crate::transport::projection::Projection;
 

@@ -18,10 +18,11 @@ use oarlock_core::ops_job::policy::{POLICIES, POLICY_KINDS, gap};
 use oarlock_core::ops_job::spec::{OpsSpec, OpsType};
 use oarlock_core::ops_job::targets::NodeFacts;
 use oarlock_core::ops_job::workload::{WorkloadName, busies, controller};
+use oarlock_core::requests::reads::ReadFailed;
 use serde_json::Value;
 
 use crate::ops::port::Ops;
-use crate::read::past_cache::{ListPick, ListSelection, ReadFailed};
+use crate::read::past_cache::{ListPick, ListSelection};
 use crate::transport::projection::Projection;
 
 /// The most bytes of the image names of all pods of a workload.

@@ -3,12 +3,12 @@
 use oarlock_core::object::api_object::{Kind, ObjectKey};
 use oarlock_core::object::fields::text;
 use oarlock_core::ops_job::published::{KEY, PUBLISHED};
+use oarlock_core::requests::reads::ReadFailed;
 use oarlock_core::requests::writes::{Stopped, Write};
 use serde_json::json;
 
 use crate::cluster::Cluster;
 use crate::lease::fence::Fence;
-use crate::read::past_cache::ReadFailed;
 
 fn key(namespace: &str) -> ObjectKey {
     ObjectKey { kind: Kind::new("v1", "ConfigMap"), namespace: Some(namespace.to_owned()), name: PUBLISHED.to_owned() }

@@ -10,11 +10,11 @@ use oarlock_core::object::api_object::ObjectKey;
 use oarlock_core::object::fields::{list, number, text};
 use oarlock_core::object::key::is_object_name;
 use oarlock_core::object::time::read_time;
+use oarlock_core::requests::reads::ReadFailed;
 use serde_json::Value;
 
 use crate::cluster::Cluster;
 use crate::error_chain::error_chain;
-use crate::read::past_cache::ReadFailed;
 use crate::read::target_pod::TargetPod;
 use crate::transport::call::{ApiCall, RequestError};
 

@@ -2,6 +2,7 @@
 
 use oarlock_core::object::api_object::{Kind, ObjectKey};
 use oarlock_core::requests::live_reads::ReadFailure;
+use oarlock_core::requests::reads::ReadFailed;
 use serde_json::Value;
 
 use crate::error_chain::error_chain;
@@ -10,17 +11,6 @@ use crate::transport::call::{Transport, asked_to_wait};
 use crate::transport::discovery::DiscoverError;
 use crate::transport::list::{Collection, ListError};
 use crate::transport::projection::Projection;
-
-/// The reason why a live read has no answer.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ReadFailed {
-    /// The operation that failed, and the message of the API server.
-    pub message: String,
-    /// True if the API server would refuse the read again.
-    pub is_refused: bool,
-    /// The seconds to wait, if the API server names them.
-    pub retry_after: Option<u32>,
-}
 
 impl From<&ListError> for ReadFailed {
     fn from(error: &ListError) -> Self {

@@ -4,9 +4,9 @@ use k8s_openapi::ByteString;
 use oarlock_core::object::api_object::{Kind, ObjectKey};
 use oarlock_core::object::fields::text;
 use oarlock_core::object::key::is_object_name;
+use oarlock_core::requests::reads::ReadFailed;
 
 use crate::cluster::Cluster;
-use crate::read::past_cache::ReadFailed;
 
 /// The type of these Secrets, and their field.
 const PULL_SECRET: &str = "kubernetes.io/dockerconfigjson";

@@ -10,12 +10,12 @@ use oarlock_core::object::fields::text;
 use oarlock_core::object::task_pod::{ContainerEnd, Hindrance, JOB_UID, TaskPod};
 use oarlock_core::ops_job::export::{ExportOrder, ExportTask};
 use oarlock_core::ops_job::names::ops_key;
+use oarlock_core::requests::reads::ReadFailed;
 use oarlock_core::requests::writes::{Stopped, Write};
 use serde_json::Value;
 
 use crate::cluster::Cluster;
 use crate::link::Link;
-use crate::read::past_cache::ReadFailed;
 use crate::read::target_pod::TargetPod;
 use crate::tasks::runner::{HostTask, HostTaskState, HostTasks};
 
