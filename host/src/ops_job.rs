@@ -12,12 +12,11 @@ use oarlock_core::cache::object_cache::CachedObject as _;
 use oarlock_core::object::api_object::ObjectKey;
 use oarlock_core::ops_job::create_decision::ungranted;
 use oarlock_core::ops_job::events::events;
+use oarlock_core::ops_job::found::Found;
 use oarlock_core::ops_job::names::RESOLVED;
 use oarlock_core::ops_job::outcomes::{JobFile, Outcomes, StoredFile, log_file, report, report_file};
 use oarlock_core::ops_job::phases::OpsStatus;
-use oarlock_core::ops_job::plan::{
-    Attempt, Effect, Found, OpsObservation, OpsPlan, OpsRead, RowState, plan, with_refusal,
-};
+use oarlock_core::ops_job::plan::{Attempt, Effect, OpsObservation, OpsPlan, OpsRead, RowState, plan, with_refusal};
 use oarlock_core::ops_job::spec::{OpsSpec, OpsType};
 use oarlock_core::ops_job::stored::StoredOps;
 use oarlock_core::ops_job::target_locks::TargetLocks;

@@ -197,6 +197,7 @@ pub mod ops_job {
     pub mod create_decision;
     pub mod events;
     pub mod export;
+    pub mod found;
     pub mod gone;
     pub mod inputs;
     pub mod job_id;

@@ -11,9 +11,9 @@ use oarlock_core::ops_job::body::{Body, FieldValidation};
 use oarlock_core::ops_job::create_decision::{
     CallerBounds, CreateDecision, NewJob, RequestFacts, RequiredFact, decide_create,
 };
+use oarlock_core::ops_job::found::Found;
 use oarlock_core::ops_job::job_id::{bytes_of_key, job_id};
 use oarlock_core::ops_job::names::{API_VERSION, HISTORY, OPS_KIND};
-use oarlock_core::ops_job::plan::Found;
 use oarlock_core::ops_job::published::Unpublished;
 use oarlock_core::ops_job::quota::{EXEMPT, OF_OBJECT};
 use oarlock_core::ops_job::refusal::{Code, OpsRefusal};

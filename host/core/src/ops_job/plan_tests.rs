@@ -3,9 +3,10 @@
 use super::*;
 use crate::object::fields::text;
 use crate::ops_job::outcomes::{StoredFile, TargetOutcome};
-use crate::ops_job::pod_targets::PodFacts;
+use crate::ops_job::pod_targets::{PodFacts, WorkloadPods};
 use crate::ops_job::spec::{Defaults, time_to_live};
 use crate::ops_job::target_locks::TargetLock;
+use crate::ops_job::targets::NodeFacts;
 
 const HERE: Here<'_> = Here { cluster: "local", node: None };
 

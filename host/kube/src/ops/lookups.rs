@@ -12,7 +12,7 @@ use oarlock_core::object::fields::text;
 use oarlock_core::object::key::is_object_name;
 use oarlock_core::ops_job::addon::{AddonStep, StepSource, StepsRefused, TemplateKind, addon_templates, steps};
 use oarlock_core::ops_job::export::PodImages;
-use oarlock_core::ops_job::plan::Found;
+use oarlock_core::ops_job::found::Found;
 use oarlock_core::ops_job::pod_targets::{PodFacts, WorkloadPods};
 use oarlock_core::ops_job::policy::{POLICIES, POLICY_KINDS, gap};
 use oarlock_core::ops_job::spec::{OpsSpec, OpsType};
