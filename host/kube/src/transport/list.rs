@@ -47,6 +47,32 @@ impl<T> Listed<T> {
     }
 }
 
+/// The items of a list while the host reads it.
+pub(crate) trait ListInto {
+    /// Takes the next item.
+    fn take(&mut self, item: Value);
+
+    /// Returns true if the host reads the next page.
+    fn needs_more(&self) -> bool;
+}
+
+/// The picked items of a list.
+struct PickedItems<'a, T, P> {
+    items: Vec<T>,
+    pick: &'a P,
+    most: usize,
+}
+
+impl<T, P: Fn(Value) -> Option<T>> ListInto for PickedItems<'_, T, P> {
+    fn take(&mut self, item: Value) {
+        self.items.extend((self.pick)(item));
+    }
+
+    fn needs_more(&self) -> bool {
+        self.items.len() <= self.most
+    }
+}
+
 /// The reason why there is no list.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ListError {
@@ -77,8 +103,7 @@ impl ListError {
 }
 
 impl Transport {
-    /// Reads a whole list and keeps the result of `pick` for each item. If the continuation of the list has expired, the function reads the
-    /// list once more from its beginning.
+    /// Reads a whole list and keeps the result of `pick` for each item.
     pub(crate) async fn list<T>(
         &self,
         from: Collection<'_>,
@@ -96,24 +121,35 @@ impl Transport {
         pick: impl Fn(Value) -> Option<T>,
         most: usize,
     ) -> Result<Listed<T>, ListError> {
-        match self.pages(from, projection, &pick, most).await {
-            Err(ListError::List { source, .. }) if source.is(410) => self.pages(from, projection, &pick, most).await,
+        let begin = || PickedItems { items: Vec::new(), pick: &pick, most };
+        let (picked, version) = self.list_into(from, projection, begin).await?;
+        Ok(Listed { items: picked.items, version })
+    }
+
+    /// Reads a list into the value that `begin` returns. If the continuation of the list has expired, the function begins once more. Returns
+    /// the value and the version of the list.
+    pub(crate) async fn list_into<C: ListInto>(
+        &self,
+        from: Collection<'_>,
+        projection: &Projection,
+        begin: impl Fn() -> C,
+    ) -> Result<(C, String), ListError> {
+        match self.pages(from, projection, begin()).await {
+            Err(ListError::List { source, .. }) if source.is(410) => self.pages(from, projection, begin()).await,
             listed => listed,
         }
     }
 
-    async fn pages<T>(
+    async fn pages<C: ListInto>(
         &self,
         from: Collection<'_>,
         projection: &Projection,
-        pick: impl Fn(Value) -> Option<T>,
-        most: usize,
-    ) -> Result<Listed<T>, ListError> {
+        mut into: C,
+    ) -> Result<(C, String), ListError> {
         let resource = from.resource.plural.as_str();
         let path = |source| ListError::Path { resource: resource.to_owned(), source };
         let collection = kube::core::Request::new(from.resource.collection(from.namespace).map_err(path)?);
-        let mut listed = Listed { items: Vec::new(), version: String::new() };
-        let (mut token, mut limit) = (None, PAGE);
+        let (mut version, mut token, mut limit) = (String::new(), None, PAGE);
         loop {
             let params = ListParams {
                 limit: Some(limit),
@@ -124,7 +160,7 @@ impl Transport {
             };
             let failed = |source| ListError::List { resource: resource.to_owned(), source };
             let call = ApiCall { verb: "list", resource, request: collection.list(&params) };
-            let page = self.page(call, projection, |item| listed.items.extend(pick(item))).await;
+            let page = self.page(call, projection, |item| into.take(item)).await;
             let page = match page {
                 Err(error) if error.is(404) => return Err(ListError::Unknown { resource: resource.to_owned() }),
                 page => page.map_err(failed)?,
@@ -133,12 +169,12 @@ impl Transport {
                 limit = (limit / 2).max(1);
             }
             // The first page names the version, and later pages have the same version.
-            if listed.version.is_empty() {
-                listed.version = page.meta.resource_version;
+            if version.is_empty() {
+                version = page.meta.resource_version;
             }
             match page.meta.next {
-                Some(next) if !next.is_empty() && listed.items.len() <= most => token = Some(next),
-                _ => return Ok(listed),
+                Some(next) if !next.is_empty() && into.needs_more() => token = Some(next),
+                _ => return Ok((into, version)),
             }
         }
     }
