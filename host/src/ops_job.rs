@@ -12,7 +12,7 @@ use oarlock_core::cache::object_cache::CachedObject as _;
 use oarlock_core::object::api_object::ObjectKey;
 use oarlock_core::ops_job::create_decision::ungranted;
 use oarlock_core::ops_job::events::events;
-use oarlock_core::ops_job::found::Found;
+use oarlock_core::ops_job::found::{Found, found_of};
 use oarlock_core::ops_job::names::RESOLVED;
 use oarlock_core::ops_job::outcomes::{JobFile, Outcomes, StoredFile, log_file, report, report_file};
 use oarlock_core::ops_job::phases::OpsStatus;
@@ -24,10 +24,10 @@ use oarlock_core::ops_job::targets::Here;
 use oarlock_core::ops_job::view::OpsChild;
 use oarlock_core::ops_job::workload::name_of;
 use oarlock_core::plugin::lookup::PluginLookup;
-use oarlock_core::requests::reads::ReadFailed;
+use oarlock_core::requests::reads::{Answers, ReadFailed};
 use oarlock_core::requests::writes::Stopped;
 use oarlock_kube::lease::fence::Fence;
-use oarlock_kube::ops::Ops;
+use oarlock_kube::ops::{Ops, shipped_policies};
 use oarlock_wasm::Plugins;
 use parking_lot::Mutex;
 use tokio::time::{Duration, Instant, sleep};
@@ -208,7 +208,10 @@ impl OpsTerm {
 
     async fn look_up(&self, need: OpsRead, seen: &mut Seen) -> Result<(), ReadFailed> {
         match need {
-            OpsRead::Targets => seen.found = Some(self.find(&seen.job).await?),
+            OpsRead::Targets => {
+                let find = |answers: &Answers| found_of(&seen.job, shipped_policies(), &SYSTEM_NAMESPACES, answers);
+                seen.found = Some(self.ops.cluster().ask(find).await?);
+            }
             OpsRead::Outcomes => {
                 let Some(child) = &seen.child else { return Ok(()) };
                 seen.outcomes = self.ops.read_outcomes(&seen.job, child).await?;
@@ -246,32 +249,6 @@ impl OpsTerm {
         let made = artefacts.publish_for(owner, named, report, self.now()).await;
         let made = made.map(|reference| StoredFile { reference, size, lines: 0 });
         Some(MadeFile::Over(made.map_err(FileFailed::from)))
-    }
-
-    /// Reads the objects that determine a job's targets, and whether the policies checked its author's rights. After
-    /// that is known, reads the steps that an addon runs.
-    async fn find(&self, job: &StoredOps) -> Result<Found, ReadFailed> {
-        if job.view.status.is(RESOLVED) {
-            let steps = match &job.spec {
-                Ok(spec) => self.ops.steps(spec).await?,
-                Err(_) => Ok(Vec::new()),
-            };
-            return Ok(Found { steps, ..Found::default() });
-        }
-        let gap = self.ops.policy_gap(job.view.created).await?;
-        // An export needs the chosen pod too, because the pod says which image is copied.
-        let is_due = |spec: &&OpsSpec| job.view.targets.is_none() || spec.kind == OpsType::Exportimage;
-        let Some(spec) = job.spec.as_ref().ok().filter(|_| gap.is_none()).filter(is_due) else {
-            return Ok(Found { gap, ..Found::default() });
-        };
-        // A REST client may have named the workload without its namespace. The resolved targets have it.
-        let chosen = job.view.targets.as_ref().and_then(|resolved| Some((resolved, resolved.namespace.as_ref()?)));
-        let chosen = chosen.map(|(resolved, namespace)| {
-            let pods = resolved.targets.iter().map(|(pod, _)| format!("{namespace}/pod/{pod}"));
-            pods.collect::<Vec<_>>()
-        });
-        let workloads = chosen.as_ref().unwrap_or(&spec.scope.workloads);
-        self.ops.find(spec, workloads, &SYSTEM_NAMESPACES).await
     }
 
     fn plan(&self, seen: &Seen) -> OpsPlan {

@@ -58,6 +58,7 @@ pub mod persist {
 
 /// Live reads, and the snapshot that a round works on.
 pub mod read {
+    mod answer;
     pub(crate) mod budgets;
     pub(crate) mod live_reads;
     pub mod logs;

@@ -11,7 +11,7 @@ use oarlock_core::ops_job::body::{Body, FieldValidation};
 use oarlock_core::ops_job::create_decision::{
     CallerBounds, CreateDecision, NewJob, RequestFacts, RequiredFact, decide_create,
 };
-use oarlock_core::ops_job::found::Found;
+use oarlock_core::ops_job::found::{Found, candidates, find};
 use oarlock_core::ops_job::job_id::{bytes_of_key, job_id};
 use oarlock_core::ops_job::names::{API_VERSION, HISTORY, OPS_KIND};
 use oarlock_core::ops_job::published::Unpublished;
@@ -20,6 +20,7 @@ use oarlock_core::ops_job::refusal::{Code, OpsRefusal};
 use oarlock_core::ops_job::summary::OpsSummary;
 use oarlock_core::ops_job::targets::Here;
 use oarlock_core::ops_job::workload::WorkloadName;
+use oarlock_core::requests::reads::Answers;
 use oarlock_history::REQUEST;
 use ring::rand::{SecureRandom as _, SystemRandom};
 use serde_json::{Value, json};
@@ -32,7 +33,6 @@ use crate::quotas::RoomOfJob;
 use crate::reservations::Reservation;
 use crate::room::Sharer;
 use crate::state::RestState;
-use crate::workloads::candidates;
 
 /// How many random ids are tried for one job.
 const DRAWS: usize = 5;
@@ -241,13 +241,13 @@ impl<'a> CreateRequest<'a> {
                 if WorkloadName::read(&text).is_none() {
                     parts.rates.take_search(self.caller).await?;
                 }
-                let found = candidates(&parts.ops, &text).await?;
-                facts.candidates.insert(text, found);
+                let found = parts.ops.cluster().ask(|answers| candidates(&text, answers)).await;
+                facts.candidates.insert(text, found.map_err(|failed| of_read(&failed))?);
             }
             RequiredFact::Found(workloads) => {
                 let workloads: Vec<String> = workloads.iter().map(WorkloadName::text).collect();
-                let found = parts.ops.find(&self.body.asked, &workloads, parts.system);
-                let found = async { found.await.map_err(|failed| of_read(&failed)) };
+                let find = |answers: &Answers| find(&self.body.asked, &workloads, parts.system, answers);
+                let found = async { parts.ops.cluster().ask(find).await.map_err(|failed| of_read(&failed)) };
                 let (gap, found) = futures::try_join!(parts.policy_gap(), found)?;
                 facts.found = Some(Found { gap, ..found });
             }

@@ -33,7 +33,6 @@ mod signatures;
 mod state;
 mod turns;
 mod visible;
-mod workloads;
 
 pub use crate::caller::Caller;
 pub use crate::cors::Origin;

@@ -9,12 +9,13 @@ use k8s_openapi::api::core::v1::Namespace;
 use kube::Client;
 use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind};
 use oarlock_artefacts::Artefacts;
+use oarlock_core::ops_job::found::policy_gap;
 use oarlock_core::ops_job::names::{API_VERSION, OPS_KIND};
 use oarlock_core::ops_job::published::{Published, Unpublished};
 use oarlock_core::ops_job::quota::QuotaBounds;
 use oarlock_core::ops_job::refusal::{Code, OpsRefusal};
 use oarlock_history::History;
-use oarlock_kube::ops::Ops;
+use oarlock_kube::ops::{Ops, shipped_policies};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
@@ -187,7 +188,8 @@ impl RestState {
         if self.policies.lock().is_some_and(|since| since.elapsed() < POLICIES_KEPT) {
             return Ok(None);
         }
-        let gap = self.ops.policy_gap(None).await.map_err(|failed| of_read(&failed))?;
+        let gap = self.ops.cluster().ask(|answers| policy_gap(None, shipped_policies(), answers)).await;
+        let gap = gap.map_err(|failed| of_read(&failed))?;
         // A missing policy is looked up each time, so that it counts as soon as it exists.
         *self.policies.lock() = gap.is_none().then(Instant::now);
         Ok(gap)

@@ -4,6 +4,7 @@
 
 use k8s_openapi::jiff::Timestamp;
 use oci_spec::distribution::Reference;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use crate::object::bound::cut;
@@ -28,7 +29,7 @@ const MOST: usize = 64;
 const MOST_IMAGE: usize = 512;
 
 /// The image of a container.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ContainerImage {
     /// Name of the container.
     pub container: String,
@@ -43,7 +44,7 @@ pub struct ContainerImage {
 }
 
 /// The images of a pod and its pull secrets.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PodImages {
     /// The images of the containers, in their order.
     pub containers: Vec<ContainerImage>,
@@ -51,12 +52,11 @@ pub struct PodImages {
     pub secrets: Vec<String>,
 }
 
-/// The bytes of a short text in memory, in addition to its characters.
-const OF_TEXT: usize = 16;
-
 impl PodImages {
-    /// The fields of a pod that [`PodImages::read`] reads.
-    pub const FIELDS: [&str; 3] = ["/spec/containers", "/spec/imagePullSecrets", "/status/containerStatuses"];
+    /// Returns true if the pod has no images and no pull secrets, as far as the host has read it.
+    pub const fn is_empty(&self) -> bool {
+        self.containers.is_empty() && self.secrets.is_empty()
+    }
 
     /// Reads the images of a stored pod.
     pub fn read(pod: &Value) -> Self {
@@ -73,16 +73,6 @@ impl PodImages {
         let secrets =
             secrets.filter_map(|one| text(one, "/name").filter(|name| is_object_name(name)).map(str::to_owned));
         Self { containers: containers.collect(), secrets: secrets.collect() }
-    }
-
-    /// Returns the bytes of all names in memory. The author of the pod chooses how many names there are.
-    pub fn bytes(&self) -> usize {
-        let letters = |one: &ContainerImage| one.container.len().saturating_add(one.image.len());
-        let of_container =
-            |one: &ContainerImage| letters(one).saturating_add(size_of::<ContainerImage>() + 2 * OF_TEXT);
-        let of_secret = |name: &String| name.len().saturating_add(size_of::<String>() + OF_TEXT);
-        let names = self.containers.iter().map(of_container).chain(self.secrets.iter().map(of_secret));
-        names.fold(0, usize::saturating_add)
     }
 
     /// Returns the container with this name, or the first container, and its image.
@@ -439,7 +429,8 @@ mod tests {
         let statuses = json!([{"name": "c", "imageID": "d".repeat(1_000_000)}]);
         let found = images(containers, statuses);
         assert!(found.containers[0].image.chars().count() <= MOST_IMAGE);
-        assert!((MOST_IMAGE..MOST_IMAGE + 320).contains(&found.bytes()), "{}", found.bytes());
+        let bytes = json!(found).to_string().len();
+        assert!((MOST_IMAGE..MOST_IMAGE + 320).contains(&bytes), "{bytes}");
         let pod = json!({"spec": {"imagePullSecrets": [{"name": "s".repeat(1_000_000)}, {"name": "own"}]}});
         assert_eq!(PodImages::read(&pod).secrets, ["own"]);
     }

@@ -12,7 +12,7 @@ pub const WORKSPACE: &str = "node-restriction.kubernetes.io/workspace";
 const CONTROL_PLANE: &str = "node-role.kubernetes.io/control-plane";
 
 impl NodeFacts {
-    /// Reads a stored node, or a projection of it to [`crate::attempts::node::FIELDS`].
+    /// Reads a stored node, or a projection of it to its metadata and [`crate::attempts::node::FIELDS`].
     pub fn read(node: &Value) -> Option<Self> {
         let label = |name: &str| text(node, &format!("/metadata/labels/{}", name.replace('/', "~1")));
         let keeps_off = |taint: &Value| text(taint, "/effect").is_some_and(keeps_away);

@@ -9,14 +9,17 @@ use oarlock_api::{TargetDetail, TargetError};
 use serde::Deserialize as _;
 use serde_json::{Value, json};
 
+use crate::object::api_object::Kind;
 use crate::object::bound::cut;
 use crate::object::bound::shown_cause;
-use crate::object::fields::{flag, list, text};
+use crate::object::fields::{flag, list, number, text};
+use crate::object::task_pod::JOB_UID;
 use crate::operation_job::tasks::stored::{StoredTask, tail};
 use crate::ops_job::names::SKIPPED;
 use crate::ops_job::spec::OpsType;
 use crate::ops_job::view::{OpsJobView, TargetCounts};
 use crate::plugin::task::is_digest;
+use crate::requests::reads::{Answers, Pending, Read, Selected};
 
 /// The most targets that have a condition.
 pub(super) const SHOWN: usize = 100;
@@ -176,6 +179,24 @@ impl Outcomes {
         let skipped = targets.iter().filter(|target| target.reason == SKIPPED).count();
         Self { counts: TargetCounts::of_child(child, skipped), targets }
     }
+}
+
+/// Returns the stored OperationJob of a job, and the outcomes of its targets from its status and its OperationRecords. Returns `None` if no
+/// OperationJob with this UID exists any more.
+///
+/// # Errors
+/// If reads are missing or one failed.
+pub fn stored_outcomes(job: &OpsJobView, child: &str, answers: &Answers) -> Result<Option<(Value, Outcomes)>, Pending> {
+    let stored = answers.to(&Read::one(job.child_key()))?.one::<Value>();
+    let Some(stored) = stored.filter(|stored| text(stored, "/metadata/uid") == Some(child)) else { return Ok(None) };
+    let mut records = Vec::new();
+    if number(&stored, "/status/records/count").unwrap_or(0) > 0 {
+        let (namespace, labels) = (Some(job.child_namespace().to_owned()), Some(format!("{JOB_UID}={child}")));
+        let of_child = Read::of(Kind::record(), Selected::All { namespace, labels, fields: None });
+        records.extend(answers.to(&of_child)?.parsed::<Value>());
+    }
+    let outcomes = Outcomes::read(&stored, &records);
+    Ok(Some((stored, outcomes)))
 }
 
 /// Returns the name of the file with the outcomes of all targets. It contains the job's UID, because a later job may have the same name.
@@ -417,6 +438,7 @@ fn shorten(names: &mut Vec<String>, mut room: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::requests::reads::KeptObjects;
 
     fn outcome(name: &str, reason: &str) -> TargetOutcome {
         TargetOutcome {
@@ -453,6 +475,33 @@ mod tests {
         assert_eq!(read.targets.iter().map(|outcome| outcome.name.as_str()).collect::<Vec<_>>(), ["a", "b"]);
         assert_eq!(read.targets[0].exit_code.as_deref(), Some("0"));
         assert_eq!(read.counts, TargetCounts { total: 3, succeeded: 2, skipped: 1, ..TargetCounts::default() });
+    }
+
+    #[test]
+    fn outcomes_need_records_only_if_the_child_has_some_and_no_other_child_has_them() {
+        let job = OpsJobView { name: "j".into(), ..OpsJobView::default() };
+        let found = |child: Option<Value>| {
+            let (mut answers, mut reads) = (Answers::default(), Vec::new());
+            loop {
+                let needed = match stored_outcomes(&job, "u", &answers) {
+                    Err(Pending::Reads(needed)) => needed,
+                    result => return (result.unwrap().map(|(_, outcomes)| outcomes.targets.len()), reads),
+                };
+                for read in needed {
+                    let records = vec![json!({"targets": [r#"{"name":"b","progress":"Succeeded"}"#]})];
+                    let found = if read.kind == Kind::job() { child.iter().cloned().collect() } else { records };
+                    reads.push(read.selected.clone());
+                    answers.insert(read.clone(), Ok(KeptObjects::of(&read, found)));
+                }
+            }
+        };
+        let child =
+            |uid: &str, records: i64| json!({"metadata": {"uid": uid}, "status": {"records": {"count": records}}});
+        assert_eq!((found(None).0, found(Some(child("other", 1)))), (None, (None, found(None).1)));
+        assert_eq!((found(Some(child("u", 0))).0, found(Some(child("u", 0))).1.len()), (Some(0), 1));
+        let (targets, reads) = found(Some(child("u", 1)));
+        let (namespace, labels) = (Some(job.child_namespace().to_owned()), Some(format!("{JOB_UID}=u")));
+        assert_eq!((targets, reads.last()), (Some(1), Some(&Selected::All { namespace, labels, fields: None })));
     }
 
     #[test]

@@ -5,6 +5,7 @@
 use std::collections::BTreeSet;
 
 use k8s_openapi::jiff::Timestamp;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::object::fields::text;
@@ -15,7 +16,7 @@ use crate::ops_job::targets::{
 };
 
 /// The facts of a pod by which targets are selected.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PodFacts {
     /// Name of the pod.
     pub name: String,
@@ -28,13 +29,11 @@ pub struct PodFacts {
     /// Time of creation.
     pub created: Option<Timestamp>,
     /// Images of the pod, if the job needs them.
+    #[serde(default, skip_serializing_if = "PodImages::is_empty")]
     pub images: PodImages,
 }
 
 impl PodFacts {
-    /// The fields of a pod that [`PodFacts::read`] reads.
-    pub const FIELDS: [&str; 2] = ["/spec/nodeName", "/status/phase"];
-
     /// Reads a stored pod. Returns `None` if the pod lacks a name or a UID, which no stored pod does.
     pub fn read(pod: &Value) -> Option<Self> {
         Some(Self {

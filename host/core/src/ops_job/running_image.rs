@@ -3,10 +3,12 @@
 //! Takes the `imageID` that a kubelet reports, in the form of any runtime; yields an identity for a registry. May not rely on a tag, because the tag
 //! may refer to another image by now.
 
+use serde::{Deserialize, Serialize};
+
 use crate::plugin::task::is_digest;
 
 /// The identity of the image that a container runs.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RunningImage {
     /// A registry has the image under this digest of a manifest or index.
     Pulled(String),

@@ -4,6 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::ops_job::nearest::{WRONG, nearest};
@@ -12,7 +13,7 @@ use crate::ops_job::nearest::{WRONG, nearest};
 pub const MOST: usize = 5_000;
 
 /// The facts of a node by which targets are selected.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeFacts {
     /// Name of the node.
     pub name: String,

@@ -85,6 +85,11 @@ impl OpsJobView {
         of_pods.filter(|_| self.kind.is_some_and(|kind| !kind.is_for_nodes())).unwrap_or(OPS_NAMESPACE)
     }
 
+    /// Returns the key of the OperationJob.
+    pub fn child_key(&self) -> ObjectKey {
+        JobKey { namespace: self.child_namespace().to_owned(), name: self.name.clone() }.object()
+    }
+
     /// Restores the targets that the job holds from its status, when a term begins.
     pub fn restore_locks(&self, target_locks: &mut TargetLocks) {
         if self.has_ops_finalizer && self.status.is(RESOLVED) {

@@ -1,5 +1,7 @@
 //! The workload that an OpsJob names, and its pods. Source: docs/opsjob.md 3.
 
+use std::collections::BTreeSet;
+
 use serde_json::Value;
 
 use crate::object::api_object::Kind;
@@ -100,11 +102,11 @@ pub fn node_of(pod: &Value) -> Option<&str> {
 }
 
 /// Returns the node that a pod makes busy. Only pods of workloads count, not pods of DaemonSets, mirror pods or pods of the system.
-pub fn busies<'a>(pod: &'a Value, system: &[&str]) -> Option<&'a str> {
+pub fn busies<'a>(pod: &'a Value, system: &BTreeSet<String>) -> Option<&'a str> {
     let mut owners = list(pod, "/metadata/ownerReferences").iter();
     let is_daemon = owners.any(|owner| text(owner, "/kind") == Some("DaemonSet"));
     let is_mirror = text(pod, MIRROR).is_some();
-    let is_of_system = text(pod, "/metadata/namespace").is_some_and(|namespace| system.contains(&namespace));
+    let is_of_system = text(pod, "/metadata/namespace").is_some_and(|namespace| system.contains(namespace));
     node_of(pod).filter(|_| !is_daemon && !is_mirror && !is_of_system)
 }
 
@@ -147,11 +149,12 @@ mod tests {
             json!({"metadata": {"namespace": namespace, "ownerReferences": [{"kind": kind, "uid": "u", "controller": true}]},
                 "spec": {"nodeName": "n"}, "status": {"phase": phase}})
         };
-        assert_eq!(busies(&pod("d", "ReplicaSet", "Pending"), &["kube-system"]), Some("n"));
+        let system = BTreeSet::from(["kube-system".to_owned()]);
+        assert_eq!(busies(&pod("d", "ReplicaSet", "Pending"), &system), Some("n"));
         for idle in
             [pod("d", "DaemonSet", "Running"), pod("kube-system", "ReplicaSet", "Running"), pod("d", "Job", "Failed")]
         {
-            assert_eq!(busies(&idle, &["kube-system"]), None, "{idle}");
+            assert_eq!(busies(&idle, &system), None, "{idle}");
         }
         assert_eq!(controller(&pod("d", "Job", "Running")), Some("u"));
     }

@@ -3,17 +3,15 @@
 use std::sync::Arc;
 
 use oarlock_core::cache::object_cache::View;
-use oarlock_core::object::api_object::{Kind, ObjectKey};
-use oarlock_core::object::fields::{number, text};
-use oarlock_core::object::key::JobKey;
-use oarlock_core::object::task_pod::JOB_UID;
+use oarlock_core::object::api_object::Kind;
+use oarlock_core::object::fields::text;
 use oarlock_core::ops_job::names::{OPS_KIND, ops_key, ops_kind};
-use oarlock_core::ops_job::outcomes::Outcomes;
+use oarlock_core::ops_job::outcomes::{Outcomes, stored_outcomes};
 use oarlock_core::ops_job::plan::Effect;
 use oarlock_core::ops_job::spec::Defaults;
 use oarlock_core::ops_job::stored::StoredOps;
 use oarlock_core::ops_job::targets::Resolved;
-use oarlock_core::ops_job::view::{OpsChild, OpsJobView};
+use oarlock_core::ops_job::view::OpsChild;
 use oarlock_core::requests::reads::ReadFailed;
 use oarlock_core::requests::scripts;
 use oarlock_core::requests::writes::{Stopped, Write};
@@ -37,11 +35,6 @@ pub struct Ops {
     pub(super) cluster: Cluster,
     handler: OpsJobHandler,
     watches: Arc<OnDemand>,
-}
-
-/// Returns the key of the child of a job.
-fn child_key(job: &OpsJobView) -> ObjectKey {
-    JobKey { namespace: job.child_namespace().to_owned(), name: job.name.clone() }.object()
 }
 
 impl Ops {
@@ -189,7 +182,7 @@ impl Ops {
     /// # Errors
     /// If the read fails, with the message of the API server.
     pub async fn read_child(&self, job: &StoredOps) -> Result<(), ReadFailed> {
-        let stored = self.cluster.link.stored(&child_key(&job.view)).await?;
+        let stored = self.cluster.link.stored(&job.view.child_key()).await?;
         let child = stored.as_ref().and_then(read_child).filter(|child| child.owner_uid == job.view.uid);
         child.into_iter().for_each(|child| self.cache().put_child(child));
         Ok(())
@@ -201,22 +194,14 @@ impl Ops {
     /// # Errors
     /// If a read fails, with the message of the API server.
     pub async fn read_outcomes(&self, job: &StoredOps, child: &OpsChild) -> Result<Option<Outcomes>, ReadFailed> {
-        let document = self.cluster.link.stored(&child_key(&job.view)).await?;
-        let is_it = |document: &Value| text(document, "/metadata/uid") == Some(&child.uid);
-        let Some(document) = document.filter(is_it) else {
+        let found = self.cluster.ask(|answers| stored_outcomes(&job.view, &child.uid, answers)).await?;
+        let Some((document, outcomes)) = found else {
             self.cache().drop_child(child);
             return Ok(None);
         };
         // The stored child is newer than the child that the watch has shown.
         read_child(&document).into_iter().for_each(|child| self.cache().put_child(child));
-        if number(&document, "/status/records/count").unwrap_or(0) <= 0 {
-            return Ok(Some(Outcomes::read(&document, &[])));
-        }
-        let labels = format!("{JOB_UID}={}", child.uid);
-        let of_child =
-            ListSelection { namespace: Some(job.view.child_namespace()), labels: Some(&labels), fields: None };
-        let records = self.list(Kind::record(), of_child, &Projection::everything(), Some).await?;
-        Ok(Some(Outcomes::read(&document, &records)))
+        Ok(Some(outcomes))
     }
 
     /// Replaces the status of a job at the version that the host saw.
@@ -297,7 +282,7 @@ fn owner(job: &StoredOps) -> WriteOwner {
 
 /// Returns the request of an effect, or `None` if the effect needs no request any more.
 fn write_of(effect: &Effect, job: &StoredOps, child: Option<&OpsChild>) -> Option<Write> {
-    let of_child = child_key(&job.view);
+    let of_child = job.view.child_key();
     let paused = |paused: bool| {
         let uid = &child?.uid;
         Some(Write::patch(&of_child, json!({"metadata": {"uid": uid}, "spec": {"paused": paused}})))

@@ -27,10 +27,10 @@ impl Projection {
         Self { fields: BTreeMap::new(), core: None }
     }
 
-    /// Returns a projection that reads only the namespace of an object.
-    pub(crate) fn of_namespace() -> Self {
-        let mut projection = Self::default();
-        projection.add(["metadata", "namespace"].into_iter());
+    /// Returns a projection that reads only the fields at these pointers, or the whole object if there are none.
+    pub(crate) fn of_fields(pointers: &[&str]) -> Self {
+        let mut projection = Self { core: (!pointers.is_empty()).then_some(&CORE), ..Self::default() };
+        pointers.iter().for_each(|pointer| projection.add_pointer(pointer));
         projection
     }
 
@@ -45,12 +45,15 @@ impl Projection {
         // The object of an error event of a watch has a message.
         ["apiVersion", "kind", "message"].iter().for_each(|field| projection.add(std::iter::once(*field)));
         METADATA.iter().for_each(|field| projection.add(["metadata", *field].into_iter()));
-        for pointer in HOST_FIELDS.into_iter().chain(pointers.iter().map(String::as_str)) {
-            let tokens: Vec<String> =
-                pointer.split('/').skip(1).map(|token| token.replace("~1", "/").replace("~0", "~")).collect();
-            projection.add(tokens.iter().map(String::as_str));
-        }
+        let pointers = HOST_FIELDS.into_iter().chain(pointers.iter().map(String::as_str));
+        pointers.for_each(|pointer| projection.add_pointer(pointer));
         projection
+    }
+
+    fn add_pointer(&mut self, pointer: &str) {
+        let tokens: Vec<String> =
+            pointer.split('/').skip(1).map(|token| token.replace("~1", "/").replace("~0", "~")).collect();
+        self.add(tokens.iter().map(String::as_str));
     }
 
     /// Adds a field. A field inside a whole field adds nothing, and a field above others makes the whole field read.
@@ -339,10 +342,10 @@ mod tests {
     }
 
     #[test]
-    fn of_an_object_whose_labels_its_writer_chose_only_the_namespace_is_read() {
+    fn of_an_object_whose_labels_its_writer_chose_only_the_named_field_is_read() {
         let mut named = pod();
         named["metadata"]["labels"] = (0..60_000).map(|number| (number.to_string(), json!(""))).collect();
-        let read = Projection::of_namespace().read(&serde_json::to_vec(&named).unwrap()).unwrap();
+        let read = Projection::of_fields(&["/metadata/namespace"]).read(&serde_json::to_vec(&named).unwrap()).unwrap();
         assert_eq!(read, json!({"metadata": {"namespace": named["metadata"]["namespace"]}}));
     }
 
@@ -350,6 +353,7 @@ mod tests {
     fn a_projection_that_names_nothing_reads_everything() {
         let text = serde_json::to_vec(&pod()).unwrap();
         assert_eq!(Projection::everything().read(&text).unwrap(), pod());
+        assert_eq!(Projection::of_fields(&[]).read(&text).unwrap(), pod());
     }
 
     #[test]
