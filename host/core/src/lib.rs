@@ -146,6 +146,7 @@ pub mod attempts {
     pub mod globals;
     pub mod header;
     pub mod imported;
+    pub mod live_reads;
     pub mod lost;
     pub mod merge;
     pub mod name;

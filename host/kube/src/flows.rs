@@ -8,7 +8,6 @@ mod handlers;
 #[cfg(test)]
 mod memory_tests;
 pub mod port;
-mod reads;
 mod records;
 mod writes;
 

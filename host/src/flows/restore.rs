@@ -7,11 +7,13 @@ use std::collections::HashSet;
 use k8s_openapi::jiff::SignedDuration;
 use oarlock_api::counted_units;
 use oarlock_core::attempts::header::Header;
+use oarlock_core::attempts::live_reads::{is_current, is_stored, records_of};
 use oarlock_core::attempts::plan::PlanMemory;
 use oarlock_core::attempts::retry_and_cleanup::new_retry;
 use oarlock_core::attempts::status::record_versions;
 use oarlock_core::attempts::unit::Unit;
 use oarlock_core::object::time::after;
+use oarlock_core::requests::reads::{Answers, Pending};
 
 use crate::flows::memory::{FlowMemory, StoredStatus, digest_of};
 use crate::flows::round::Round;
@@ -69,8 +71,10 @@ impl Round<'_> {
         if may_move {
             self.must_be_current().await?;
         }
-        let records = if header.is_truncated { self.term.flows.read_records(parent).await } else { Ok(Vec::new()) };
-        let records = records.map_err(RoundTrouble::of_read)?;
+        let records = match header.is_truncated {
+            true => self.ask(|answers| records_of(parent, answers)).await?,
+            false => Vec::new(),
+        };
         let last = PlanMemory::recalled(parent, &records);
         if may_move && self.misses_children(&last.units).await? {
             return Err(RoundTrouble::old_view());
@@ -100,8 +104,7 @@ impl Round<'_> {
     }
 
     async fn must_be_current(&self) -> Result<(), RoundTrouble> {
-        let is_current = self.term.flows.is_current(self.parent()).await;
-        let is_current = is_current.map_err(RoundTrouble::of_read)?;
+        let is_current = self.ask(|answers| is_current(self.parent(), answers)).await?;
         is_current.then_some(()).ok_or_else(RoundTrouble::old_view)
     }
 
@@ -115,7 +118,11 @@ impl Round<'_> {
         if unseen.is_empty() {
             return Ok(false);
         }
-        let stored = self.term.flows.is_stored(self.parent(), &unseen).await;
-        stored.map_err(RoundTrouble::of_read)
+        self.ask(|answers| is_stored(self.parent(), &unseen, answers)).await
+    }
+
+    /// Makes the reads that a question needs, and returns its result.
+    async fn ask<T>(&self, question: impl Fn(&Answers) -> Result<T, Pending>) -> Result<T, RoundTrouble> {
+        self.term.flows.cluster().ask(question).await.map_err(RoundTrouble::of_read)
     }
 }

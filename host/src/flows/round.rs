@@ -9,6 +9,7 @@ use std::sync::Arc;
 use futures::StreamExt;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use oarlock_core::attempts::build::Cause;
+use oarlock_core::attempts::live_reads::{failed_pods, wait_reason};
 use oarlock_core::attempts::parent::{Parent, ParentKind};
 use oarlock_core::attempts::plan::{ChildChange, Observation, ParentPlan, PlanMemory};
 use oarlock_core::attempts::pods::{PodReport, report as report_pods};
@@ -19,9 +20,8 @@ use oarlock_core::attempts::waiting::WaitCheck;
 use oarlock_core::object::api_object::ObjectKey;
 use oarlock_core::object::time::after;
 use oarlock_core::requests::reads::ReadFailed;
-use oarlock_kube::REQUEST_TIMEOUT;
 use oarlock_kube::flows::cache::ParentView;
-use tokio::time::Duration;
+use tokio::time::{Duration, timeout};
 
 use crate::flows::memory::FlowMemory;
 use crate::flows::reporting::{StatusWriteResult, StatusWriteTime};
@@ -98,7 +98,7 @@ impl Round<'_> {
             let failed = memory.unread.get(&job.uid).map_or(0, |unread| unread.tries.saturating_add(1));
             let patience = usize::try_from(failed).ok().and_then(|failed| PATIENCE.get(failed)).copied();
             async move {
-                let pods = self.term.flows.read_pods(&job, patience.unwrap_or(REQUEST_TIMEOUT)).await;
+                let pods = self.term.flows.cluster().ask(|answers| failed_pods(&job, patience, answers)).await;
                 (job, pods)
             }
         });
@@ -129,8 +129,9 @@ impl Round<'_> {
     /// failed read.
     async fn check_waiting_jobs(&self, waiting: Vec<Arc<ChildView>>) -> Vec<(String, Option<String>)> {
         let wait_checks = waiting.iter().map(async |job| {
-            let told = self.term.flows.what_it_waits_for(job, LOOK).await;
-            (job.uid.clone(), told.ok())
+            let cluster = self.term.flows.cluster();
+            let told = cluster.ask(|answers| wait_reason(job, cluster.clock().now(), answers));
+            (job.uid.clone(), timeout(LOOK, told).await.ok().and_then(Result::ok))
         });
         futures::future::join_all(wait_checks).await
     }

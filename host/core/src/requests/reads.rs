@@ -4,6 +4,7 @@
 //! name now. The host makes these reads and calls the function again. So a decision needs no I/O, and the code that reads knows no decision.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -25,12 +26,22 @@ pub struct Read {
     pub most: usize,
     /// The most bytes of the kept objects together. The host keeps no object beyond them ([`KeptObjects::is_cut`]).
     pub most_bytes: usize,
+    /// The longest wait for an answer, or for a page of a list. `None` is the time limit of all requests.
+    pub time_limit: Option<Duration>,
 }
 
 impl Read {
     /// Returns the read of whole objects, without limits.
     pub const fn of(kind: Kind, selected: Selected) -> Self {
-        Self { kind, selected, reduction: WHOLE, among: BTreeSet::new(), most: usize::MAX, most_bytes: usize::MAX }
+        Self {
+            kind,
+            selected,
+            reduction: WHOLE,
+            among: BTreeSet::new(),
+            most: usize::MAX,
+            most_bytes: usize::MAX,
+            time_limit: None,
+        }
     }
 
     /// Returns the read of one whole object. If its name is no object name, the read fails without a request.

@@ -64,14 +64,15 @@ impl Cluster {
     /// Makes one read.
     async fn answer(&self, read: &Read) -> Result<KeptObjects, ReadFailed> {
         let projection = Projection::of_fields(read.reduction.fields);
+        let mut link = self.link.clone();
+        link.transport.timeout = read.time_limit.unwrap_or(link.transport.timeout);
         match &read.selected {
             Selected::One { namespace, name } => {
                 let (kind, namespace, name) = (read.kind.clone(), namespace.clone(), name.clone());
-                let stored = self.link.stored_fields(&ObjectKey { kind, namespace, name }, &projection).await?;
+                let stored = link.stored_fields(&ObjectKey { kind, namespace, name }, &projection).await?;
                 Ok(KeptObjects::of(read, stored))
             }
             Selected::All { namespace, labels, fields } => {
-                let link = &self.link;
                 let resource = link.discovery.resource(&link.transport, &read.kind).await;
                 let resource = resource.map_err(|error| ReadFailed::from(&error))?;
                 let [namespace, labels, fields] = [namespace, labels, fields].map(Option::as_deref);
