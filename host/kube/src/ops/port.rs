@@ -32,7 +32,7 @@ use crate::watch::on_demand::OnDemand;
 /// The OpsJobs of a cluster: their cache, watches and requests. It is cheap to clone.
 #[derive(Clone)]
 pub struct Ops {
-    pub(super) cluster: Cluster,
+    cluster: Cluster,
     handler: OpsJobHandler,
     watches: Arc<OnDemand>,
 }
@@ -133,7 +133,7 @@ impl Ops {
         Ok(())
     }
 
-    pub(super) async fn list<T>(
+    async fn list<T>(
         &self,
         kind: Kind,
         selected: ListSelection<'_>,
@@ -141,7 +141,7 @@ impl Ops {
         pick: impl Fn(Value) -> Option<T>,
     ) -> Result<Vec<T>, ReadFailed> {
         let link = &self.cluster.link;
-        link.all_stored(&link.transport, &kind, selected, ListPick { projection, pick, most: usize::MAX }).await
+        link.all_stored(&kind, selected, ListPick { projection, pick, most: usize::MAX }).await
     }
 
     /// Returns the newest view of a job. Reads the job live if an earlier write of it had an unknown outcome.

@@ -35,7 +35,7 @@ impl Link {
         let there = ListSelection { namespace: pod.namespace.as_deref(), ..ListSelection::default() };
         let kind = Kind::new("policy/v1", "PodDisruptionBudget");
         let picked = ListPick { projection: &fields, pick, most: MOST };
-        match self.all_stored(&self.transport, &kind, there, picked).await {
+        match self.all_stored(&kind, there, picked).await {
             Ok(names) => blocked_by_several(names, &message),
             Err(failed) => {
                 tracing::debug!(?pod, error = failed.message, "failed to list the PodDisruptionBudgets of a pod");

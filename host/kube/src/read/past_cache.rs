@@ -1,4 +1,4 @@
-//! Live reads of the rounds of flows and OpsJobs. A failed read returns a message.
+//! Reads past the cache. A failed read returns a message.
 
 use oarlock_core::object::api_object::{Kind, ObjectKey};
 use oarlock_core::requests::live_reads::ReadFailure;
@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::error_chain::error_chain;
 use crate::link::Link;
-use crate::transport::call::{Transport, asked_to_wait};
+use crate::transport::call::asked_to_wait;
 use crate::transport::discovery::DiscoverError;
 use crate::transport::list::{Collection, ListError};
 use crate::transport::projection::Projection;
@@ -77,15 +77,15 @@ impl Link {
     /// Lists the stored objects of a kind.
     pub(crate) async fn all_stored<T>(
         &self,
-        transport: &Transport,
         kind: &Kind,
         selected: ListSelection<'_>,
         kept: ListPick<'_, impl Fn(Value) -> Option<T>>,
     ) -> Result<Vec<T>, ReadFailed> {
-        let resource = self.discovery.resource(transport, kind).await.map_err(|error| ReadFailed::from(&error))?;
+        let resource = self.discovery.resource(&self.transport, kind).await;
+        let resource = resource.map_err(|error| ReadFailed::from(&error))?;
         let ListSelection { namespace, labels, fields } = selected;
         let from = Collection { resource: &resource, namespace, labels, fields };
-        let listed = transport.list_until(from, kept.projection, kept.pick, kept.most).await;
+        let listed = self.transport.list_until(from, kept.projection, kept.pick, kept.most).await;
         listed.map(|listed| listed.items).map_err(|error| ReadFailed::from(&error))
     }
 }

@@ -296,7 +296,7 @@ impl Link {
             (steps.len() > 1).then(|| Write::patch(&pod.key, Value::Array(steps)))
         };
         let kept = ListPick { projection: &Projection::of_object(&[]), pick, most: usize::MAX };
-        self.all_stored(&self.transport, &kind, selected, kept).await
+        self.all_stored(&kind, selected, kept).await
     }
 }
 
