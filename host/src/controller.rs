@@ -17,12 +17,13 @@ use tokio::time::{Duration, Instant, sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
+use crate::engine::Engine;
 use crate::flows::FlowTerm;
 use crate::host_place::{HostHome, HostLocation};
 use crate::images::Images;
 use crate::lead::TermController;
 use crate::logs::Logs;
-use crate::ops_job::OpsTerm;
+use crate::ops_job::OpsHost;
 use crate::ports::Ports;
 use crate::published::Publisher;
 use crate::reconcilers;
@@ -152,7 +153,10 @@ impl Controller {
             let (plugins, fence) = (self.ports.plugins.clone(), fence.clone());
             AbortOnDropHandle::new(tokio::spawn(Publisher { ops, plugins, place, home, fence }.run()))
         });
-        let ops = self.ops.clone().map(|(ops, place)| OpsTerm::begin(ops, place, fence.clone(), &self.ports));
+        let ops = self.ops.clone().map(|(ops, place)| {
+            let host = OpsHost::begin(ops.clone(), place, &self.ports);
+            Engine::begin(ops.port().clone(), host, fence.clone(), metrics())
+        });
         let flows = flows.map(|term| tokio::spawn(reconcilers::lead(term)));
         let ops = ops.map(|term| tokio::spawn(reconcilers::lead(term)));
         let (_flows, _ops, _publishing) =

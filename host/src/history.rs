@@ -14,9 +14,11 @@ use oarlock_core::ops_job::gone::GoneBy;
 use oarlock_core::ops_job::plan::RowState;
 use oarlock_core::ops_job::row_meter::RowMeter;
 use oarlock_core::ops_job::spec::Defaults;
+use oarlock_core::ops_job::stored::StoredOps;
 use oarlock_core::ops_job::view::OpsJobView;
 use oarlock_history::{History, HistoryFailed, JobSnapshot};
-use oarlock_kube::ops::{Ops, OpsJobObserver};
+use oarlock_kube::kinds::KindObserver;
+use oarlock_kube::ops::Ops;
 use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::sync::Notify;
@@ -268,7 +270,7 @@ impl Recorder {
     /// Writes all jobs again, because the database may have been restored from an older copy.
     async fn begin_anew(&self, ops: &Ops) {
         self.0.state.lock().rows.clear();
-        match ops.read_all().await {
+        match ops.port().read_all().await {
             Ok(()) => self.has_seen_all(),
             Err(failed) => tracing::warn!(
                 error = failed.message,
@@ -354,7 +356,7 @@ impl Recorder {
         drop(state);
         // Rounds wait for these rows before they let the job go.
         let waits = |job: &&JobSnapshot| job.row.deleted.is_some() || job.has_ended();
-        jobs.iter().filter(waits).for_each(|job| ops.cache().mark_dirty(&job.row.uid));
+        jobs.iter().filter(waits).for_each(|job| ops.port().cache().mark_dirty(&job.row.uid));
         Ok(())
     }
 
@@ -374,7 +376,7 @@ impl Recorder {
     }
 }
 
-impl OpsJobObserver for Recorder {
+impl KindObserver<StoredOps> for Recorder {
     fn seen(&self, document: &Value) {
         if self.0.state.lock().term.is_none() {
             return;

@@ -4,15 +4,11 @@ use std::sync::Arc;
 
 use kube::Client;
 use oarlock_artefacts::Artefacts;
-use oarlock_core::object::own::TASKS_NAMESPACE;
-use oarlock_kube::ops::OpsJobObserver;
+use oarlock_core::ops_job::stored::StoredOps;
+use oarlock_kube::kinds::KindObserver;
 
 use crate::history::Recorder;
 use crate::images::ExportRegistry;
-use crate::manifests::HOST_NAMESPACE;
-
-/// The namespaces whose pods do not make a node busy.
-pub(crate) const SYSTEM_NAMESPACES: [&str; 3] = ["kube-system", HOST_NAMESPACE, TASKS_NAMESPACE];
 
 /// The id of a cluster without an id of its own.
 pub(crate) const LOCAL_CLUSTER: &str = "local";
@@ -40,7 +36,7 @@ impl Default for HostLocation {
 
 impl HostLocation {
     /// Returns the observer of OpsJobs.
-    pub fn observer(&self) -> Arc<dyn OpsJobObserver> {
+    pub fn observer(&self) -> Arc<dyn KindObserver<StoredOps>> {
         match &self.recorder {
             Some(recorder) => Arc::new(recorder.clone()),
             None => Arc::new(()),

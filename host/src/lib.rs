@@ -8,6 +8,7 @@ pub mod commands;
 mod concurrency_limit;
 pub mod controller;
 mod declared_kinds;
+mod engine;
 mod flows;
 pub mod health;
 pub mod history;

@@ -23,7 +23,7 @@ pub use roles::{GrantedAccess, RoleError};
 pub use tasks::Egress;
 
 /// The namespace that the manifests create, and the default of `oarlock host --namespace`.
-pub const HOST_NAMESPACE: &str = "oarlock-system";
+pub use oarlock_core::object::own::HOST_NAMESPACE;
 
 const NAMESPACE: &str = include_str!("../manifests/namespace.yaml");
 const ROLES: &str = include_str!("../manifests/roles.yaml");

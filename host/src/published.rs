@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use oarlock_artefacts::Artefacts;
+use oarlock_core::object::own::SYSTEM_NAMESPACES;
 use oarlock_core::ops_job::published::{
     PUBLISHED, Published, RENEWED_WITHIN, Reach, Renewals, ServedType, SharedSettings, Unpublished, check, unserved,
 };
@@ -23,7 +24,7 @@ use parking_lot::Mutex;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::health::Heartbeat;
-use crate::host_place::{HostHome, HostLocation, SYSTEM_NAMESPACES};
+use crate::host_place::{HostHome, HostLocation};
 use crate::rest::URL_TTL;
 use crate::round_trouble::RoundTrouble;
 
@@ -93,7 +94,7 @@ impl Publisher {
     pub(crate) async fn run(self) {
         let (mut changes, mut first_scan) = (self.plugins.changes(), self.plugins.first_scan());
         // A cluster without OpsJobs has no server that reads the ConfigMap.
-        self.ops.synced().await;
+        self.ops.port().synced().await;
         self.make_first_key().await;
         // Before the first scan ends, an existing plugin would seem to be missing.
         if first_scan.wait_for(|reached| *reached == FirstScan::Done).await.is_err() {

@@ -11,13 +11,13 @@ use clap::builder::NonEmptyStringValueParser;
 use ipnet::IpNet;
 use kube::Client;
 use oarlock_artefacts::Artefacts;
+use oarlock_core::object::own::SYSTEM_NAMESPACES;
 use oarlock_core::ops_job::quota::QuotaBounds;
 use oarlock_history::History;
 use oarlock_kube::ops::Ops;
 use oarlock_rest::{HostOf, Listening, Origin, Readiness, Rest, RestError, RestOptions, Tls};
 
 use crate::health::Health;
-use crate::host_place::SYSTEM_NAMESPACES;
 
 /// The time for which the address of a file is valid.
 pub(crate) const URL_TTL: Duration = Duration::from_secs(15 * 60);

@@ -53,6 +53,13 @@ pub mod plugin {
     pub mod visit;
 }
 
+/// What the engine needs to know of a kind whose plans are pure functions.
+pub mod kind {
+    pub mod locks;
+    pub mod plan;
+    pub mod plan_kind;
+}
+
 /// OperationJob: the spec and state of a job, the tables that jobs share in one term, and the rounds.
 pub mod operation_job {
     pub mod cleanup;
@@ -198,11 +205,13 @@ pub mod ops_job {
     pub mod create_decision;
     pub mod events;
     pub mod export;
+    pub mod facts;
     pub mod found;
     pub mod gone;
     pub mod inputs;
     pub mod job_id;
     mod json_tree;
+    pub mod kind;
     mod messages;
     pub mod names;
     mod nearest;
@@ -217,12 +226,12 @@ pub mod ops_job {
     pub mod quota;
     pub mod ratio;
     pub mod refusal;
+    mod requests;
     pub mod row_meter;
     pub mod running_image;
     pub mod spec;
     pub mod stored;
     pub mod summary;
-    pub mod target_locks;
     pub mod targets;
     pub mod view;
     pub mod workload;

@@ -80,6 +80,7 @@ pub mod tasks {
 pub mod cluster;
 pub mod error_chain;
 pub mod flows;
+pub mod kinds;
 mod link;
 pub mod ops;
 

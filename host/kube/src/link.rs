@@ -24,7 +24,7 @@ pub(crate) struct Link {
     pub(crate) discovery: Arc<Discovery>,
     pub(crate) objects: Objects,
     pub(crate) jobs: Arc<Jobs>,
-    pub(crate) parents: Arc<OwnerCaches>,
+    pub(crate) owners: Arc<OwnerCaches>,
     pub(crate) limiter: Arc<WriteLimiter>,
     /// The limiter of writes of records and statuses. Its own slots keep these writes from waiting for a hanging write of a pod.
     pub(crate) record_limiter: Arc<WriteLimiter>,
@@ -51,7 +51,7 @@ impl Link {
             discovery: Arc::default(),
             objects: Objects::new(events.clone(), room.clone()),
             jobs: Arc::new(Jobs::new(events, &room)),
-            parents: Arc::default(),
+            owners: Arc::default(),
             limiter: Arc::default(),
             record_limiter: Arc::default(),
             tasks: Arc::default(),

@@ -1,13 +1,8 @@
-//! OpsJobs in the cluster: their cache with their children, and the requests of their rounds.
+//! OpsJobs in the cluster, beside what the engine knows of them: the meter of their written bytes, and what the leader publishes.
 
-pub(crate) mod cache;
-pub(crate) mod handlers;
-mod observer;
 mod port;
 mod published;
 mod shipped;
 
-pub use cache::OpsCache;
-pub use observer::OpsJobObserver;
 pub use port::Ops;
 pub use shipped::shipped_policies;

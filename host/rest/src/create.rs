@@ -108,7 +108,7 @@ impl<'a> CreateRequest<'a> {
         if self.how.key.is_some() && !self.how.is_rehearsal {
             // The id ends in a digest of the user and the key. So a job of the same user under the same key has the same end, even if its
             // name differs. Jobs of other users are skipped: their ends are a coincidence.
-            let known = self.parts.ops.cache().jobs();
+            let known = self.parts.ops.jobs();
             let end = id.rsplit_once('-').map_or("", |(_, end)| end);
             let own = known.iter().filter(|job| job.summary.is_of(self.caller.id(), &self.caller.name));
             let is_same = |name: &&str| name.rsplit_once('-').is_some_and(|(_, of)| of == end);
@@ -214,7 +214,7 @@ impl<'a> CreateRequest<'a> {
                 }
                 CreateDecision::NeedsFact(RequiredFact::Locked(locks)) => {
                     parts.check_listed()?;
-                    let reserved = parts.reservations.take(id, locks, parts.ops.cache());
+                    let reserved = parts.reservations.take(id, locks, &parts.ops);
                     facts.locked_target = Some(match reserved {
                         Ok(reserved) => {
                             reservation = Some(reserved).filter(|_| !self.how.is_rehearsal);

@@ -179,9 +179,9 @@ async fn page(parts: &RestState, caller: &Caller, uri: &Uri) -> Result<HandlerRe
         },
     };
     // The list reads the jobs only after it has its turn. Otherwise it could show jobs that were deleted while it waited.
-    let looked_at = query.limit().saturating_add(parts.ops.cache().jobs().len());
+    let looked_at = query.limit().saturating_add(parts.ops.jobs().len());
     let ListTurn { own: _own, length } = parts.lists.take(&QuotaKey::of(&caller.name), looked_at).await?;
-    let jobs = parts.ops.cache().jobs();
+    let jobs = parts.ops.jobs();
     let sees = |job: &oarlock_core::ops_job::stored::StoredOps| {
         sees_all || types.contains(&job.summary.kind.as_str()) || job.summary.is_of(caller.id(), &caller.name)
     };

@@ -14,7 +14,7 @@ use oarlock_core::ops_job::quota::{EndedJob, OverQuota, QuotaBounds, StoredAmoun
 use oarlock_core::ops_job::refusal::{Code, OpsRefusal};
 use oarlock_core::ops_job::row_meter::{JOBS, RowMeter};
 use oarlock_core::ops_job::write_meter::MeteredJob;
-use oarlock_kube::ops::OpsCache;
+use oarlock_kube::ops::Ops;
 use parking_lot::Mutex;
 use serde_json::json;
 use tokio::time::{Instant, sleep};
@@ -45,7 +45,7 @@ pub(crate) struct Quotas {
 /// The reservation for a job that is being made. If it is dropped before the job is made, it refunds its write cost.
 pub(crate) struct RoomOfJob<'a> {
     quotas: &'a Quotas,
-    cache: &'a OpsCache,
+    ops: &'a Ops,
     pub(crate) key: QuotaKey,
     user_name: String,
     bytes: u64,
@@ -60,7 +60,7 @@ impl RoomOfJob<'_> {
     /// Records that the job was made. Call it before the cache takes the job.
     pub(crate) fn made(&mut self, uid: &str, version: u64) {
         self.is_made = true;
-        self.cache.meter(|meter, _| meter.made(uid, version, &self.metered()));
+        self.ops.meter(|meter, _| meter.made(uid, version, &self.metered()));
     }
 }
 
@@ -75,7 +75,7 @@ impl Drop for RoomOfJob<'_> {
         }
         drop(pending);
         if !self.is_made {
-            self.cache.meter(|meter, now| meter.give_back(&self.metered(), now));
+            self.ops.meter(|meter, now| meter.give_back(&self.metered(), now));
         }
     }
 }
@@ -94,10 +94,10 @@ impl Quotas {
     }
 
     /// Returns the amounts in use, including the requests in progress.
-    fn usage(&self, cache: &OpsCache, user_name: &str, pending: &HashMap<String, StoredAmount>) -> Usage {
+    fn usage(&self, ops: &Ops, user_name: &str, pending: &HashMap<String, StoredAmount>) -> Usage {
         let own = QuotaKey::of(user_name);
         let mut usage = Usage::default();
-        for job in cache.jobs() {
+        for job in ops.jobs() {
             let Some(key) = &job.counts_for else { continue };
             let amount = StoredAmount::one(job.stored_bytes);
             usage.all = usage.all.and(amount);
@@ -124,15 +124,15 @@ impl Quotas {
     /// Reserves room if there is some. The reservation lasts until it is dropped.
     fn take<'a>(
         &'a self,
-        cache: &'a OpsCache,
+        ops: &'a Ops,
         user_name: &str,
         bytes: u64,
     ) -> Result<Result<RoomOfJob<'a>, OpsRefusal>, Box<OverQuota>> {
         let key = QuotaKey::of(user_name);
         let mut pending = self.pending.lock();
-        check_room(user_name, bytes, &self.usage(cache, user_name, &pending), &self.bounds)?;
+        check_room(user_name, bytes, &self.usage(ops, user_name, &pending), &self.bounds)?;
         let metered = MeteredJob { key: &key, user_name, bytes };
-        if let Err(wait) = cache.meter(|meter, now| meter.pay(&metered, now)) {
+        if let Err(wait) = ops.meter(|meter, now| meter.pay(&metered, now)) {
             let message = format!(
                 "{key} creates OpsJobs too fast for etcd, and this OpsJob has {} KiB: try again in {wait} s",
                 bytes.div_ceil(1024)
@@ -141,7 +141,7 @@ impl Quotas {
         }
         let amount = pending.entry(user_name.to_owned()).or_default();
         *amount = amount.and(StoredAmount::one(bytes));
-        Ok(Ok(RoomOfJob { quotas: self, cache, key, user_name: user_name.to_owned(), bytes, is_made: false }))
+        Ok(Ok(RoomOfJob { quotas: self, ops, key, user_name: user_name.to_owned(), bytes, is_made: false }))
     }
 }
 
@@ -180,7 +180,7 @@ impl RestState {
 
     /// Reserves room for a job of this size. If there is no room, it deletes the oldest ended jobs of the same key whose rows are stored.
     pub(crate) async fn room_of(&self, caller: &Caller, bytes: u64) -> Result<RoomOfJob<'_>, OpsRefusal> {
-        let take = || self.quotas.take(self.ops.cache(), &caller.name, bytes);
+        let take = || self.quotas.take(&self.ops, &caller.name, bytes);
         let over = match take() {
             Ok(room) => return room,
             Err(over) => over,
@@ -204,7 +204,7 @@ impl RestState {
     /// Checks whether a dry run finds room, or could make room by deletions.
     pub(crate) fn has_room(&self, caller: &Caller, bytes: u64) -> Result<(), OpsRefusal> {
         let pending = self.quotas.pending.lock().clone();
-        let usage = self.quotas.usage(self.ops.cache(), &caller.name, &pending);
+        let usage = self.quotas.usage(&self.ops, &caller.name, &pending);
         match check_room(&caller.name, bytes, &usage, &self.quotas.bounds) {
             Err(over) if over.evicted(self.ended(&caller.name)).is_empty() => Err(over.refusal),
             _ => Ok(()),
@@ -214,7 +214,7 @@ impl RestState {
     /// Returns the ended jobs of a key that may be deleted because the history keeps them.
     fn ended(&self, user_name: &str) -> Vec<EndedJob<Leaves>> {
         let own = QuotaKey::of(user_name);
-        let jobs = self.ops.cache().jobs().into_iter();
+        let jobs = self.ops.jobs().into_iter();
         let jobs = jobs.filter(|job| self.history.is_some() && job.counts_for.as_ref() == Some(&own));
         jobs.filter(|job| !job.is_live() && !job.view.deleting && job.view.has_history_finalizer)
             .filter_map(|job| {
@@ -238,7 +238,7 @@ impl RestState {
             let is_going = |job: &oarlock_core::ops_job::stored::StoredOps| {
                 job.view.deleting && !job.is_live() && job.counts_for.as_ref() == Some(&own)
             };
-            return Ok(self.ops.cache().jobs().iter().any(|job| is_going(job)));
+            return Ok(self.ops.jobs().iter().any(|job| is_going(job)));
         }
         let mut goes = false;
         for Leaves { name, uid, version } in leaves {

@@ -4,8 +4,8 @@
 
 use std::collections::{HashMap, HashSet};
 
-use oarlock_core::ops_job::target_locks::{TargetLock, TargetLocked};
-use oarlock_kube::ops::OpsCache;
+use oarlock_core::kind::locks::{TargetLock, TargetLocked};
+use oarlock_kube::ops::Ops;
 use parking_lot::Mutex;
 
 /// The locks of jobs that this process is making, by the names of the jobs.
@@ -27,17 +27,12 @@ impl Drop for Reservation<'_> {
 
 impl Reservations {
     /// Reserves these locks for a job of this name. Fails with the first lock that another job holds.
-    pub(crate) fn take(
-        &self,
-        job: &str,
-        locks: Vec<TargetLock>,
-        cache: &OpsCache,
-    ) -> Result<Reservation<'_>, TargetLocked> {
+    pub(crate) fn take(&self, job: &str, locks: Vec<TargetLock>, ops: &Ops) -> Result<Reservation<'_>, TargetLocked> {
         let mut held = self.0.lock();
         // The same job id can arrive twice, because a client may repeat its idempotency key.
         let other = |lock: &TargetLock| held.get(lock).filter(|holder| *holder != job).cloned();
         let claimed = locks.iter().find_map(|lock| Some((lock.clone(), other(lock)?)));
-        if let Some((lock, holder)) = claimed.or_else(|| holder(job, &locks, cache)) {
+        if let Some((lock, holder)) = claimed.or_else(|| holder(job, &locks, ops)) {
             return Err(TargetLocked { target: lock, holder });
         }
         held.extend(locks.iter().map(|lock| (lock.clone(), job.to_owned())));
@@ -46,9 +41,9 @@ impl Reservations {
 }
 
 /// Returns the first of these locks that another live job holds, with the name of that job.
-fn holder(own: &str, locks: &[TargetLock], cache: &OpsCache) -> Option<(TargetLock, String)> {
+fn holder(own: &str, locks: &[TargetLock], ops: &Ops) -> Option<(TargetLock, String)> {
     let wanted: HashSet<&TargetLock> = locks.iter().collect();
-    cache.jobs().into_iter().filter(|job| job.is_live() && job.view.name != own).find_map(|job| {
+    ops.jobs().into_iter().filter(|job| job.is_live() && job.view.name != own).find_map(|job| {
         let lock = job.view.locks().into_iter().find(|lock| wanted.contains(lock))?;
         Some((lock, job.view.name.clone()))
     })

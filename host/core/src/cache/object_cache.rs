@@ -64,7 +64,7 @@ pub trait CachedObject: Send + Sync + 'static {
 
 /// The view of an object in a cache.
 #[derive(Debug)]
-pub enum View<O> {
+pub enum CachedView<O> {
     /// The newest view, or `None` if no such object exists. It is not older than the host's last write.
     Certain(Option<Arc<O>>),
     /// The view may be older than the host's last write, so the host must read the object.
@@ -73,7 +73,7 @@ pub enum View<O> {
 
 /// The change that an object made to a cache.
 #[derive(Debug)]
-pub enum Taken<O> {
+pub enum CacheChange<O> {
     /// The object was older than the cached one, or is deleted.
     Older,
     /// The object is the first with its key, or a newer version.
@@ -137,12 +137,12 @@ impl<O: CachedObject> ObjectCache<O> {
     }
 
     /// Returns the newest view of an object, unless it may be older than the host's last write.
-    pub fn view(&self, key: &ObjectKey) -> View<O> {
+    pub fn view(&self, key: &ObjectKey) -> CachedView<O> {
         let cached = self.objects.get(key);
         let version = cached.map_or(0, |cached| cached.version());
         match self.uncertain.get(key) {
-            Some(exceeded) if version <= *exceeded => View::Uncertain,
-            _ => View::Certain(cached.cloned()),
+            Some(exceeded) if version <= *exceeded => CachedView::Uncertain,
+            _ => CachedView::Certain(cached.cloned()),
         }
     }
 
@@ -173,9 +173,9 @@ impl<O: CachedObject> ObjectCache<O> {
     }
 
     /// Takes a view of an object, from a list, a watch event or a reply.
-    pub fn put(&mut self, object: O) -> Taken<O> {
+    pub fn put(&mut self, object: O) -> CacheChange<O> {
         if !self.takes(&object) {
-            return Taken::Older;
+            return CacheChange::Older;
         }
         let (key, uid) = (object.key(), object.uid().to_owned());
         let before = self.objects.get(&key).cloned();
@@ -199,9 +199,9 @@ impl<O: CachedObject> ObjectCache<O> {
             // The name is free only after the deletion of the object that had it.
             Some(other) => {
                 self.bury(other.uid());
-                Taken::InPlaceOf(other)
+                CacheChange::InPlaceOf(other)
             }
-            None => Taken::Newer,
+            None => CacheChange::Newer,
         }
     }
 

@@ -59,9 +59,9 @@ fn version(cache: &ObjectCache<Note>, name: &str) -> Option<u64> {
 #[test]
 fn the_newest_version_wins_and_keeps_what_the_first_one_showed() {
     let mut cache = ObjectCache::default();
-    assert!(matches!(cache.put(note("a", "u", 5)), Taken::Newer));
-    assert!(matches!(cache.put(note("a", "u", 4)), Taken::Older));
-    assert!(matches!(cache.put(note("a", "u", 5)), Taken::Older));
+    assert!(matches!(cache.put(note("a", "u", 5)), CacheChange::Newer));
+    assert!(matches!(cache.put(note("a", "u", 4)), CacheChange::Older));
+    assert!(matches!(cache.put(note("a", "u", 5)), CacheChange::Older));
     cache.put(note("a", "u", 7));
     assert_eq!(cache.get(&key("a")).map(|note| (note.version, note.first)), Some((7, 5)));
     assert_eq!(cache.take_dirty(), BTreeSet::from([key("a")]));
@@ -84,7 +84,7 @@ fn a_deleted_object_does_not_come_back_from_an_older_event() {
 fn a_namesake_takes_the_place_of_an_object_that_nobody_saw_go() {
     let mut cache = ObjectCache::default();
     cache.put(note("a", "u", 5));
-    assert!(matches!(cache.put(note("a", "v", 8)), Taken::InPlaceOf(other) if other.uid == "u"));
+    assert!(matches!(cache.put(note("a", "v", 8)), CacheChange::InPlaceOf(other) if other.uid == "u"));
     cache.put(note("a", "u", 9));
     assert_eq!((version(&cache, "a"), cache.by_uid("u").is_none(), cache.by_uid("v").is_some()), (Some(8), true, true));
 }
@@ -102,17 +102,17 @@ fn a_view_is_uncertain_until_a_newer_one_or_a_read_comes() {
     let mut cache = ObjectCache::default();
     cache.put(note("a", "u", 5));
     cache.doubt(&key("a"));
-    assert!(matches!(cache.view(&key("a")), View::Uncertain));
+    assert!(matches!(cache.view(&key("a")), CachedView::Uncertain));
     cache.put(note("a", "u", 5));
-    assert!(matches!(cache.view(&key("a")), View::Uncertain), "an old event");
+    assert!(matches!(cache.view(&key("a")), CachedView::Uncertain), "an old event");
     cache.confirm(&key("a"));
-    assert!(matches!(cache.view(&key("a")), View::Certain(Some(note)) if note.version == 5));
+    assert!(matches!(cache.view(&key("a")), CachedView::Certain(Some(note)) if note.version == 5));
     cache.doubt(&key("a"));
     cache.put(note("a", "u", 6));
-    assert!(matches!(cache.view(&key("a")), View::Certain(Some(note)) if note.version == 6));
+    assert!(matches!(cache.view(&key("a")), CachedView::Certain(Some(note)) if note.version == 6));
     cache.doubt(&key("a"));
     cache.remove(&key("a"), "u");
-    assert!(matches!(cache.view(&key("a")), View::Certain(None)));
+    assert!(matches!(cache.view(&key("a")), CachedView::Certain(None)));
 }
 
 #[test]

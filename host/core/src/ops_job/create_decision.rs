@@ -7,6 +7,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use serde_json::{Map, Value, json};
 
+use crate::kind::locks::{TargetLock, TargetLocked};
 use crate::object::bound::shown;
 use crate::object::key::is_object_name;
 use crate::ops_job::access::Access;
@@ -18,7 +19,6 @@ use crate::ops_job::plan::ROOM;
 use crate::ops_job::quota::check_tenant;
 use crate::ops_job::refusal::{Code, OpsRefusal};
 use crate::ops_job::spec::{OpsSpec, OpsType, PULL_SECRETS};
-use crate::ops_job::target_locks::{TargetLock, TargetLocked};
 use crate::ops_job::targets::{Filters, Here, Index, Resolved, Unresolved, near_node};
 use crate::ops_job::view::lock_of;
 use crate::ops_job::workload::{WorkloadName, missing_message};

@@ -1,8 +1,8 @@
 //! Tests of `decide_create`.
 
 use super::*;
+use crate::kind::locks::TargetLock;
 use crate::ops_job::spec::Defaults;
-use crate::ops_job::target_locks::TargetLock;
 use crate::ops_job::targets::NodeFacts;
 
 fn body(inputs: &Value, mode: FieldValidation) -> Body {

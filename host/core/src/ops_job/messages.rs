@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
+use crate::kind::locks::{TargetLock, TargetLocked};
 use crate::ops_job::phases::PhaseReason;
-use crate::ops_job::target_locks::{TargetLock, TargetLocked};
 use crate::ops_job::targets::{MOST, Skipped, Unresolved};
 
 /// The most skipped nodes that the output names.

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use oarlock_api::{TargetDetail, TargetError};
-use serde::Deserialize as _;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::object::api_object::Kind;
@@ -214,7 +214,7 @@ pub fn log_file(workload: &str, uid: &str) -> String {
 }
 
 /// A file that a job has left.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoredFile {
     /// The reference for the output.
     pub reference: String,

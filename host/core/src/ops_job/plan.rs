@@ -5,8 +5,10 @@
 //! targets for the job.
 
 use k8s_openapi::jiff::Timestamp;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
+use crate::kind::locks::{LockChange, TargetLocks};
 use crate::object::bound::shown_cause;
 use crate::object::time::{after_seconds, earliest, read_time};
 use crate::ops_job::addon::StepsRefused;
@@ -18,7 +20,6 @@ use crate::ops_job::names::{FINALIZER, HISTORY, RESOLVED};
 use crate::ops_job::outcomes::{JobFile, Outcomes, OutputFacts, explained, outputs};
 use crate::ops_job::phases::{OpsStatus, Phase, PhaseReason};
 use crate::ops_job::spec::{OpsSpec, OpsType, RuleBroken};
-use crate::ops_job::target_locks::TargetLocks;
 use crate::ops_job::targets::{Here, Resolved};
 use crate::ops_job::view::{AVAILABLE, OpsChild, OpsJobView, TargetCounts};
 use crate::ops_job::workload::missing_message;
@@ -96,6 +97,8 @@ impl Effect {
 pub struct OpsPlan {
     /// The status to write. `None` if it is unchanged.
     pub status: Option<OpsStatus>,
+    /// The change of the job's locks on targets.
+    pub locks: LockChange,
     /// The changes to make now.
     pub effects: Vec<Effect>,
     /// The data that the next reconcile needs. The host reads it and reconciles again.
@@ -105,7 +108,7 @@ pub struct OpsPlan {
 }
 
 /// How much of a job the history has.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RowState {
     /// The host keeps no history.
     #[default]
@@ -183,9 +186,16 @@ pub fn with_refusal(status: &OpsStatus, attempt: Attempt<'_>, message: &str, now
 }
 
 /// Plans the next changes for a job.
-pub fn plan(observed: OpsObservation<'_>, target_locks: &mut TargetLocks) -> OpsPlan {
+pub fn plan(observed: OpsObservation<'_>, target_locks: &TargetLocks) -> OpsPlan {
     let status = observed.job.status.clone();
-    let mut planner = OpsPlanner { observed, status, effects: Vec::new(), pending_read: None, requeue_at: None };
+    let mut planner = OpsPlanner {
+        observed,
+        status,
+        locks: LockChange::Keep,
+        effects: Vec::new(),
+        pending_read: None,
+        requeue_at: None,
+    };
     if planner.status.has_ended() {
         planner.finalize();
     } else if !observed.job.deleting && (!observed.job.has_ops_finalizer || lacks_history(&observed)) {
@@ -199,10 +209,10 @@ pub fn plan(observed: OpsObservation<'_>, target_locks: &mut TargetLocks) -> Ops
         planner.go_on(target_locks);
     }
     if !observed.job.has_ops_finalizer && (observed.job.deleting || planner.status.has_ended()) {
-        target_locks.release(&observed.job.uid);
+        planner.locks = LockChange::Release;
     }
-    let OpsPlanner { status, effects, pending_read, requeue_at, .. } = planner;
-    OpsPlan { status: status.changed_from(&observed.job.status), effects, pending_read, requeue_at }
+    let OpsPlanner { status, locks, effects, pending_read, requeue_at, .. } = planner;
+    OpsPlan { status: status.changed_from(&observed.job.status), locks, effects, pending_read, requeue_at }
 }
 
 /// Returns true if the history would lose the last state of the job.
@@ -213,6 +223,7 @@ fn lacks_history(observed: &OpsObservation<'_>) -> bool {
 struct OpsPlanner<'a> {
     observed: OpsObservation<'a>,
     status: OpsStatus,
+    locks: LockChange,
     effects: Vec<Effect>,
     pending_read: Option<OpsRead>,
     requeue_at: Option<Timestamp>,
@@ -263,7 +274,7 @@ impl<'a> OpsPlanner<'a> {
         }
     }
 
-    fn go_on(&mut self, target_locks: &mut TargetLocks) {
+    fn go_on(&mut self, target_locks: &TargetLocks) {
         let job = self.observed.job;
         let spec = self.spec_that_goes_on();
         if !job.status.is(RESOLVED) {
@@ -277,8 +288,9 @@ impl<'a> OpsPlanner<'a> {
             return;
         }
         match self.observed.child {
-            Some(child) => self.follow(child, spec.err()),
-            None => self.without_child(spec),
+            Some(child) if !job.has_recorded_another(child) => self.follow(child, spec.err()),
+            // Another OperationJob than the recorded one would repeat the work.
+            Some(_) | None => self.without_child(spec),
         }
     }
 
@@ -302,17 +314,19 @@ impl<'a> OpsPlanner<'a> {
     }
 
     /// Claims the targets. If another job holds one of them, fails the job and returns false.
-    fn locks_targets(&mut self, target_locks: &mut TargetLocks) -> bool {
+    fn locks_targets(&mut self, target_locks: &TargetLocks) -> bool {
         let job = self.observed.job;
-        let locked = target_locks.take(&job.uid, &job.name, &job.locks());
-        if let Err(busy) = &locked {
+        let locks = job.locks();
+        if let Err(busy) = target_locks.check(&job.uid, &locks) {
             let targets = job.targets.as_ref().map_or(&[][..], |resolved| &resolved.targets);
-            self.fail(&locked_message(busy, targets));
+            self.fail(&locked_message(&busy, targets));
+            return false;
         }
-        locked.is_ok()
+        self.locks = LockChange::Take(locks);
+        true
     }
 
-    fn resolve(&mut self, spec: &OpsSpec, target_locks: &mut TargetLocks) {
+    fn resolve(&mut self, spec: &OpsSpec, target_locks: &TargetLocks) {
         let OpsObservation { job, here, now, found, file, exports, .. } = self.observed;
         if spec.kind == OpsType::Dumplog && file == JobFile::NotKept {
             return self.fail(&PhaseReason::new("NotServed", NO_FILES));
@@ -401,7 +415,7 @@ impl<'a> OpsPlanner<'a> {
         true
     }
 
-    /// Plans a job without an OperationJob. It was not created yet, it has done its work, or somebody deleted it.
+    /// Plans a job without its OperationJob. It was not created yet, it has done its work, or somebody deleted it.
     fn without_child(&mut self, spec: Result<&OpsSpec, PhaseReason>) {
         let job = self.observed.job;
         let was_there = self.status.other_fields.contains_key("operationJob");

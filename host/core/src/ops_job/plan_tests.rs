@@ -1,11 +1,11 @@
 //! Tests of `plan`.
 
 use super::*;
+use crate::kind::locks::TargetLock;
 use crate::object::fields::text;
 use crate::ops_job::outcomes::{StoredFile, TargetOutcome};
 use crate::ops_job::pod_targets::{PodFacts, WorkloadPods};
 use crate::ops_job::spec::{Defaults, time_to_live};
-use crate::ops_job::target_locks::TargetLock;
 use crate::ops_job::targets::NodeFacts;
 
 const HERE: Here<'_> = Here { cluster: "local", node: None };
@@ -115,7 +115,9 @@ impl Fixture {
             here: HERE,
             now: at(self.second),
         };
-        plan(observed, &mut self.target_locks)
+        let planned = plan(observed, &self.target_locks);
+        self.target_locks.apply(&self.job.uid, &self.job.name, &planned.locks);
+        planned
     }
 
     fn make(&mut self, plan: OpsPlan) -> OpsPlan {
@@ -447,6 +449,21 @@ fn a_child_that_somebody_deletes_is_not_made_again() {
     let counts = TargetCounts::read(fixture.job.status.other_fields.get("progress"));
     assert_eq!((counts.succeeded, counts.failed, counts.processing), (1, 1, 0), "what was in work came to nothing");
     assert_eq!(fixture.made.iter().filter(|made| **made == "create").count(), 1);
+}
+
+#[test]
+fn another_operation_job_than_the_recorded_one_never_starts_targets() {
+    let mut fixture = Fixture::reboot(&json!({}));
+    fixture.settle();
+    fixture.child(TargetCounts { total: 3, processing: 1, ..TargetCounts::default() }, false);
+    // Somebody deletes the OperationJob, and the API server carries out a late request to create it.
+    let child = fixture.child.as_ref().unwrap();
+    fixture.child =
+        Some(OpsChild { uid: "late".into(), paused: true, counts: TargetCounts::default(), ..child.clone() });
+    fixture.settle();
+    assert_eq!(fixture.outcome().1, "ChildLost");
+    assert_eq!(fixture.job.status.other_fields["operationJob"]["uid"], "c", "the record stays");
+    assert_eq!(fixture.made, ["keep", "store", "create", "unpause", "delete"]);
 }
 
 #[test]

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 use crate::attempts::progress::block;
 use crate::cache::object_cache::CachedObject;
+use crate::kind::locks::{ClaimOrder, TargetLock};
 use crate::object::api_object::ObjectKey;
 use crate::object::bound::cut;
 use crate::object::bound::shown_cause;
@@ -17,7 +18,6 @@ use crate::operation_job::state::waits_of;
 use crate::ops_job::names::{API_VERSION, OPS_KIND, RESOLVED, SKIPPED};
 use crate::ops_job::phases::OpsStatus;
 use crate::ops_job::spec::OpsType;
-use crate::ops_job::target_locks::{TargetLock, TargetLocks};
 use crate::ops_job::targets::Resolved;
 
 /// A stored OpsJob.
@@ -90,12 +90,22 @@ impl OpsJobView {
         JobKey { namespace: self.child_namespace().to_owned(), name: self.name.clone() }.object()
     }
 
-    /// Restores the targets that the job holds from its status, when a term begins.
-    pub fn restore_locks(&self, target_locks: &mut TargetLocks) {
-        if self.has_ops_finalizer && self.status.is(RESOLVED) {
-            // If two jobs claim a target, one of them gets it. The other fails in its next reconcile.
-            let _ = target_locks.take(&self.uid, &self.name, &self.locks());
-        }
+    /// Returns true if the status names another OperationJob than this one. The API server may create another one from a request that arrives late.
+    pub fn has_recorded_another(&self, child: &OpsChild) -> bool {
+        let recorded = self.status.other_fields.get("operationJob").and_then(|recorded| text(recorded, "/uid"));
+        recorded.is_some_and(|uid| uid != child.uid)
+    }
+
+    /// Returns the order in which a new term restores the claims of jobs. A job whose status names its OperationJob may be at work, so it comes
+    /// first. The OperationJob of another job is still paused. Among equals, the older job comes first.
+    pub fn claim_order(&self) -> ClaimOrder {
+        let is_at_work = self.status.other_fields.contains_key("operationJob");
+        ClaimOrder { is_idle: !is_at_work, created: self.created }
+    }
+
+    /// Returns the targets that the status of the job claims. A term restores these locks when it begins.
+    pub fn stored_locks(&self) -> Vec<TargetLock> {
+        if self.has_ops_finalizer && self.status.is(RESOLVED) { self.locks() } else { Vec::new() }
     }
 }
 
@@ -281,5 +291,40 @@ impl TargetCounts {
             processing: count("processing"),
             skipped: count("skipped"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kind::locks::TargetLocks;
+    use crate::ops_job::names::FINALIZER;
+    use crate::ops_job::spec::Defaults;
+    use crate::ops_job::stored::StoredOps;
+
+    /// Returns a job on node `n` whose targets are resolved.
+    fn resolved(name: &str, second: u8, status: &Value) -> OpsJobView {
+        let mut document = json!({"metadata": {"name": name, "uid": name, "resourceVersion": "1", "finalizers": [FINALIZER],
+            "creationTimestamp": format!("2026-01-01T00:00:0{second}Z")},
+            "spec": {"type": "reboot", "targets": [{"name": "n", "uid": "n"}]},
+            "status": {"conditions": [{"type": RESOLVED, "status": "True", "reason": "", "message": "",
+                "lastTransitionTime": "2026-01-01T00:00:00Z"}]}});
+        document["status"].as_object_mut().unwrap().extend(status.as_object().unwrap().clone());
+        StoredOps::read(&document, Defaults::default()).unwrap().view
+    }
+
+    fn holder(mut jobs: Vec<OpsJobView>) -> String {
+        jobs.sort_by_key(|job| (job.claim_order(), job.name.clone()));
+        let mut locks = TargetLocks::default();
+        jobs.iter().for_each(|job| drop(locks.take(&job.uid, &job.name, &job.stored_locks())));
+        locks.holder(&TargetLock::Node("n".to_owned())).unwrap().to_owned()
+    }
+
+    #[test]
+    fn a_new_term_gives_a_node_to_the_job_that_may_be_at_work() {
+        let named = json!({"operationJob": {"name": "b", "uid": "c"}});
+        assert_eq!(holder(vec![resolved("a", 1, &json!({})), resolved("b", 2, &named)]), "b");
+        assert_eq!(holder(vec![resolved("b", 2, &json!({})), resolved("a", 1, &json!({}))]), "a", "the older");
+        assert_eq!(holder(vec![resolved("b", 1, &named), resolved("a", 1, &named)]), "a", "of one second");
     }
 }

@@ -11,6 +11,9 @@ use serde_json::Value;
 
 use crate::object::api_object::{Kind, ObjectKey};
 
+/// The API version of objects that exist only in the host's process.
+const IN_MEMORY: &str = "oarlock.dev/in-memory";
+
 /// A live read of the API server. Two equal reads have the same answer.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Read {
@@ -52,6 +55,16 @@ impl Read {
     /// Returns the read of all objects of a kind in one or all namespaces.
     pub fn all(kind: Kind, namespace: Option<&str>) -> Self {
         Self::of(kind, Selected::All { namespace: namespace.map(str::to_owned), labels: None, fields: None })
+    }
+
+    /// Returns the read of an object that exists only in the host's process. The host answers it, and no API server serves its kind.
+    pub fn of_host(kind: &str, name: &str) -> Self {
+        Self::one(ObjectKey { kind: Kind::new(IN_MEMORY, kind), namespace: None, name: name.to_owned() })
+    }
+
+    /// Returns true if the host answers the read.
+    pub fn is_of_host(&self) -> bool {
+        self.kind.api_version == IN_MEMORY
     }
 
     /// Returns the read with this reduction.

@@ -40,7 +40,7 @@ impl Record {
         entries: Vec<WriteBatch>,
         operation_records: BTreeMap<u32, StoredOperationRecord>,
     ) -> Recorded {
-        Recorded { entries, operation_records }
+        Recorded { then: entries, operation_records }
     }
 }
 
@@ -71,12 +71,14 @@ pub struct StoredOperationRecord {
     pub epoch: i64,
 }
 
-/// The proof that a [`Record`] is durable, with the entries that may be applied now. Only [`Record::confirmed`] makes it.
+/// The proof that a record is durable, with what may follow it. Only [`Record::confirmed`] and [`NewStatus::confirmed`] make it.
+///
+/// [`NewStatus::confirmed`]: crate::kind::plan::NewStatus::confirmed
 #[derive(Debug)]
 #[non_exhaustive]
-pub struct Recorded {
-    /// The writes of each target, independent of each other.
-    pub entries: Vec<WriteBatch>,
+pub struct Recorded<T = Vec<WriteBatch>> {
+    /// What may follow. For an OperationJob, these are the writes of each target, independent of each other.
+    pub then: T,
     /// The OperationRecords that were written, as they are stored now.
     pub operation_records: BTreeMap<u32, StoredOperationRecord>,
 }
@@ -317,6 +319,31 @@ pub enum Stopped {
     NotSent,
     /// The host sent nothing, because its term was over.
     LostLease,
+}
+
+/// A write that failed or has an unknown outcome.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FailedWrite {
+    /// The write.
+    pub write: Write,
+    /// The reason.
+    pub stopped: Stopped,
+}
+
+impl FailedWrite {
+    /// Returns the message of the API server, if it refused the write.
+    pub fn refusal(&self) -> Option<&str> {
+        if let Stopped::Refused { message } = &self.stopped { Some(message) } else { None }
+    }
+}
+
+/// The limits that a write counts against.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lane {
+    /// The limits of statuses and records. A hanging webhook on pods does not delay these writes.
+    Record,
+    /// The limits of all other writes.
+    Change,
 }
 
 /// The prefix of a message about a blocked eviction. The budget's name follows it.

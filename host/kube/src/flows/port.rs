@@ -9,7 +9,7 @@ use oarlock_core::attempts::view::{ChildKind, ChildView};
 use oarlock_core::job_template::template::{StoredTemplate, template_kind};
 use oarlock_core::object::api_object::{Kind, ObjectKey};
 use oarlock_core::object::fields::{list, text};
-use oarlock_core::requests::writes::{Stopped, Write};
+use oarlock_core::requests::writes::{Lane, Stopped, Write};
 use serde_json::{Value, json};
 
 use crate::cluster::Cluster;
@@ -51,7 +51,7 @@ impl Flows {
         let cache = Arc::new(FlowCache::within(&cluster.link.room));
         cache.set_idle(true);
         // A second `Flows` of this cluster would not see OperationJobs.
-        let _only = cluster.link.parents.flows.set(cache.clone());
+        let _only = cluster.link.owners.flows.set(cache.clone());
         let watches = Arc::new(OnDemand::begin());
         for kind in [ParentKind::Flow, ParentKind::Daemon] {
             watches.watch(&cluster.link, kind.kind(), ParentHandler(cache.clone(), kind));
@@ -111,7 +111,7 @@ impl Flows {
         let object = create.kind.key(&parent.namespace, &create.name);
         let write =
             Write::Create { object: object.clone(), body: create.object.clone(), owner_uid: parent.uid.clone() };
-        match self.link(parent.kind).write(&write, fence).await {
+        match self.link(parent.kind).write(&write, Lane::Change, fence).await {
             Ok(reply) => self.created(parent, create, &reply),
             Err(Stopped::Refused { message }) => Err(self.refused(parent, create, &object, message).await),
             Err(Stopped::Gone) => Err(CreateError::Rejected("the namespace is gone".to_owned())),
@@ -174,7 +174,10 @@ impl Flows {
                 (Write::delete(parent.key(), &parent.uid, version), ChildKind::Job)
             }
         };
-        match self.link(parent.kind).write(&write, fence).await {
+        // A Job is a workload, and a webhook on workloads may hang. OperationJobs and flows are records.
+        let is_job = kind == ChildKind::Job && *change != ChildChange::DeleteSelf;
+        let lane = if is_job { Lane::Change } else { Lane::Record };
+        match self.link(parent.kind).write(&write, lane, fence).await {
             Ok(reply) => {
                 let is_child = !matches!(change, ChildChange::DeleteSelf | ChildChange::Delete(_));
                 let view = ChildView::read(kind, &reply).filter(|_| is_child);
@@ -192,7 +195,7 @@ impl Flows {
     /// If it is unknown whether the status was written, with the reason.
     pub async fn write_status(&self, parent: &Parent, status: &Value, fence: &Fence) -> Result<(), Stopped> {
         let write = Write::status(parent.key(), &parent.version, status);
-        let reply = self.link(parent.kind).write(&write, fence).await?;
+        let reply = self.link(parent.kind).write(&write, Lane::Record, fence).await?;
         Parent::read(parent.kind, reply).into_iter().for_each(|parent| self.cache.reply_parent(parent));
         Ok(())
     }
@@ -207,8 +210,10 @@ impl Flows {
         status: &Value,
         fence: &Fence,
     ) -> Result<(), Stopped> {
-        let reply =
-            self.link(ParentKind::Flow).write(&Write::status(template.key(), &template.version, status), fence).await?;
+        let reply = self
+            .link(ParentKind::Flow)
+            .write(&Write::status(template.key(), &template.version, status), Lane::Record, fence)
+            .await?;
         read_template(reply).into_iter().for_each(|template| self.cache.reply_template(template));
         Ok(())
     }

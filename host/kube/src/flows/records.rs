@@ -9,7 +9,7 @@ use oarlock_core::attempts::status::{lines_of, record_name};
 use oarlock_core::attempts::unit::Unit;
 use oarlock_core::object::api_object::ObjectKey;
 use oarlock_core::object::fields::text;
-use oarlock_core::requests::writes::{Stopped, Write};
+use oarlock_core::requests::writes::{Lane, Stopped, Write};
 use serde_json::{Value, json};
 
 use crate::flows::port::Flows;
@@ -59,18 +59,18 @@ impl Flows {
             None => self.stored_version(&record).await?,
         };
         if let Some(version) = known {
-            match link.write(&record.patch(&version), fence).await {
+            match link.write(&record.patch(&version), Lane::Record, fence).await {
                 // A user deleted the record.
                 Err(Stopped::Gone) => {}
                 written => return written.map(|reply| version_of(&reply)),
             }
         }
-        let stored = link.write(&record.create(parent), fence).await?;
+        let stored = link.write(&record.create(parent), Lane::Record, fence).await?;
         if stored.get("units") == Some(&record.lines) {
             return Ok(version_of(&stored));
         }
         // A create without an answer has made the record meanwhile, with the units of that time.
-        link.write(&record.patch(&version_of(&stored)), fence).await.map(|reply| version_of(&reply))
+        link.write(&record.patch(&version_of(&stored)), Lane::Record, fence).await.map(|reply| version_of(&reply))
     }
 
     async fn stored_version(&self, record: &Record) -> Result<Option<String>, Stopped> {

@@ -4,7 +4,7 @@ use oarlock_core::object::api_object::{Kind, ObjectKey};
 use oarlock_core::object::fields::text;
 use oarlock_core::ops_job::published::{KEY, PUBLISHED};
 use oarlock_core::requests::reads::ReadFailed;
-use oarlock_core::requests::writes::{Stopped, Write};
+use oarlock_core::requests::writes::{Lane, Stopped, Write};
 use serde_json::json;
 
 use crate::cluster::Cluster;
@@ -31,6 +31,6 @@ impl Cluster {
     /// If it is unknown whether the text was written, with the reason.
     pub async fn publish(&self, namespace: &str, text: String, fence: &Fence) -> Result<(), Stopped> {
         let write = Write::patch(&key(namespace), json!({"data": {KEY: text}}));
-        self.link.write(&write, fence).await.map(drop)
+        self.link.write(&write, Lane::Change, fence).await.map(drop)
     }
 }

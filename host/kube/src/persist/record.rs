@@ -10,7 +10,7 @@ use futures::StreamExt;
 use oarlock_core::object::api_object::{Kind, ObjectKey};
 use oarlock_core::object::key::JobKey;
 use oarlock_core::requests::writes::{
-    OperationRecordWrite, Record, Recorded, Stopped, StoredOperationRecord, Write, WriteBatch,
+    Lane, OperationRecordWrite, Record, Recorded, Stopped, StoredOperationRecord, Write, WriteBatch,
 };
 use serde_json::{Value, json};
 
@@ -88,7 +88,7 @@ impl Cluster {
         let mut version = None;
         if let Some(body) = &record.finalizer {
             let write = Write::patch(&job.object(), body.clone());
-            let reply = self.link.write(&write, fence).await.map_err(failed("finalizer"))?;
+            let reply = self.link.write(&write, Lane::Record, fence).await.map_err(failed("finalizer"))?;
             version = reply.pointer("/metadata/resourceVersion").cloned();
         }
         let operation_records = self.link.put_shards(job, &record, fence).await.map_err(failed("records"))?;
@@ -99,7 +99,7 @@ impl Cluster {
             }
             let subresource = Some("status".to_owned());
             let write = Write::Patch { object: job.object(), subresource, body };
-            self.link.write(&write, fence).await.map_err(failed("status"))?;
+            self.link.write(&write, Lane::Record, fence).await.map_err(failed("status"))?;
         }
         Ok(record.confirmed(entries, operation_records))
     }
@@ -155,7 +155,7 @@ impl Link {
         let OperationRecordWrite { record_number, name, record, patch, grows: _ } = write;
         let object = ObjectKey { kind: Kind::record(), namespace: Some(job.namespace.clone()), name: name.clone() };
         if let Some(body) = patch {
-            match self.write(&Write::patch(&object, body.clone()), fence).await {
+            match self.write(&Write::patch(&object, body.clone()), Lane::Record, fence).await {
                 // Another client removed the record, so the host creates it again.
                 Err(Stopped::Gone) => {}
                 outcome => return outcome.map(|reply| (*record_number, stored(&reply))),
@@ -164,7 +164,7 @@ impl Link {
         let body = serde_json::to_value(record).map_err(|error| Stopped::Refused { message: error.to_string() })?;
         let owner_uid = record.record.job.uid.clone();
         let create = Write::Create { object: object.clone(), body: body.clone(), owner_uid };
-        let reply = self.write(&create, fence).await?;
+        let reply = self.write(&create, Lane::Record, fence).await?;
         if says(&reply, &body) {
             return Ok((*record_number, stored(&reply)));
         }
@@ -174,7 +174,7 @@ impl Link {
         }
         // The record existed already with older content.
         let update = Write::patch(&object, without_metadata(body, &reply));
-        self.write(&update, fence).await.map(|reply| (*record_number, stored(&reply)))
+        self.write(&update, Lane::Record, fence).await.map(|reply| (*record_number, stored(&reply)))
     }
 }
 

@@ -1,7 +1,7 @@
 //! Makes the live reads that pure code asks for.
 
 use futures::StreamExt;
-use oarlock_core::object::api_object::ObjectKey;
+use oarlock_core::object::api_object::{Kind, ObjectKey};
 use oarlock_core::requests::reads::{Answers, KeptObjects, Pending, Read, ReadFailed, Selected};
 use serde_json::Value;
 
@@ -61,15 +61,21 @@ impl Cluster {
         Err(ReadFailed { message, is_refused: false, retry_after: None })
     }
 
-    /// Makes one read.
-    async fn answer(&self, read: &Read) -> Result<KeptObjects, ReadFailed> {
+    /// Makes one read. The answer to a read of an OperationJob also goes into the caches that watch OperationJobs.
+    ///
+    /// # Errors
+    /// If the read fails, with the message of the API server.
+    pub async fn answer(&self, read: &Read) -> Result<KeptObjects, ReadFailed> {
         let projection = Projection::of_fields(read.reduction.fields);
         let mut link = self.link.clone();
         link.transport.timeout = read.time_limit.unwrap_or(link.transport.timeout);
         match &read.selected {
             Selected::One { namespace, name } => {
                 let (kind, namespace, name) = (read.kind.clone(), namespace.clone(), name.clone());
-                let stored = link.stored_fields(&ObjectKey { kind, namespace, name }, &projection).await?;
+                let (key, owners) = (ObjectKey { kind, namespace, name }, &link.owners);
+                let before = if key.kind == Kind::job() { owners.uids_of(&key) } else { Vec::new() };
+                let stored = link.stored_fields(&key, &projection).await?;
+                owners.confirm(&key, &before, stored.as_ref());
                 Ok(KeptObjects::of(read, stored))
             }
             Selected::All { namespace, labels, fields } => {

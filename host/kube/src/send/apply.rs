@@ -16,7 +16,7 @@ use oarlock_core::object::api_object::{Kind, ObjectKey};
 use oarlock_core::object::key::JobKey;
 use oarlock_core::operation_job::write_queue::WriteQueue;
 use oarlock_core::requests::scripts::Scripts;
-use oarlock_core::requests::writes::{BatchResult, Recorded, Stopped, Write, WriteBatch};
+use oarlock_core::requests::writes::{BatchResult, Lane, Recorded, Stopped, Write, WriteBatch};
 use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::sync::Notify;
@@ -79,7 +79,7 @@ impl Cluster {
     pub async fn clean_up(&self, writes: Vec<Write>, fence: &Fence) -> Vec<ObjectKey> {
         let mut failed = Vec::new();
         for write in writes {
-            if let Err(why) = self.link.write(&write, fence).await {
+            if let Err(why) = self.link.write(&write, Lane::Change, fence).await {
                 tracing::debug!(object = ?write.object(), ?why, "failed to remove a leftover of a deleted job; the next sweep retries");
                 failed.push(write.object().clone());
             }
@@ -91,10 +91,10 @@ impl Cluster {
 impl WriteSender {
     /// Adds the entries of a round to the queue.
     pub fn apply(&self, recorded: Recorded) {
-        let namespaces = recorded.entries.iter().map(|entry| entry.job.key.namespace.clone());
+        let namespaces = recorded.then.iter().map(|entry| entry.job.key.namespace.clone());
         let namespaces: BTreeSet<String> = namespaces.collect();
         let mut queue = self.state.queue.lock();
-        recorded.entries.into_iter().for_each(|entry| queue.push(entry));
+        recorded.then.into_iter().for_each(|entry| queue.push(entry));
         drop(queue);
         self.state.namespaces_to_check.lock().extend(namespaces);
         self.state.changed.notify_one();

@@ -13,7 +13,7 @@ use oarlock_core::object::api_object::{Kind, Object, ObjectKey};
 use oarlock_core::object::hold_keys::{FEWEST_KEY_BYTES, HoldKeys, HoldOf};
 use oarlock_core::operation_job::holds::{HELD, HOLD, IS_HELD, annotation_pointer};
 use oarlock_core::requests::reads::ReadFailed;
-use oarlock_core::requests::writes::{Stopped, Write};
+use oarlock_core::requests::writes::{Lane, Stopped, Write};
 use ring::rand::{SecureRandom as _, SystemRandom};
 use serde_json::{Map, Value, json};
 use tokio::time::{Instant, sleep, timeout};
@@ -163,7 +163,8 @@ impl Cluster {
                 break;
             }
             let count = unproved.len();
-            let written = stream::iter(unproved).map(|write| async move { self.link.write(&write, fence).await });
+            let written =
+                stream::iter(unproved).map(|write| async move { self.link.write(&write, Lane::Change, fence).await });
             let results: Vec<Result<Value, Stopped>> = written.buffer_unordered(AT_ONCE).collect().await;
             let failed: Vec<Stopped> = results.into_iter().filter_map(Result::err).collect();
             adopted += count - failed.len();

@@ -5,14 +5,11 @@
 
 use kube::core::params::{DeleteParams, Patch, PatchParams, PostParams, Preconditions, PropagationPolicy};
 use kube::core::response::reason;
-use oarlock_core::attempts::parent::{ParentKind, record_kind};
-use oarlock_core::job_template::template::template_kind;
 use oarlock_core::object::api_object::{Kind, ObjectKey};
 use oarlock_core::object::key::JobKey;
-use oarlock_core::ops_job::names::ops_kind;
 use oarlock_core::requests::adopt::why_foreign;
 use oarlock_core::requests::scripts::made_by;
-use oarlock_core::requests::writes::{Stopped, Write};
+use oarlock_core::requests::writes::{Lane, Stopped, Write};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -46,14 +43,20 @@ pub(crate) struct Purpose<'a> {
 type Request = Result<http::Request<Vec<u8>>, kube::core::request::Error>;
 
 impl Link {
-    /// Sends one write outside the queue, once the limiter admits it.
-    pub(crate) async fn write(&self, write: &Write, fence: &Fence) -> Result<Value, Stopped> {
-        self.write_for(write, WriteOwner::of_object(write.object()), fence).await
+    /// Sends one write outside the queue, once the limiter of the lane admits it.
+    pub(crate) async fn write(&self, write: &Write, lane: Lane, fence: &Fence) -> Result<Value, Stopped> {
+        self.write_for(write, WriteOwner::of_object(write.object()), lane, fence).await
     }
 
-    /// Sends one write outside the queue against the quota of this owner, once the limiter admits it.
-    pub(crate) async fn write_for(&self, write: &Write, owner: WriteOwner, fence: &Fence) -> Result<Value, Stopped> {
-        let limiter = if is_record(write) { &self.record_limiter } else { &self.limiter };
+    /// Sends one write outside the queue against the quota of this owner, once the limiter of the lane admits it.
+    pub(crate) async fn write_for(
+        &self,
+        write: &Write,
+        owner: WriteOwner,
+        lane: Lane,
+        fence: &Fence,
+    ) -> Result<Value, Stopped> {
+        let limiter = if lane == Lane::Record { &self.record_limiter } else { &self.limiter };
         let permit = limiter.enter(owner).await;
         let check = || if fence.allows() { Ok(()) } else { Err(Stopped::LostLease) };
         self.write_with(write, permit, check, Purpose { whole_reply: true, ..Purpose::default() }).await
@@ -314,18 +317,6 @@ fn busy(error: &RequestError) -> Busy {
     }
 }
 
-/// Returns true for writes of records and of statuses of jobs, flows and OpsJobs, which have their own slots. The create of a job by a flow
-/// or an OpsJob does not count as such a write.
-fn is_record(write: &Write) -> bool {
-    let kind = &write.object().kind;
-    let records = [Kind::record(), record_kind()];
-    let parents = [ParentKind::Flow.kind(), ParentKind::Daemon.kind(), template_kind()];
-    match write {
-        Write::Create { .. } => records.contains(kind),
-        _ => parents.iter().chain(&records).chain([&Kind::job(), &ops_kind()]).any(|own| own == kind),
-    }
-}
-
 pub(crate) fn already_exists(error: &RequestError) -> bool {
     matches!(error, RequestError::Refused(refusal) if refusal.status.reason == reason::ALREADY_EXISTS)
 }
@@ -350,27 +341,6 @@ mod tests {
         assert_eq!(body.pointer("/deleteOptions/preconditions/resourceVersion"), Some(&json!("7")));
         assert_eq!(body.pointer("/deleteOptions/gracePeriodSeconds"), Some(&json!(5)));
         assert_eq!(body.pointer("/deleteOptions/dryRun"), None);
-    }
-
-    /// The test reads all kinds of the host with a status from the CRDs, so it covers new kinds too.
-    #[test]
-    fn the_status_of_every_kind_of_the_host_has_a_place_of_records() {
-        let crds = oarlock_api::CRDS.iter().chain(&oarlock_api::FLOW_CRDS).chain(&oarlock_api::OPS_CRDS);
-        let mut kinds = Vec::new();
-        for document in crds.flat_map(|text| serde_saphyr::from_multiple::<Value>(text).unwrap()) {
-            let name = |at: &str| document.pointer(at).and_then(Value::as_str).unwrap().to_owned();
-            if document.pointer("/spec/versions/0/subresources/status").is_some() {
-                let api_version = format!("{}/{}", name("/spec/group"), name("/spec/versions/0/name"));
-                kinds.push(Kind::new(&api_version, name("/spec/names/kind")));
-            }
-        }
-        assert!(kinds.contains(&ops_kind()) && kinds.len() >= 4, "{kinds:?}");
-        for kind in kinds {
-            let object = ObjectKey { kind, namespace: None, name: "a".into() };
-            assert!(is_record(&Write::status(object.clone(), "1", &json!({}))), "{object:?}");
-            let write = Write::Create { object: object.clone(), body: json!({}), owner_uid: String::new() };
-            assert!(!is_record(&write), "{object:?}");
-        }
     }
 
     #[test]

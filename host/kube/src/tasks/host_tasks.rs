@@ -38,7 +38,7 @@ impl Link {
         match write {
             Write::Create { body, .. } => {
                 let Some(task) = HostTask::read(body) else { return refused("its target is not known") };
-                let owner = self.parents.ops.get().and_then(|ops| ops.owner_of(&task.job_uid));
+                let owner = self.owners.kinds().iter().find_map(|kind| kind.quota_of(&task.job_uid));
                 let task = HostTask { owner: owner.unwrap_or_else(|| task.owner.clone()), ..task };
                 if !self.host_tasks.note(&task.name, body) {
                     return Ok(Value::Null);

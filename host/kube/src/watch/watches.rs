@@ -215,7 +215,7 @@ impl Watches {
     /// Begins the watch of the jobs.
     fn watch_jobs(&self, link: &Link, kind: Kind) -> Running {
         let health = self.new_health();
-        let handler = OperationJobHandler { jobs: link.jobs.clone(), parents: link.parents.clone() };
+        let handler = OperationJobHandler { jobs: link.jobs.clone(), owners: link.owners.clone() };
         let reflector = Reflector { link: link.clone(), kind, handler, health: health.clone() };
         Running {
             declared: WatchedKind::default(),

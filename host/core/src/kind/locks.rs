@@ -1,9 +1,11 @@
-//! The OpsJob that works on each target. A node belongs to one job at a time, and a pod to one job of each type. Source: docs/opsjob.md 3.
+//! The objects that work on targets which allow only one at a time: the locks of a term.
 //!
-//! The host rebuilds the holders from the statuses of jobs when a term begins. A job holds its targets from the status that has resolved them until
-//! its finalizer goes. May not drop a holder by itself.
+//! A node belongs to one OpsJob at a time, and a pod to one OpsJob of each type. Source: docs/opsjob.md 3. The host restores the locks from the stored
+//! statuses when a term begins. The table drops no lock by itself.
 
 use std::collections::HashMap;
+
+use k8s_openapi::jiff::Timestamp;
 
 /// A target that only one job may work on at a time.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -32,18 +34,56 @@ pub struct TargetLocked {
     pub holder: String,
 }
 
+/// The order in which a term restores the locks that stored statuses claim. If two objects claim a lock, the first one has it. Equal objects are in the
+/// order of their keys.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ClaimOrder {
+    /// True if the object cannot be at work with what it claims. Such objects come last.
+    pub is_idle: bool,
+    /// The time of creation. Older objects come first.
+    pub created: Option<Timestamp>,
+}
+
+/// A change of the locks of one object.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum LockChange {
+    /// The object keeps its locks.
+    #[default]
+    Keep,
+    /// The object has exactly these locks from now on. [`TargetLocks::check`] has found them free.
+    Take(Vec<TargetLock>),
+    /// The object has no locks from now on.
+    Release,
+}
+
 impl TargetLocks {
+    /// Checks that no other job than the one with this UID holds one of the targets.
+    ///
+    /// # Errors
+    /// If another job holds one of the targets. The error names the first one.
+    pub fn check(&self, job: &str, targets: &[TargetLock]) -> Result<(), TargetLocked> {
+        let locked =
+            targets.iter().find_map(|target| Some((target, self.by_target.get(target)?)).filter(|(_, by)| *by != job));
+        let Some((target, holder)) = locked else { return Ok(()) };
+        let holder = self.by_job.get(holder).map_or_else(|| holder.clone(), |(name, _)| name.clone());
+        Err(TargetLocked { target: target.clone(), holder })
+    }
+
+    /// Makes a change of the locks of the job with this UID and name. A target that another job has taken meanwhile stays with that job.
+    pub fn apply(&mut self, job: &str, name: &str, change: &LockChange) {
+        match change {
+            LockChange::Keep => {}
+            LockChange::Take(targets) => drop(self.take(job, name, targets)),
+            LockChange::Release => self.release(job),
+        }
+    }
+
     /// Gives all of these targets to the job with this UID and name, or none of them.
     ///
     /// # Errors
     /// If another job holds one of the targets. The error names the first one.
     pub fn take(&mut self, job: &str, name: &str, targets: &[TargetLock]) -> Result<(), TargetLocked> {
-        let locked =
-            targets.iter().find_map(|target| Some((target, self.by_target.get(target)?)).filter(|(_, by)| *by != job));
-        if let Some((target, holder)) = locked {
-            let holder = self.by_job.get(holder).map_or_else(|| holder.clone(), |(name, _)| name.clone());
-            return Err(TargetLocked { target: target.clone(), holder });
-        }
+        self.check(job, targets)?;
         self.release(job);
         self.by_target.extend(targets.iter().map(|target| (target.clone(), job.to_owned())));
         self.by_job.insert(job.to_owned(), (name.to_owned(), targets.to_vec()));

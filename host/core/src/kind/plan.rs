@@ -1,0 +1,80 @@
+//! A plan: what the engine does next for an object.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::jiff::Timestamp;
+use serde_json::Value;
+
+use crate::kind::locks::LockChange;
+use crate::requests::writes::{EventNote, Recorded, Write};
+
+/// What the engine does next for an object. The engine takes the parts in the order of the fields.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plan<M> {
+    /// What the next plan remembers.
+    pub memory: M,
+    /// The change of the object's locks. The engine makes it together with the plan, so that no other plan comes between.
+    pub locks: LockChange,
+    /// The writes to make now, in order. The first failed write ends them. A plan may base them only on what is stored. After a write of the object
+    /// itself, the round ends, and the reply leads to the next one.
+    pub writes: Vec<Write>,
+    /// The status to store, if it differs from the stored one.
+    pub status: Option<NewStatus>,
+    /// The writes to make once the status is stored.
+    pub after_status: Vec<Write>,
+    /// The events to emit once the status is stored.
+    pub events: Vec<EventNote>,
+    /// The time of the next round, if no change comes before.
+    pub again: Option<Timestamp>,
+    /// The reason for which the engine repeats the round later, after the rest of the plan.
+    pub trouble: Option<Trouble>,
+}
+
+impl<M: Default> Default for Plan<M> {
+    fn default() -> Self {
+        Self {
+            memory: M::default(),
+            locks: LockChange::Keep,
+            writes: Vec::new(),
+            status: None,
+            after_status: Vec::new(),
+            events: Vec::new(),
+            again: None,
+            trouble: None,
+        }
+    }
+}
+
+/// A status to store.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NewStatus {
+    /// The whole status.
+    pub body: Value,
+    /// When the engine stores it.
+    pub when: When,
+}
+
+impl NewStatus {
+    /// Returns the proof that the status is stored, with what may follow. Only `oarlock-kube` calls it, after the API server accepted the status.
+    pub fn confirmed<T>(&self, then: T) -> Recorded<T> {
+        Recorded { then, operation_records: BTreeMap::new() }
+    }
+}
+
+/// The time at which the engine stores a status.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum When {
+    /// At once, because a user or a write waits for it.
+    Now,
+    /// As soon as the rate limits allow it, but not before this time.
+    InTurn(Option<Timestamp>),
+}
+
+/// The reason for which the engine repeats a round, with the wait that the API server asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Trouble {
+    /// What failed, for the log.
+    pub message: String,
+    /// The seconds to wait, if the API server names them.
+    pub retry_after: Option<u32>,
+}
