@@ -25,6 +25,7 @@ pub fn apply(document: &mut Value, operations: &[Value]) -> bool {
         let path = operation["path"].as_str().unwrap();
         match operation["op"].as_str().unwrap() {
             "test" => document.pointer(path) == Some(&operation["value"]),
+            "add" => add(document, path, &operation["value"]),
             "replace" => document.pointer_mut(path).map(|slot| *slot = operation["value"].clone()).is_some(),
             "remove" => {
                 let (parent, last) = path.rsplit_once('/').unwrap();
@@ -39,4 +40,17 @@ pub fn apply(document: &mut Value, operations: &[Value]) -> bool {
             other => panic!("the host uses no {other}"),
         }
     })
+}
+
+/// Adds a member to an object, or a value to the end of a list. Returns true if the parent exists.
+fn add(document: &mut Value, path: &str, value: &Value) -> bool {
+    let (parent, last) = path.rsplit_once('/').unwrap();
+    match document.pointer_mut(parent) {
+        Some(Value::Object(fields)) => {
+            fields.insert(last.replace("~1", "/").replace("~0", "~"), value.clone());
+        }
+        Some(Value::Array(list)) if last == "-" => list.push(value.clone()),
+        _ => return false,
+    }
+    true
 }
