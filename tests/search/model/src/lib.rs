@@ -13,7 +13,7 @@
 //! The module `part` shares pieces of states. `scenario`, `plugin` and `switch` define what the model explores. `api`,
 //! `world` and `ledger` are the cluster. `host`, `round`, `record`, `in_flight` and `terms` do what `host/src` and
 //! `host/kube` do around the decisions. `state` and `steps` combine these modules, and `heal` runs a state to its end
-//! without faults.
+//! without faults. `ops` is a second model, of OpsJobs.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -27,6 +27,7 @@ pub mod heal;
 pub mod host;
 pub mod in_flight;
 pub mod ledger;
+pub mod ops;
 pub mod part;
 pub mod patch;
 pub mod plugin;

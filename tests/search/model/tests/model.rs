@@ -9,6 +9,10 @@
 
 #[path = "model/explore.rs"]
 mod explore;
+#[path = "model/ops/explore.rs"]
+mod ops_explore;
+#[path = "model/ops/rules.rs"]
+mod ops_rules;
 #[path = "model/rules.rs"]
 mod rules;
 

@@ -58,7 +58,7 @@ fn scenarios() -> Vec<Scenario> {
 }
 
 /// The environment variable that asks for a soak.
-const SOAK_VARIABLE: &str = "OARLOCK_SOAK";
+pub(crate) const SOAK_VARIABLE: &str = "OARLOCK_SOAK";
 
 /// Returns the CPU time of all threads of this process, in seconds. Returns `None` if the system does not show it.
 fn computed() -> Option<f64> {
