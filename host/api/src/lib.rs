@@ -41,12 +41,11 @@ pub const FLOW_CRDS: [&str; 4] = [
     include_str!("../crds/daemonjob.yaml"),
     include_str!("../crds/jobrecord.yaml"),
 ];
+/// The CustomResourceDefinition of OpsJob, as a YAML document.
+pub const OPS_JOB_CRD: &str = include_str!("../crds/opsjob.yaml");
 /// The CustomResourceDefinitions of OpsJob and of the templates that it names.
-pub const OPS_CRDS: [&str; 3] = [
-    include_str!("../crds/opsjob.yaml"),
-    include_str!("../crds/addontemplate.yaml"),
-    include_str!("../crds/nodetemplate.yaml"),
-];
+pub const OPS_CRDS: [&str; 3] =
+    [OPS_JOB_CRD, include_str!("../crds/addontemplate.yaml"), include_str!("../crds/nodetemplate.yaml")];
 /// The admission policies of OpsJobs and of their OperationJobs.
 pub const OPS_ADMISSION: &str = include_str!("../crds/ops.yaml");
 /// The ValidatingAdmissionPolicies of JobFlow, JobTemplate and DaemonJob, each with its binding.

@@ -35,6 +35,9 @@ pub trait PlanKind: Send + Sync + Sized + 'static {
     /// What a plan remembers of an object for the next plan. It is lost when a term ends or a round panics, so a plan must do without it.
     type Memory: Clone + Default + Debug + Send + Sync + 'static;
 
+    /// Returns the CustomResourceDefinition of the kind, as YAML. The host takes the kind's names from it.
+    fn definition(&self) -> &'static str;
+
     /// Returns the kind, with the fields that [`PlanKind::read`] needs.
     fn objects(&self) -> WatchedObjects;
 

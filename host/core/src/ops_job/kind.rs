@@ -53,6 +53,10 @@ impl PlanKind for OpsJobs {
     type Child = OpsChild;
     type Memory = ();
 
+    fn definition(&self) -> &'static str {
+        oarlock_api::OPS_JOB_CRD
+    }
+
     fn objects(&self) -> WatchedObjects {
         WatchedObjects { kind: ops_kind(), fields: &["/spec", "/status"] }
     }
