@@ -17,13 +17,13 @@ use tokio::time::{Duration, Instant, sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::engine::Engine;
 use crate::flows::FlowTerm;
 use crate::host_place::{HostHome, HostLocation};
 use crate::images::Images;
+use crate::kinds::ServedKind;
 use crate::lead::TermController;
 use crate::logs::Logs;
-use crate::ops_job::OpsHost;
+use crate::ops_job::OpsKind;
 use crate::ports::Ports;
 use crate::published::Publisher;
 use crate::reconcilers;
@@ -52,6 +52,8 @@ pub struct Controller {
     events: UnboundedReceiver<WatchEvent>,
     resync: Duration,
     flows: Option<Flows>,
+    kinds: Vec<Arc<dyn ServedKind>>,
+    /// The OpsJobs and the place that the host publishes.
     ops: Option<(Ops, HostLocation)>,
     home: Option<HostHome>,
 }
@@ -59,7 +61,7 @@ pub struct Controller {
 impl Controller {
     /// Makes a controller that receives `events`, and lists everything again every [`RESYNC`].
     pub fn new(ports: Arc<Ports>, events: UnboundedReceiver<WatchEvent>) -> Self {
-        Self { ports, events, resync: RESYNC, flows: None, ops: None, home: None }
+        Self { ports, events, resync: RESYNC, flows: None, kinds: Vec::new(), ops: None, home: None }
     }
 
     /// Returns the controller with another interval between two complete lists.
@@ -78,7 +80,6 @@ impl Controller {
     /// Returns the controller with OpsJobs. `place` describes where this host runs.
     #[must_use]
     pub fn with_ops(self, ops: Ops, place: HostLocation) -> Self {
-        self.ports.metrics.shows_ops(&ops);
         let cluster = &self.ports.cluster;
         let logs = place
             .artefacts
@@ -86,7 +87,22 @@ impl Controller {
             .map(|artefacts| self.ports.logs.get_or_init(|| Logs::new(cluster.clone(), artefacts)).clone());
         let images = place.exports.clone().map(|exports| Images::new(cluster.clone(), exports));
         cluster.do_tasks(Arc::new(TaskRunner { logs, images }));
-        Self { ops: Some((ops, place)), ..self }
+        let kind = OpsKind { ops: ops.clone(), place: place.clone() };
+        Self { ops: Some((ops, place)), ..self }.with_kind(Arc::new(kind))
+    }
+
+    /// Returns the controller with one more kind. Watch the kind before the controller runs.
+    #[must_use]
+    pub fn with_kind(mut self, kind: Arc<dyn ServedKind>) -> Self {
+        let shown = kind.clone();
+        self.ports.metrics.shows_kind(move || shown.health());
+        self.kinds.push(kind);
+        self
+    }
+
+    /// Returns the kinds beside jobs and flows.
+    pub fn kinds(&self) -> &[Arc<dyn ServedKind>] {
+        &self.kinds
     }
 
     /// Returns the controller, which publishes the served actions in the host's namespace.
@@ -147,20 +163,15 @@ impl Controller {
         let fence = election.fence();
         let (mut lead, mut results) = TermController::begin(self.ports.clone(), fence.clone());
         // These tasks end with the term, and do not wait for the first list of jobs.
-        let metrics = || self.ports.metrics.clone();
-        let flows = self.flows.clone().map(|flows| FlowTerm::begin(flows, fence.clone(), metrics()));
+        let metrics = self.ports.metrics.clone();
+        let flows = self.flows.clone().map(|flows| FlowTerm::begin(flows, fence.clone(), metrics));
         let publishing = self.ops.clone().zip(self.home.clone()).map(|((ops, place), home)| {
             let (plugins, fence) = (self.ports.plugins.clone(), fence.clone());
             AbortOnDropHandle::new(tokio::spawn(Publisher { ops, plugins, place, home, fence }.run()))
         });
-        let ops = self.ops.clone().map(|(ops, place)| {
-            let host = OpsHost::begin(ops.clone(), place, &self.ports);
-            Engine::begin(ops.port().clone(), host, fence.clone(), metrics())
-        });
-        let flows = flows.map(|term| tokio::spawn(reconcilers::lead(term)));
-        let ops = ops.map(|term| tokio::spawn(reconcilers::lead(term)));
-        let (_flows, _ops, _publishing) =
-            (flows.map(AbortOnDropHandle::new), ops.map(AbortOnDropHandle::new), publishing);
+        let kinds = self.kinds.iter().map(|kind| AbortOnDropHandle::new(kind.lead(fence.clone(), &self.ports)));
+        let (_kinds, _publishing) = (kinds.collect::<Vec<_>>(), publishing);
+        let _flows = flows.map(|term| AbortOnDropHandle::new(tokio::spawn(reconcilers::lead(term))));
         let jobs = match self.first_jobs(&mut lead, &fence, number, stop).await {
             Ok(Some(jobs)) => jobs,
             ended => {

@@ -3,6 +3,7 @@
 //! The process is alive while the controller's loop runs. The process is ready after each part named at the start has
 //! reported ready, except optional parts. No request here uses the cluster.
 
+use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::fmt::Write as _;
 use std::future::Future;
@@ -63,7 +64,7 @@ pub type Probe = Box<dyn Fn() -> Result<(), String> + Send + Sync>;
 /// A part of the process whose readiness `/readyz` shows.
 pub struct HealthPart {
     /// The name of the part.
-    pub name: &'static str,
+    pub name: Cow<'static, str>,
     /// Reports whether the part is ready.
     pub probe: Probe,
 }
@@ -296,8 +297,8 @@ mod tests {
             move || if seen.load(Ordering::Relaxed) { Ok(()) } else { Err("pods are not listed yet".to_owned()) };
         let health = Arc::new(Health::of(
             vec![
-                HealthPart { name: "cache", probe: Box::new(cache) },
-                HealthPart { name: "plugins", probe: Box::new(|| Ok(())) },
+                HealthPart { name: "cache".into(), probe: Box::new(cache) },
+                HealthPart { name: "plugins".into(), probe: Box::new(|| Ok(())) },
             ],
             Arc::default(),
         ));
@@ -325,8 +326,8 @@ mod tests {
     #[test]
     fn an_optional_part_that_is_missing_is_named_and_takes_no_readiness() {
         let no_flows = || Err("JobFlow not listed: forbidden".to_owned());
-        let health = Health::of(vec![HealthPart { name: "cache", probe: Box::new(|| Ok(())) }], Arc::default());
-        let health = health.with_optional(vec![HealthPart { name: "flows", probe: Box::new(no_flows) }]);
+        let health = Health::of(vec![HealthPart { name: "cache".into(), probe: Box::new(|| Ok(())) }], Arc::default());
+        let health = health.with_optional(vec![HealthPart { name: "flows".into(), probe: Box::new(no_flows) }]);
         let (code, text) = health.readiness();
         assert_eq!((code, text.as_str()), (StatusCode::OK, "[+] cache ok\n[!] flows: JobFlow not listed: forbidden\n"));
     }

@@ -30,6 +30,7 @@ use crate::controller::Controller;
 use crate::health::{Health, HealthPart, Probe};
 use crate::host_place::{HostHome, HostLocation};
 use crate::images::ExportRegistry;
+use crate::kinds::{ServedKind, plural};
 use crate::metrics::Metrics;
 use crate::ports::Ports;
 use crate::published::of_this_process;
@@ -123,11 +124,11 @@ impl Host {
             LeaseConfig { namespace: namespace.clone(), name: LEASE.to_owned(), identity, duration: LEASE_DURATION };
         let election = LeaderElector::stand(&cluster, candidacy);
         let ready = vec![
-            HealthPart { name: "cache", probe: cache_probe(cluster.clone()) },
-            HealthPart { name: "grants", probe: grants_probe(plugins.clone()) },
-            HealthPart { name: "holds", probe: holds_probe(cluster.clone()) },
-            HealthPart { name: "lease", probe: lease_probe(election.unheld()) },
-            HealthPart { name: "plugins", probe: plugins_probe(plugins.clone()) },
+            HealthPart { name: "cache".into(), probe: cache_probe(cluster.clone()) },
+            HealthPart { name: "grants".into(), probe: grants_probe(plugins.clone()) },
+            HealthPart { name: "holds".into(), probe: holds_probe(cluster.clone()) },
+            HealthPart { name: "lease".into(), probe: lease_probe(election.unheld()) },
+            HealthPart { name: "plugins".into(), probe: plugins_probe(plugins.clone()) },
         ];
         let metrics = Arc::new(Metrics::new(cluster.requests()));
         place.recorder.iter().for_each(|recorder| metrics.shows_history(recorder));
@@ -135,17 +136,14 @@ impl Host {
         let ports = Arc::new(Ports::new(cluster, plugins, metrics));
         let flows = Flows::watch(ports.cluster.clone());
         let ops = Ops::watch(ports.cluster.clone(), Defaults::default(), place.observer());
-        let ready = ready.into_iter().chain([HealthPart { name: "opsjobs", probe: ops_probe(ops.clone()) }]).collect();
-        let health = Health::of(ready, ports.heart.clone());
-        let optional = vec![
-            HealthPart { name: "flows", probe: flows_probe(flows.clone()) },
-            HealthPart { name: "rights on opsjobs", probe: ops_rights_probe(ops.clone()) },
-            HealthPart { name: "policies", probe: old_policy },
-        ];
-        let health = Arc::new(health.with_optional(optional));
+        let optional = vec![HealthPart { name: "flows".into(), probe: flows_probe(flows.clone()) }];
         let controller = Controller::new(ports.clone(), events).resync_every(resync).with_flows(flows);
         let home = HostHome { client: client.clone(), namespace: namespace.clone() };
         let controller = controller.with_ops(ops.clone(), place.clone()).publishing_in(home);
+        let (listed, rights): (Vec<_>, Vec<_>) = controller.kinds().iter().map(kind_parts).unzip();
+        let policies = HealthPart { name: "policies".into(), probe: old_policy };
+        let health = Health::of(ready.into_iter().chain(listed).collect(), ports.heart.clone());
+        let health = Arc::new(health.with_optional(optional.into_iter().chain(rights).chain([policies]).collect()));
         Ok(Self { ports, client, ops, place, namespace, controller, election, health })
     }
 
@@ -268,17 +266,21 @@ fn flows_probe(flows: Flows) -> Probe {
     })
 }
 
-/// Returns a probe that is ready after the API server answered the list of OpsJobs. The answer may be the jobs, or that
-/// the kind is not served, or that this account may not list it.
+/// Returns the two parts of a kind.
 ///
-/// REST serves from that list and reserves nodes with it. A host without the kind or the rights does everything else.
-fn ops_probe(ops: Ops) -> Probe {
-    Box::new(move || not_listed(ops.health(), |health| (!health.synced || health.unread) && !health.refused))
-}
-
-/// Returns a probe that reports installed OpsJobs that this account may not list.
-fn ops_rights_probe(ops: Ops) -> Probe {
-    Box::new(move || not_listed(ops.health(), |health| health.refused))
+/// The first part is ready after the API server answered the list of its objects. The answer may be the objects, or that
+/// the kind is not served, or that this account may not list it. REST serves OpsJobs from that list and reserves nodes
+/// with it. A host without the kind or the rights does everything else.
+///
+/// The second part reports an installed kind that this account may not list.
+fn kind_parts(kind: &Arc<dyn ServedKind>) -> (HealthPart, HealthPart) {
+    let plural = plural(&**kind);
+    let (listed, rights) = (kind.clone(), kind.clone());
+    let listed: Probe =
+        Box::new(move || not_listed(listed.health(), |health| (!health.synced || health.unread) && !health.refused));
+    let rights: Probe = Box::new(move || not_listed(rights.health(), |health| health.refused));
+    let about_rights = format!("rights on {plural}");
+    (HealthPart { name: plural.into(), probe: listed }, HealthPart { name: about_rights.into(), probe: rights })
 }
 
 /// Returns an error that names the first late kind.

@@ -16,6 +16,7 @@ pub mod host;
 pub mod host_place;
 pub mod images;
 mod job_report;
+pub mod kinds;
 mod lead;
 mod leftovers;
 mod log_share;

@@ -15,6 +15,7 @@ use thiserror::Error;
 pub use deployment::{DataPlace, Deployed, PluginSource, deployment, export_role};
 pub use flows::{flow_manifests, flow_manifests_with};
 pub use kinds::KnownKinds;
+pub(crate) use kinds::NamedKind;
 pub use oarlock_api::HostAccount;
 pub use ops::{ops_manifests, rest_manifests};
 pub use pinned::{PinError, pinned};

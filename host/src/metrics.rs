@@ -20,7 +20,7 @@ use std::time::Duration;
 use oarlock_core::object::key::JobKey;
 use oarlock_kube::flows::Flows;
 use oarlock_kube::lease::fence::Leadership;
-use oarlock_kube::ops::Ops;
+use oarlock_kube::watch::health::KindHealth;
 use oarlock_kube::{Cluster, Requests};
 use oarlock_rest::Rest;
 use prometheus_client::encoding::EncodeLabelSet;
@@ -357,9 +357,9 @@ impl Metrics {
         let _known = self.sources.rest.set(rest.clone()).is_err();
     }
 
-    /// Shows the watch of OpsJobs at each scrape.
-    pub fn shows_ops(&self, ops: &Ops) {
-        let _known = self.sources.ops.set(ops.clone()).is_err();
+    /// Shows the watches of one more kind at each scrape. `health` returns their state.
+    pub fn shows_kind(&self, health: impl Fn() -> Vec<KindHealth> + Send + Sync + 'static) {
+        self.sources.kinds.lock().push(Box::new(health));
     }
 
     /// Shows at each scrape how many jobs wait for the history.

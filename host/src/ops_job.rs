@@ -1,10 +1,11 @@
-//! What the host adds to the rounds of OpsJobs: its settings, the grants of plugins, the history, and the files of jobs.
+//! OpsJob as a kind of a host, with what the host adds to the rounds: its settings, the grants of plugins, the history, and the files of jobs.
 
 use std::sync::Arc;
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use oarlock_artefacts::{FileName, FileOwner};
 use oarlock_core::kind::plan::NewStatus;
+use oarlock_core::object::api_object::Kind;
 use oarlock_core::ops_job::create_decision::ungranted;
 use oarlock_core::ops_job::facts::{FACTS, FILE, FileFact, OpsFacts};
 use oarlock_core::ops_job::kind::OpsJobs;
@@ -18,19 +19,48 @@ use oarlock_core::ops_job::workload::name_of;
 use oarlock_core::plugin::lookup::PluginLookup;
 use oarlock_core::requests::reads::{KeptObjects, Read, ReadFailed};
 use oarlock_core::requests::writes::Write;
+use oarlock_kube::lease::fence::Fence;
 use oarlock_kube::ops::Ops;
+use oarlock_kube::watch::health::KindHealth;
 use oarlock_wasm::Plugins;
 use serde_json::{Value, json};
+use tokio::task::JoinHandle;
 
 use crate::engine::{HostSide, RoundView};
 use crate::history::{Leading, Recorder};
 use crate::host_place::HostLocation;
+use crate::kinds::{self, ServedKind};
 use crate::logs::{FileFailed, LogFileOf, Logs, MadeFile, digest_of};
 use crate::metrics::Metrics;
 use crate::ports::Ports;
 
+/// The kind OpsJob, at the place of this host.
+pub(crate) struct OpsKind {
+    pub(crate) ops: Ops,
+    pub(crate) place: HostLocation,
+}
+
+impl ServedKind for OpsKind {
+    fn definition(&self) -> &'static str {
+        self.ops.port().definition()
+    }
+
+    fn children(&self) -> Option<Kind> {
+        self.ops.port().children()
+    }
+
+    fn health(&self) -> Vec<KindHealth> {
+        self.ops.health()
+    }
+
+    fn lead(&self, fence: Fence, ports: &Ports) -> JoinHandle<()> {
+        let host = OpsHost::begin(self.ops.clone(), self.place.clone(), ports);
+        kinds::lead(self.ops.port(), host, fence, ports)
+    }
+}
+
 /// What this host adds to the rounds of OpsJobs in one term.
-pub(crate) struct OpsHost {
+struct OpsHost {
     ops: Ops,
     place: HostLocation,
     metrics: Arc<Metrics>,
@@ -42,7 +72,7 @@ pub(crate) struct OpsHost {
 
 impl OpsHost {
     /// Begins a term.
-    pub(crate) fn begin(ops: Ops, place: HostLocation, ports: &Ports) -> Self {
+    fn begin(ops: Ops, place: HostLocation, ports: &Ports) -> Self {
         let _writes = place.recorder.as_ref().map(|recorder| recorder.lead(ops.clone()));
         let (metrics, plugins, logs) = (ports.metrics.clone(), ports.plugins.clone(), ports.logs.get().cloned());
         Self { ops, place, metrics, plugins, logs, _writes }

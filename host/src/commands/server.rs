@@ -109,8 +109,8 @@ fn health_of(ops: &Ops, watch: &HostWatch, heart: Arc<Heartbeat>) -> Health {
     let (ops, watch) = (ops.clone(), watch.clone());
     let listed: Probe = Box::new(move || ops.is_listed());
     let host: Probe = Box::new(move || watch.now().map(drop).map_err(|why| why.describe()));
-    let needed = vec![HealthPart { name: "opsjobs", probe: listed }];
-    Health::of(needed, heart).with_optional(vec![HealthPart { name: "host", probe: host }])
+    let needed = vec![HealthPart { name: "opsjobs".into(), probe: listed }];
+    Health::of(needed, heart).with_optional(vec![HealthPart { name: "host".into(), probe: host }])
 }
 
 /// Raises the limit of file descriptors to the system's maximum, because each connection needs a descriptor.

@@ -19,6 +19,21 @@ pub(crate) struct NamedKind {
     pub(crate) namespaced: bool,
 }
 
+impl NamedKind {
+    /// Reads the names of the kind that a CustomResourceDefinition defines. Returns `None` for another text.
+    pub(crate) fn read(definition: &str) -> Option<Self> {
+        Self::of(&serde_saphyr::from_str(definition).ok()?)
+    }
+
+    /// Returns the names of the kind that a CustomResourceDefinition defines. Returns `None` for another document.
+    fn of(document: &Value) -> Option<Self> {
+        let text = |pointer| document.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let (group, kind, plural) = (text("/spec/group"), text("/spec/names/kind"), text("/spec/names/plural"));
+        let namespaced = text("/spec/scope") == "Namespaced";
+        (text("/kind") == "CustomResourceDefinition").then_some(Self { group, kind, plural, namespaced })
+    }
+}
+
 /// The kinds whose resource names are known.
 #[derive(Clone, Debug)]
 pub struct KnownKinds {
@@ -45,11 +60,7 @@ impl KnownKinds {
         if let Some(items) = document.get("items").and_then(Value::as_array) {
             return items.iter().for_each(|item| self.add(item));
         }
-        let text = |pointer| document.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
-        if text("/kind") == "CustomResourceDefinition" {
-            let (group, kind, plural) = (text("/spec/group"), text("/spec/names/kind"), text("/spec/names/plural"));
-            self.all.push(NamedKind { group, kind, plural, namespaced: text("/spec/scope") == "Namespaced" });
-        }
+        self.all.extend(NamedKind::of(document));
     }
 
     /// Returns the kind of this group. The core group is empty.

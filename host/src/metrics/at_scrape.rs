@@ -9,10 +9,11 @@ use std::time::Duration;
 use oarlock_core::object::api_object::Kind;
 use oarlock_kube::flows::Flows;
 use oarlock_kube::lease::fence::Leadership;
-use oarlock_kube::ops::Ops;
 use oarlock_kube::transport::requests::{LATENCY_BOUNDS, RequestCounts, RequestLabels};
+use oarlock_kube::watch::health::KindHealth;
 use oarlock_kube::{Cluster, Requests};
 use oarlock_rest::Rest;
+use parking_lot::Mutex;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric as _, NoLabelSet};
 use prometheus_client::metrics::MetricType;
@@ -40,13 +41,16 @@ struct EventLabels {
     outcome: &'static str,
 }
 
+/// Returns the state of each watch of a kind.
+pub(super) type WatchesOfKind = Box<dyn Fn() -> Vec<KindHealth> + Send + Sync>;
+
 /// The sources of figures at a scrape. Each is set when it becomes available.
 #[derive(Default)]
 pub(super) struct ScrapeSources {
     pub(super) cluster: OnceLock<Cluster>,
     pub(super) leadership: OnceLock<watch::Receiver<Leadership>>,
     pub(super) flows: OnceLock<Flows>,
-    pub(super) ops: OnceLock<Ops>,
+    pub(super) kinds: Mutex<Vec<WatchesOfKind>>,
     pub(super) recorder: OnceLock<Recorder>,
     pub(super) rest: OnceLock<Rest>,
 }
@@ -105,14 +109,14 @@ struct WatchFigures {
     lists: u64,
 }
 
-/// Returns the figures of the watches, by kind. Jobs, flows and OpsJobs may each watch the same kind; then the worse
+/// Returns the figures of the watches, by kind. Jobs, flows and further kinds may each watch the same kind; then the worse
 /// figures count.
 fn watch_figures(cluster: &Cluster, sources: &ScrapeSources) -> Vec<WatchFigures> {
     let mut watches = cluster.health();
     // During the list of a wider declaration, the older watch counts.
     watches.dedup_by(|newer, shown| newer.kind == shown.kind);
     watches.extend(sources.flows.get().map(Flows::health).unwrap_or_default());
-    watches.extend(sources.ops.get().map(Ops::health).unwrap_or_default());
+    watches.extend(sources.kinds.lock().iter().flat_map(|health| health()));
     let mut figures = BTreeMap::<Kind, WatchFigures>::new();
     for health in watches {
         let labels = KindLabels { api_version: health.kind.api_version.clone(), kind: health.kind.kind.clone() };
