@@ -13,6 +13,7 @@ use oarlock::controller::{CannotLead, Controller};
 use oarlock::history::{Keeping, Recorder};
 use oarlock::host_place::HostLocation;
 use oarlock::images::ExportRegistry;
+use oarlock::kinds::ServedKind;
 use oarlock::metrics::Metrics;
 use oarlock::ports::Ports;
 use oarlock_artefacts::{Artefacts, VolumeSpace};
@@ -37,6 +38,9 @@ use crate::components::{self, GRANTS, component};
 use crate::host_client::{self, Visible};
 use crate::test_cluster::{Backend, TestCluster, lease_name, tasks_namespace};
 use crate::variant::Variant;
+
+/// Watches a kind that a host serves in addition.
+pub type WatchKind = Arc<dyn Fn(&Cluster) -> Arc<dyn ServedKind> + Send + Sync>;
 
 /// The settings of a host that a scenario starts.
 pub struct Begin {
@@ -105,7 +109,7 @@ impl TestCluster {
     pub async fn start(&mut self, begin: Begin) -> anyhow::Result<()> {
         let Begin { identity, interceptor, ahead, plugins: names, grants, lease, variant } = begin;
         // In memory each scenario has its own cluster.
-        let shares = matches!(self.backend, Backend::Real(_)) && !self.with_ops;
+        let shares = matches!(self.backend, Backend::Real(_)) && !self.with_ops && self.kinds.is_empty();
         let visible = shares.then(|| self.visible(&grants)).transpose()?;
         let client = host_client::client(self.host_client().await?, interceptor.clone(), visible, variant);
         let clock: oarlock_kube::transport::clock::Clock = match &self.backend {
@@ -131,6 +135,7 @@ impl TestCluster {
         if self.with_flows {
             controller = controller.with_flows(Flows::watch(cluster.clone()));
         }
+        controller = self.kinds.iter().fold(controller, |controller, watch| controller.with_kind(watch(&cluster)));
         if self.with_ops {
             let artefacts = self.files.as_deref().map(Artefacts::in_folder).transpose().map_err(anyhow::Error::msg)?;
             // A fixed size, so that the free space on the disk of this machine changes no test result.

@@ -29,7 +29,7 @@ pub(crate) use self::furnishing::{furnish_flows, lease_name, tasks_namespace};
 pub use self::furnishing::{published, real_plane};
 pub use self::questions::patiently;
 pub(crate) use self::questions::until_stored;
-use crate::hosts::Running;
+use crate::hosts::{Running, WatchKind};
 use crate::jobs;
 use crate::ops::CHILDREN;
 use crate::oracle::{self, Meddling};
@@ -67,6 +67,8 @@ pub struct TestCluster {
     pub with_flows: bool,
     /// True if hosts also serve OpsJobs. Such a test cluster needs its own control plane, because OpsJobs are cluster-scoped.
     pub with_ops: bool,
+    /// The kinds that hosts serve in addition. Such a test cluster needs its own control plane.
+    pub kinds: Vec<WatchKind>,
     /// The folder in which the hosts keep the files of OpsJobs.
     pub files: Option<PathBuf>,
     /// The registry to which the hosts export images.
@@ -143,6 +145,7 @@ impl TestCluster {
             clock_ahead,
             with_flows: false,
             with_ops: false,
+            kinds: Vec::new(),
             files: None,
             exports: None,
             rows: None,
