@@ -1,7 +1,7 @@
 //! The engine: runs the rounds of one kind whose plans are pure functions.
 //!
 //! A round observes an object and its children, plans, makes the reads that the plan asks for and plans again, sends the
-//! plan's writes, and stores the status. What depends on the new status follows only after the status is stored.
+//! plan's writes, and stores the status. Writes and events that depend on the new status follow only after it is stored.
 //! After a failed write, the engine plans once more, so that the status can say so, and repeats the round later.
 
 use std::collections::BTreeSet;
@@ -11,7 +11,7 @@ use futures::future::join_all;
 use k8s_openapi::jiff::Timestamp;
 use oarlock_core::cache::object_cache::CachedObject as _;
 use oarlock_core::kind::locks::TargetLocks;
-use oarlock_core::kind::plan::{NewStatus, Plan, Trouble, When};
+use oarlock_core::kind::plan::{KindPlan, NewStatus, StoreTime, Trouble};
 use oarlock_core::kind::plan_kind::{PlanKind, Seen};
 use oarlock_core::object::api_object::ObjectKey;
 use oarlock_core::requests::reads::{Answers, KeptObjects, Pending, Read, ReadFailed};
@@ -31,7 +31,7 @@ const READ_AGAIN: Duration = Duration::from_secs(1);
 /// The most plans of one round. A plan that still asks after so many answers would ask forever.
 const PLANS: usize = 16;
 
-/// What the host adds to a kind: answers that no API server has, and what else follows from a round.
+/// The host's own part in the rounds of a kind: answers that no API server has, and side effects in this process.
 pub(crate) trait HostSide<K: PlanKind>: Send + Sync + 'static {
     /// Answers a read of an object that exists only in this process.
     fn answer(
@@ -58,7 +58,7 @@ pub(crate) trait HostSide<K: PlanKind>: Send + Sync + 'static {
     fn has_seen_all(&self) {}
 }
 
-/// What a round has seen of its object.
+/// The view that a round has of its object.
 pub(crate) struct RoundView<'a, K: PlanKind> {
     pub(crate) object: &'a Arc<K::Object>,
     pub(crate) children: &'a [Arc<K::Child>],
@@ -67,7 +67,7 @@ pub(crate) struct RoundView<'a, K: PlanKind> {
 }
 
 /// The rounds of one kind in one term.
-pub(crate) struct Engine<K: PlanKind, H> {
+pub(crate) struct KindEngine<K: PlanKind, H> {
     port: KindPort<K>,
     host: H,
     fence: Fence,
@@ -91,13 +91,13 @@ impl<K: PlanKind> Default for EngineMemory<K> {
     }
 }
 
-/// What follows once a status is stored.
+/// The steps that follow once a status is stored.
 struct AfterStatus {
     writes: Vec<Write>,
     events: Vec<EventNote>,
 }
 
-impl<K: PlanKind, H: HostSide<K>> Engine<K, H> {
+impl<K: PlanKind, H: HostSide<K>> KindEngine<K, H> {
     /// Begins the term that `fence` guards.
     pub(crate) fn begin(port: KindPort<K>, host: H, fence: Fence, metrics: Arc<Metrics>) -> Self {
         let shared_limit = SharedRateLimit::default();
@@ -123,7 +123,7 @@ impl<K: PlanKind, H: HostSide<K>> Engine<K, H> {
     }
 
     /// Plans, after the reads that the plan asks for.
-    async fn plan(&self, about: PlanInput<'_, K>) -> Result<Plan<K::Memory>, RoundTrouble> {
+    async fn plan(&self, about: PlanInput<'_, K>) -> Result<KindPlan<K::Memory>, RoundTrouble> {
         let (mut answers, object) = (Answers::default(), about.object);
         for _ in 0..PLANS {
             let children = self.port.cache().children(object);
@@ -140,7 +140,7 @@ impl<K: PlanKind, H: HostSide<K>> Engine<K, H> {
     }
 
     /// Plans, and changes the locks of the object as the plan says, before another object is planned.
-    fn plan_once(&self, about: PlanInput<'_, K>, round: &RoundView<'_, K>) -> Result<Plan<K::Memory>, Pending> {
+    fn plan_once(&self, about: PlanInput<'_, K>, round: &RoundView<'_, K>) -> Result<KindPlan<K::Memory>, Pending> {
         let PlanInput { object, memory, failed } = about;
         let RoundView { children, answers, now, .. } = *round;
         let mut locks = self.locks.lock();
@@ -184,10 +184,10 @@ impl<K: PlanKind, H: HostSide<K>> Engine<K, H> {
     async fn store(
         &self,
         object: &K::Object,
-        plan: Plan<K::Memory>,
+        plan: KindPlan<K::Memory>,
         pace: &mut StatusRateLimit,
     ) -> Result<Option<Duration>, RoundTrouble> {
-        let Plan { status, after_status, events, .. } = plan;
+        let KindPlan { status, after_status, events, .. } = plan;
         let Some(status) = status else { return Ok(None) };
         if let Some(wait) = self.wait_for(&status, pace) {
             return Ok(Some(wait));
@@ -204,7 +204,7 @@ impl<K: PlanKind, H: HostSide<K>> Engine<K, H> {
 
     /// Returns the wait before the status may be stored, if it must wait.
     fn wait_for(&self, status: &NewStatus, pace: &StatusRateLimit) -> Option<Duration> {
-        let When::InTurn(not_before) = status.when else { return None };
+        let StoreTime::InTurn(not_before) = status.when else { return None };
         let until = |time: Timestamp| Duration::try_from(time.duration_since(self.now())).ok();
         let of_pace = pace.next(false, false).map(|due| due.saturating_duration_since(Instant::now()));
         not_before.and_then(until).max(of_pace).filter(|wait| !wait.is_zero())
@@ -225,7 +225,7 @@ impl<K: PlanKind, H: HostSide<K>> Engine<K, H> {
     }
 }
 
-/// What a plan is made of, beside what the round reads.
+/// The inputs of a plan, beside the results of the round's reads.
 struct PlanInput<'a, K: PlanKind> {
     object: &'a Arc<K::Object>,
     memory: &'a K::Memory,
@@ -249,7 +249,7 @@ enum Sent {
     Others,
 }
 
-impl<K: PlanKind, H: HostSide<K>> Reconcile for Engine<K, H> {
+impl<K: PlanKind, H: HostSide<K>> Reconcile for KindEngine<K, H> {
     type Memory = EngineMemory<K>;
 
     fn metrics(&self) -> &Metrics {
@@ -317,7 +317,7 @@ impl<K: PlanKind, H: HostSide<K>> Reconcile for Engine<K, H> {
         }
         memory.plan = plan.memory.clone();
         let (again, trouble) = (plan.again, plan.trouble.take());
-        // What was seen is true even if a write failed.
+        // The observed state is valid even if a write failed.
         let due = self.store(&object, plan, &mut memory.pace).await?;
         if let Some(FailedWrite { write, stopped }) = failed {
             return Err(RoundTrouble::of(&write.describe(), &stopped));

@@ -3,6 +3,7 @@
 
 mod deployment;
 mod flows;
+mod kind_roles;
 mod kinds;
 mod ops;
 mod pinned;
@@ -14,6 +15,9 @@ use thiserror::Error;
 
 pub use deployment::{DataPlace, Deployed, PluginSource, deployment, export_role};
 pub use flows::{flow_manifests, flow_manifests_with};
+pub use kind_roles::kind_manifests;
+#[cfg(test)]
+pub(crate) use kind_roles::kind_rules;
 pub use kinds::KnownKinds;
 pub(crate) use kinds::NamedKind;
 pub use oarlock_api::HostAccount;

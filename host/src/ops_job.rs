@@ -59,7 +59,7 @@ impl ServedKind for OpsKind {
     }
 }
 
-/// What this host adds to the rounds of OpsJobs in one term.
+/// This host's own part in the rounds of OpsJobs in one term.
 struct OpsHost {
     ops: Ops,
     place: HostLocation,

@@ -53,7 +53,7 @@ pub mod plugin {
     pub mod visit;
 }
 
-/// What the engine needs to know of a kind whose plans are pure functions.
+/// The interface between the engine and the kinds whose plans are pure functions.
 pub mod kind {
     pub mod locks;
     pub mod plan;

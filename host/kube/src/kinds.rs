@@ -4,5 +4,5 @@ pub mod cache;
 pub(crate) mod handlers;
 pub mod port;
 
-pub use cache::{KindCache, KindObserver, LearnedFrom};
+pub use cache::{EngineCache, KindObserver, LearnedFrom};
 pub use port::KindPort;

@@ -51,6 +51,15 @@ pub enum RoleError {
         /// The `kind` of the rule.
         kind: String,
     },
+    /// The definition of a kind of the engine is no CustomResourceDefinition.
+    #[error("the definition of a kind is no CustomResourceDefinition")]
+    Definition,
+    /// The resource name of the children of a kind of the engine is not known.
+    #[error("the resource name of the children, {kind}, is not known: add it to `KnownKinds`")]
+    Child {
+        /// The `kind` of the children.
+        kind: String,
+    },
     /// The grant names namespaces by a pattern, and `--bind` names none that matches.
     #[error(
         "the grant of `{plugin}` counts in the namespaces `{pattern}`: a role is bound to each by its name, so add \
@@ -92,9 +101,9 @@ pub(crate) struct RoleDocument {
 }
 
 /// The verbs by API group and resource.
-type Rules = BTreeMap<(String, String), BTreeSet<&'static str>>;
+pub(super) type Rules = BTreeMap<(String, String), BTreeSet<&'static str>>;
 
-const READ: [&str; 3] = ["get", "list", "watch"];
+pub(super) const READ: [&str; 3] = ["get", "list", "watch"];
 /// The verbs of roles, in the usual order.
 const VERBS: [&str; 7] = ["get", "list", "watch", "create", "update", "patch", "delete"];
 /// Resources that the admission policies of pods check rights for. No object of these resources exists.
@@ -332,16 +341,7 @@ impl Named<'_> {
     }
 
     fn role(&self, rules: &Rules) -> Value {
-        let mut together: BTreeMap<(&str, Vec<&str>), Vec<&str>> = BTreeMap::new();
-        for ((group, resource), verbs) in rules {
-            let verbs = VERBS.into_iter().filter(|verb| verbs.contains(verb)).collect();
-            together.entry((group, verbs)).or_default().push(resource);
-        }
-        let rules = together
-            .into_iter()
-            .map(|((group, verbs), resources)| json!({"apiGroups": [group], "resources": resources, "verbs": verbs}));
-        json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
-            "metadata": self.metadata(), "rules": rules.collect::<Vec<_>>()})
+        role(&self.metadata(), rules)
     }
 
     /// Returns the binding of the role in one namespace, or in all namespaces.
@@ -349,6 +349,20 @@ impl Named<'_> {
         let content = binding(&self.name(), self.metadata(), namespace);
         RoleDocument { comment: String::new(), content }
     }
+}
+
+/// Returns a ClusterRole with these rules.
+pub(super) fn role(metadata: &Value, rules: &Rules) -> Value {
+    let mut together: BTreeMap<(&str, Vec<&str>), Vec<&str>> = BTreeMap::new();
+    for ((group, resource), verbs) in rules {
+        let verbs = VERBS.into_iter().filter(|verb| verbs.contains(verb)).collect();
+        together.entry((group, verbs)).or_default().push(resource);
+    }
+    let rules = together
+        .into_iter()
+        .map(|((group, verbs), resources)| json!({"apiGroups": [group], "resources": resources, "verbs": verbs}));
+    json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+        "metadata": metadata, "rules": rules.collect::<Vec<_>>()})
 }
 
 /// Returns a binding of a ClusterRole to the host's account, in one namespace or in all namespaces.

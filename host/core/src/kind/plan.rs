@@ -8,10 +8,10 @@ use serde_json::Value;
 use crate::kind::locks::LockChange;
 use crate::requests::writes::{EventNote, Recorded, Write};
 
-/// What the engine does next for an object. The engine takes the parts in the order of the fields.
+/// The next steps of the engine for an object. The engine takes the parts in the order of the fields.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Plan<M> {
-    /// What the next plan remembers.
+pub struct KindPlan<M> {
+    /// The memory for the next plan.
     pub memory: M,
     /// The change of the object's locks. The engine makes it together with the plan, so that no other plan comes between.
     pub locks: LockChange,
@@ -30,7 +30,7 @@ pub struct Plan<M> {
     pub trouble: Option<Trouble>,
 }
 
-impl<M: Default> Default for Plan<M> {
+impl<M: Default> Default for KindPlan<M> {
     fn default() -> Self {
         Self {
             memory: M::default(),
@@ -51,7 +51,7 @@ pub struct NewStatus {
     /// The whole status.
     pub body: Value,
     /// When the engine stores it.
-    pub when: When,
+    pub when: StoreTime,
 }
 
 impl NewStatus {
@@ -63,7 +63,7 @@ impl NewStatus {
 
 /// The time at which the engine stores a status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum When {
+pub enum StoreTime {
     /// At once, because a user or a write waits for it.
     Now,
     /// As soon as the rate limits allow it, but not before this time.
@@ -73,7 +73,7 @@ pub enum When {
 /// The reason for which the engine repeats a round, with the wait that the API server asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trouble {
-    /// What failed, for the log.
+    /// A description of the failure, for the log.
     pub message: String,
     /// The seconds to wait, if the API server names them.
     pub retry_after: Option<u32>,

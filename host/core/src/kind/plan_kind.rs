@@ -1,4 +1,4 @@
-//! What the engine needs to know of a kind: how its objects are kept, and what an object needs next.
+//! The interface between the engine and a kind: how the host keeps the objects of the kind, and what an object needs next.
 //!
 //! A plan is a pure function of what was seen. The engine (`host/src/engine.rs`) watches the kind, calls the plan, makes the reads that it asks for,
 //! sends its writes and stores its status. OperationJob is no such kind, because it calls plugins.
@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::cache::object_cache::CachedObject;
 use crate::kind::locks::{ClaimOrder, TargetLock, TargetLocks};
-use crate::kind::plan::Plan;
+use crate::kind::plan::KindPlan;
 use crate::object::api_object::{Kind, ObjectKey};
 use crate::object::quota_key::QuotaKey;
 use crate::requests::reads::{Answers, Pending};
@@ -32,7 +32,7 @@ pub trait PlanKind: Send + Sync + Sized + 'static {
     type Object: CachedObject + Debug;
     /// An object that an object of the kind owns, as the cache keeps it. [`NoChild`] if the kind watches none.
     type Child: CachedObject + Debug;
-    /// What a plan remembers of an object for the next plan. It is lost when a term ends or a round panics, so a plan must do without it.
+    /// The memory of a plan for the next plan of the same object. It is lost when a term ends or a round panics, so a plan must do without it.
     type Memory: Clone + Default + Debug + Send + Sync + 'static;
 
     /// Returns the CustomResourceDefinition of the kind, as YAML. The host takes the kind's names from it.
@@ -82,17 +82,17 @@ pub trait PlanKind: Send + Sync + Sized + 'static {
     ///
     /// # Errors
     /// If the plan needs reads first: the engine makes them and plans again. If a read failed: the engine repeats the round later.
-    fn plan(&self, seen: &Seen<'_, Self>) -> Result<Plan<Self::Memory>, Pending>;
+    fn plan(&self, seen: &Seen<'_, Self>) -> Result<KindPlan<Self::Memory>, Pending>;
 }
 
-/// What a plan depends on.
+/// The inputs of a plan.
 #[derive(Debug)]
 pub struct Seen<'a, K: PlanKind> {
     /// The object.
     pub object: &'a K::Object,
     /// The children of the object, in the order of their keys.
     pub children: &'a [Arc<K::Child>],
-    /// What the last plan remembered.
+    /// The memory from the last plan.
     pub memory: &'a K::Memory,
     /// The answers to the reads of this round.
     pub answers: &'a Answers,

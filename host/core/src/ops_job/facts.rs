@@ -1,4 +1,4 @@
-//! What only the host knows of an OpsJob, as answers to reads of objects that exist only in the host's process.
+//! The facts of an OpsJob that only the host knows, as answers to reads of objects that exist only in the host's process.
 
 use k8s_openapi::jiff::Timestamp;
 use serde::{Deserialize, Serialize};

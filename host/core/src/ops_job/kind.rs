@@ -6,7 +6,7 @@ use k8s_openapi::jiff::Timestamp;
 use serde_json::Value;
 
 use crate::kind::locks::{ClaimOrder, TargetLock};
-use crate::kind::plan::{NewStatus, Plan, Trouble, When};
+use crate::kind::plan::{KindPlan, NewStatus, StoreTime, Trouble};
 use crate::kind::plan_kind::{PlanKind, Seen, WatchedObjects};
 use crate::object::api_object::Kind;
 use crate::object::own::OPS_NAMESPACE;
@@ -40,7 +40,7 @@ pub struct OpsJobs {
     pub system: &'static [&'static str],
 }
 
-/// What the reads of a round have found.
+/// The results of a round's reads.
 #[derive(Debug, Default)]
 struct ReadSoFar {
     found: Option<Found>,
@@ -95,7 +95,7 @@ impl PlanKind for OpsJobs {
         job.view.stored_locks()
     }
 
-    fn plan(&self, seen: &Seen<'_, Self>) -> Result<Plan<()>, Pending> {
+    fn plan(&self, seen: &Seen<'_, Self>) -> Result<KindPlan<()>, Pending> {
         let job = &seen.object.view;
         let facts = seen.answers.to(&facts_of(job))?.one::<OpsFacts>().unwrap_or_default();
         // A recorded OperationJob that the cache lacks may only be late there, and the answer to the read puts it there. A job that has ended keeps its
@@ -174,7 +174,7 @@ impl OpsJobs {
         facts: &OpsFacts,
         mut planned: OpsPlan,
         trouble: Option<ReadFailed>,
-    ) -> Result<Plan<()>, Pending> {
+    ) -> Result<KindPlan<()>, Pending> {
         let (stored, job) = (seen.object, &seen.object.view);
         let context = EffectContext {
             job: stored,
@@ -194,14 +194,14 @@ impl OpsJobs {
         }
         let status = planned.status.filter(|_| !job.status.has_ended());
         let changed = status.and_then(|status| status.changed_from(&job.status));
-        Ok(Plan {
+        Ok(KindPlan {
             locks: planned.locks,
             writes: planned.effects.iter().filter_map(|effect| request(effect, context)).collect(),
             events: changed.as_ref().map(|status| events(job, status)).unwrap_or_default(),
             status: changed.map(|status| new_status(&status, &job.status, facts)),
             again,
             trouble: trouble.map(|ReadFailed { message, retry_after, .. }| Trouble { message, retry_after }),
-            ..Plan::default()
+            ..KindPlan::default()
         })
     }
 
@@ -225,8 +225,8 @@ impl OpsPlan {
 /// Returns the status to store. A status that shows a user nothing new can wait.
 fn new_status(status: &OpsStatus, before: &OpsStatus, facts: &OpsFacts) -> NewStatus {
     let when = match status.differs_visibly_from(before) {
-        true => When::Now,
-        false => When::InTurn(facts.status_not_before.filter(|_| !status.has_ended())),
+        true => StoreTime::Now,
+        false => StoreTime::InTurn(facts.status_not_before.filter(|_| !status.has_ended())),
     };
     NewStatus { body: status.write(), when }
 }

@@ -77,7 +77,7 @@ pub struct StoredOperationRecord {
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Recorded<T = Vec<WriteBatch>> {
-    /// What may follow. For an OperationJob, these are the writes of each target, independent of each other.
+    /// The steps that may follow. For an OperationJob, these are the writes of each target, independent of each other.
     pub then: T,
     /// The OperationRecords that were written, as they are stored now.
     pub operation_records: BTreeMap<u32, StoredOperationRecord>,

@@ -39,7 +39,7 @@ pub trait KindObserver<O>: Send + Sync {
 impl<O> KindObserver<O> for () {}
 
 /// The objects of a kind, and their children.
-pub struct KindCache<K: PlanKind> {
+pub struct EngineCache<K: PlanKind> {
     kind: Arc<K>,
     state: Mutex<KindState<K>>,
     observer: Arc<dyn KindObserver<K::Object>>,
@@ -69,7 +69,7 @@ impl<K: PlanKind> KindState<K> {
     }
 }
 
-impl<K: PlanKind> KindCache<K> {
+impl<K: PlanKind> EngineCache<K> {
     /// Returns an empty cache whose objects count in this room. It reports them to `observer`.
     pub(crate) fn within(room: &MemoryBudget, kind: Arc<K>, observer: Arc<dyn KindObserver<K::Object>>) -> Self {
         let state = KindState { objects: ObjectCache::within(room), children: ObjectCache::default() };

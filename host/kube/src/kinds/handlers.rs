@@ -9,23 +9,23 @@ use oarlock_core::object::memory::NamespaceShares;
 use oarlock_core::object::quota_key::QuotaKey;
 use serde_json::Value;
 
-use crate::kinds::cache::KindCache;
+use crate::kinds::cache::EngineCache;
 use crate::transport::projection::Projection;
 use crate::watch::handler::EventHandler;
 use crate::watch::operation_jobs::{OwnedJob, OwnsJobs};
 
 /// The handler of the objects of a kind.
-pub(crate) struct ObjectHandler<K: PlanKind>(pub(crate) Arc<KindCache<K>>);
+pub(crate) struct KindHandler<K: PlanKind>(pub(crate) Arc<EngineCache<K>>);
 
 /// The handler of the children of a kind, if no other watch shows them.
-pub(crate) struct ChildHandler<K: PlanKind>(pub(crate) Arc<KindCache<K>>);
+pub(crate) struct ChildHandler<K: PlanKind>(pub(crate) Arc<EngineCache<K>>);
 
 /// Returns the projection for the documents of a kind.
 pub(crate) fn projection_of(watched: &WatchedObjects) -> Projection {
     Projection::of_parts(&watched.fields.iter().map(|field| (*field).to_owned()).collect::<Vec<_>>())
 }
 
-impl<K: PlanKind> EventHandler for ObjectHandler<K> {
+impl<K: PlanKind> EventHandler for KindHandler<K> {
     type Item = K::Object;
 
     fn projection(&self) -> Arc<Projection> {
@@ -83,7 +83,7 @@ fn child_of<K: PlanKind>(job: OwnedJob) -> Option<K::Child> {
     job.downcast::<K::Child>().ok().map(|child| *child)
 }
 
-impl<K: PlanKind> OwnsJobs for KindCache<K> {
+impl<K: PlanKind> OwnsJobs for EngineCache<K> {
     fn read(&self, document: &Value) -> Option<OwnedJob> {
         self.kind().read_child(document).map(|child| Box::new(child) as OwnedJob)
     }

@@ -11,8 +11,8 @@ use oarlock_core::requests::writes::{Lane, Recorded, Stopped, Write};
 use serde_json::Value;
 
 use crate::cluster::Cluster;
-use crate::kinds::cache::{KindCache, KindObserver};
-use crate::kinds::handlers::{ChildHandler, ObjectHandler, projection_of};
+use crate::kinds::cache::{EngineCache, KindObserver};
+use crate::kinds::handlers::{ChildHandler, KindHandler, projection_of};
 use crate::lease::fence::Fence;
 use crate::read::past_cache::{ListPick, ListSelection};
 use crate::transport::shares::WriteOwner;
@@ -22,7 +22,7 @@ use crate::watch::on_demand::OnDemand;
 /// The objects of one kind in a cluster. It is cheap to clone.
 pub struct KindPort<K: PlanKind> {
     cluster: Cluster,
-    cache: Arc<KindCache<K>>,
+    cache: Arc<EngineCache<K>>,
     watches: Arc<OnDemand>,
 }
 
@@ -37,9 +37,9 @@ impl<K: PlanKind> KindPort<K> {
     /// [`Cluster::declare`].
     pub fn watch(cluster: Cluster, kind: K, observer: Arc<dyn KindObserver<K::Object>>) -> Self {
         let (objects, children) = (kind.objects().kind, kind.children());
-        let cache = Arc::new(KindCache::within(&cluster.link.room, Arc::new(kind), observer));
+        let cache = Arc::new(EngineCache::within(&cluster.link.room, Arc::new(kind), observer));
         let watches = Arc::new(OnDemand::begin());
-        watches.watch(&cluster.link, objects, ObjectHandler(cache.clone()));
+        watches.watch(&cluster.link, objects, KindHandler(cache.clone()));
         if children.is_some_and(|children| children.kind == Kind::job()) {
             // OperationJobs are watched once, for all that own some.
             cluster.link.owners.add(cache.clone());
@@ -53,7 +53,7 @@ impl<K: PlanKind> KindPort<K> {
     }
 
     /// Returns the cache.
-    pub fn cache(&self) -> &Arc<KindCache<K>> {
+    pub fn cache(&self) -> &Arc<EngineCache<K>> {
         &self.cache
     }
 

@@ -1,7 +1,7 @@
 //! The requests of rounds of OpsJobs, and their results. This module does what `host/src/engine.rs` and
 //! `host/kube/src/kinds/port.rs` do.
 
-use oarlock_core::kind::plan::{NewStatus, Plan};
+use oarlock_core::kind::plan::{KindPlan, NewStatus};
 use oarlock_core::ops_job::names::{FINALIZER, ops_key, ops_kind};
 use oarlock_core::requests::writes::{FailedWrite, Stopped, Write};
 use serde_json::{Value, json};
@@ -109,7 +109,12 @@ pub fn rewritten(scenario: &OpsScenario, mut write: Write) -> Write {
 }
 
 /// Returns the request that a driver with a broken rule makes too early.
-pub fn hasty_write(scenario: &OpsScenario, job: &OpsDocument, child: &ChildDocument, plan: &Plan<()>) -> Option<Write> {
+pub fn hasty_write(
+    scenario: &OpsScenario,
+    job: &OpsDocument,
+    child: &ChildDocument,
+    plan: &KindPlan<()>,
+) -> Option<Write> {
     let (stored, of_child) = (&job.job, job.job.view.child_key());
     let before = &stored.view.status;
     let is_unrecorded = !before.other_fields.contains_key(RECORDED) && !job.is_stopped() && !before.has_ended();

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use oarlock_core::kind::locks::TargetLocks;
-use oarlock_core::kind::plan::Plan;
+use oarlock_core::kind::plan::KindPlan;
 use oarlock_core::kind::plan_kind::{PlanKind as _, Seen};
 use oarlock_core::object::api_object::Kind;
 use oarlock_core::ops_job::facts::{FACTS, OpsFacts};
@@ -78,7 +78,7 @@ impl OpsState {
         self.go_on_with(h, name, round);
     }
 
-    fn round_of(&self, scenario: &OpsScenario, h: usize, job: Part<OpsDocument>, plan: Plan<()>) -> OpsRound {
+    fn round_of(&self, scenario: &OpsScenario, h: usize, job: Part<OpsDocument>, plan: KindPlan<()>) -> OpsRound {
         let mut writes = plan.writes.clone();
         let child = self.hosts[h].view.child(&job).map(|child| &**child);
         writes.extend(child.and_then(|child| hasty_write(scenario, &job, child, &plan)));
@@ -130,7 +130,7 @@ impl OpsState {
         h: usize,
         job: &Part<OpsDocument>,
         failed: &[FailedWrite],
-    ) -> Result<Plan<()>, Pending> {
+    ) -> Result<KindPlan<()>, Pending> {
         let kind = OpsJobs { defaults: Defaults::default(), shipped: Arc::new([]), system: &[] };
         let mut answers = Answers::default();
         loop {
@@ -138,7 +138,7 @@ impl OpsState {
             let object = job_as_seen(scenario, job, child.as_deref());
             let children: Vec<_> = child.iter().map(|child| child.child.clone()).collect();
             let now = at(self.now);
-            let Some(term) = &mut self.hosts[h].term else { return Ok(Plan::default()) };
+            let Some(term) = &mut self.hosts[h].term else { return Ok(KindPlan::default()) };
             let is_blind = object.view.status.is(RESOLVED) && scenario.lacks(OpsSwitch::ClaimsOnce);
             let none = TargetLocks::default();
             let locks = if is_blind { &none } else { &term.claims.locks };
