@@ -10,15 +10,16 @@ use std::sync::Arc;
 use futures::future::join_all;
 use k8s_openapi::jiff::Timestamp;
 use oarlock_core::cache::object_cache::CachedObject as _;
-use oarlock_core::kind::locks::TargetLocks;
+use oarlock_core::kind::locks::{LockChange, TargetLocks};
 use oarlock_core::kind::plan::{KindPlan, NewStatus, StoreTime, Trouble};
 use oarlock_core::kind::plan_kind::{PlanKind, Seen};
 use oarlock_core::object::api_object::ObjectKey;
 use oarlock_core::requests::reads::{Answers, KeptObjects, Pending, Read, ReadFailed};
-use oarlock_core::requests::writes::{EventNote, FailedWrite, Recorded, Write};
+use oarlock_core::requests::writes::{EventNote, FailedWrite, Recorded, Stopped, Write};
 use oarlock_kube::kinds::KindPort;
 use oarlock_kube::lease::fence::Fence;
-use parking_lot::Mutex;
+use parking_lot::RwLock;
+use serde_json::Value;
 use tokio::time::{Duration, Instant, sleep};
 
 use crate::metrics::Metrics;
@@ -72,7 +73,7 @@ pub(crate) struct KindEngine<K: PlanKind, H> {
     host: H,
     fence: Fence,
     metrics: Arc<Metrics>,
-    locks: Mutex<TargetLocks>,
+    locks: RwLock<TargetLocks>,
     shared_limit: SharedRateLimit<ObjectKey>,
 }
 
@@ -101,7 +102,7 @@ impl<K: PlanKind, H: HostSide<K>> KindEngine<K, H> {
     /// Begins the term that `fence` guards.
     pub(crate) fn begin(port: KindPort<K>, host: H, fence: Fence, metrics: Arc<Metrics>) -> Self {
         let shared_limit = SharedRateLimit::default();
-        Self { port, host, fence, metrics, locks: Mutex::default(), shared_limit }
+        Self { port, host, fence, metrics, locks: RwLock::default(), shared_limit }
     }
 
     fn now(&self) -> Timestamp {
@@ -111,25 +112,26 @@ impl<K: PlanKind, H: HostSide<K>> KindEngine<K, H> {
     /// Releases the locks of other objects of this name, after a live read shows that they are deleted. The watch alone
     /// is not enough, because the API server may not serve the kind for a moment.
     async fn release_others(&self, key: &ObjectKey, uid: &str) -> Result<(), RoundTrouble> {
-        let others = self.locks.lock().others(&key.name, uid);
+        let others = self.locks.read().others(&holder_name(key), uid);
         if others.is_empty() {
             return Ok(());
         }
         let stored = self.port.read_again(key).await.map_err(RoundTrouble::of_read)?;
-        let is_stored = |other: &String| stored.as_ref().is_some_and(|stored| stored.uid() == other);
-        let mut locks = self.locks.lock();
-        others.iter().filter(|other| !is_stored(other)).for_each(|other| locks.release(other));
+        let mut locks = self.locks.write();
+        others.iter().filter(|other| stored.as_ref() != Some(*other)).for_each(|other| locks.release(other));
         Ok(())
     }
 
-    /// Plans, after the reads that the plan asks for.
-    async fn plan(&self, about: PlanInput<'_, K>) -> Result<KindPlan<K::Memory>, RoundTrouble> {
-        let (mut answers, object) = (Answers::default(), about.object);
+    /// Plans, after the reads that the plan asks for. Adds their answers to those of the round.
+    async fn plan(&self, about: PlanInput<'_, K>, answers: &mut Answers) -> Result<KindPlan<K::Memory>, RoundTrouble> {
+        let object = about.object;
         for _ in 0..PLANS {
             let children = self.port.cache().children(object);
-            let round = RoundView { object, children: &children, answers: &answers, now: self.now() };
+            let round = RoundView { object, children: &children, answers, now: self.now() };
             let reads = match self.plan_once(about, &round) {
-                Ok(plan) => return Ok(plan),
+                Ok(Some(plan)) => return Ok(plan),
+                // Another object has taken a lock meanwhile.
+                Ok(None) => continue,
                 Err(Pending::Failed(failed)) => return Err(RoundTrouble::of_read(failed)),
                 Err(Pending::Reads(reads)) => reads,
             };
@@ -139,14 +141,25 @@ impl<K: PlanKind, H: HostSide<K>> KindEngine<K, H> {
         Err(RoundTrouble::new("the plan still asks for reads after all answers"))
     }
 
-    /// Plans, and changes the locks of the object as the plan says, before another object is planned.
-    fn plan_once(&self, about: PlanInput<'_, K>, round: &RoundView<'_, K>) -> Result<KindPlan<K::Memory>, Pending> {
+    /// Plans, and changes the locks of the object as the plan says. Returns `None` if another object has taken one of these locks since the
+    /// plan saw them.
+    fn plan_once(
+        &self,
+        about: PlanInput<'_, K>,
+        round: &RoundView<'_, K>,
+    ) -> Result<Option<KindPlan<K::Memory>>, Pending> {
         let PlanInput { object, memory, failed } = about;
         let RoundView { children, answers, now, .. } = *round;
-        let mut locks = self.locks.lock();
-        let plan = self.port.kind().plan(&Seen { object, children, memory, answers, failed, locks: &locks, now })?;
-        locks.apply(object.uid(), &object.key().name, &plan.locks);
-        Ok(plan)
+        let plan = {
+            // Plans of other objects may run at the same time.
+            let locks = self.locks.read();
+            self.port.kind().plan(&Seen { object, children, memory, answers, failed, locks: &locks, now })?
+        };
+        if plan.locks == LockChange::Keep {
+            return Ok(Some(plan));
+        }
+        let changed = self.locks.write().apply(object.uid(), &holder_name(&object.key()), &plan.locks);
+        Ok(changed.is_ok().then_some(plan))
     }
 
     /// Makes these reads at the same time. Returns each with its answer.
@@ -160,6 +173,10 @@ impl<K: PlanKind, H: HostSide<K>> KindEngine<K, H> {
                 true => self.host.answer(&read, round).await,
                 false => self.port.cluster().answer(&read).await,
             };
+            // A newer view of the object itself leads to another round.
+            if let (Ok(kept), true) = (&answer, read == Read::one(round.object.key())) {
+                kept.one::<Value>().iter().for_each(|document| self.port.take(document));
+            }
             (read, answer)
         });
         join_all(read).await
@@ -195,7 +212,7 @@ impl<K: PlanKind, H: HostSide<K>> KindEngine<K, H> {
         let (key, began) = (object.key(), Instant::now());
         let after = AfterStatus { writes: after_status, events };
         let persisted = self.port.persist(object, &status, after, &self.fence).await;
-        let owner = self.port.kind().share(object);
+        let owner = self.port.kind().quota(object);
         pace.wrote(StatusWrite { key: &key, owner, ended: self.now(), took: began.elapsed() }, &self.shared_limit);
         let recorded = persisted.map_err(|stopped| RoundTrouble::of("write the status", &stopped))?;
         self.host.stored(object, &status);
@@ -240,6 +257,14 @@ impl<K: PlanKind> Clone for PlanInput<'_, K> {
 
 impl<K: PlanKind> Copy for PlanInput<'_, K> {}
 
+/// Returns the name by which the locks know an object. Objects of two namespaces may have the same name.
+fn holder_name(key: &ObjectKey) -> String {
+    match &key.namespace {
+        Some(namespace) => format!("{namespace}/{}", key.name),
+        None => key.name.clone(),
+    }
+}
+
 /// The objects that writes have changed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Sent {
@@ -267,10 +292,10 @@ impl<K: PlanKind, H: HostSide<K>> Reconcile for KindEngine<K, H> {
         let (kind, mut objects) = (self.port.kind(), self.port.cache().all());
         // If two objects claim a lock, the first of this order has it.
         objects.sort_by_cached_key(|object| (kind.claim_order(object), object.key()));
-        let mut locks = self.locks.lock();
+        let mut locks = self.locks.write();
         for object in objects {
             // The other one finds out in its next round.
-            let _ = locks.take(object.uid(), &object.key().name, &kind.stored_locks(&object));
+            let _ = locks.take(object.uid(), &holder_name(&object.key()), &kind.stored_locks(&object));
         }
     }
 
@@ -306,14 +331,18 @@ impl<K: PlanKind, H: HostSide<K>> Reconcile for KindEngine<K, H> {
         }
         let Some(object) = object else { return Ok(NextRound::Gone) };
         let about = PlanInput { object: &object, memory: &memory.plan, failed: &[] };
-        let mut plan = self.plan(about).await?;
+        let mut answers = Answers::default();
+        let mut plan = self.plan(about, &mut answers).await?;
         let failed = match self.send_all(&object, &plan.writes).await {
             Ok(Sent::Own) => return Ok(NextRound::After(None)),
             Ok(Sent::Others) => None,
+            Err(FailedWrite { write, stopped: Stopped::LostLease }) => {
+                return Err(RoundTrouble::of(&write.describe(), &Stopped::LostLease));
+            }
             Err(failed) => Some(failed),
         };
         if let Some(failed) = &failed {
-            plan = self.plan(PlanInput { failed: std::slice::from_ref(failed), ..about }).await?;
+            plan = self.plan(PlanInput { failed: std::slice::from_ref(failed), ..about }, &mut answers).await?;
         }
         memory.plan = plan.memory.clone();
         let (again, trouble) = (plan.again, plan.trouble.take());

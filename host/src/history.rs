@@ -148,10 +148,14 @@ impl HistoryState {
     }
 
     fn gone(&mut self, uid: &str) {
-        self.alive.remove(uid);
+        let was_alive = self.alive.remove(uid);
         self.expiring.remove(uid);
         if !self.waiting.contains_key(uid) {
             self.counted.remove(uid);
+        }
+        // A list, a read and a watch event may each say it.
+        if !was_alive {
+            return;
         }
         let was_deleted = self.rows.remove(uid).is_some_and(|(_, deleted)| deleted);
         let is_told = self.waiting.get(uid).is_some_and(|job| job.row.deleted.is_some());

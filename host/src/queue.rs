@@ -323,11 +323,10 @@ impl<K: Clone + Ord + Hash, M: Default, I: PendingChanges> Queue<K, M, I> {
 
     /// Removes a deleted job. If its name changed meanwhile, the name gets a round as a new job.
     pub fn gone(&mut self, key: &K) {
-        if let Some(queued_job) = self.queued.remove(key)
-            && let Some(due) = queued_job.due
-        {
+        if let Some(due) = self.queued.get(key).and_then(|queued_job| queued_job.due) {
             self.remove_due(due, key);
         }
+        self.queued.remove(key);
         if self.missed.remove(key) {
             self.enqueue(key, |_| {});
         }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use crate::object::api_object::ObjectKey;
 use crate::object::memory::{MemoryBudget, NamespaceShares};
 
-/// The number of remembered deletions. It is higher than the number of possible deletions during one request.
+/// The number of remembered deletions. It is higher than the number of watch events that may come late.
 const TOMBSTONES: usize = 4_096;
 /// The number of dirty keys of deleted objects that the cache keeps while nobody takes them.
 const DIRTY: usize = 10_000;
@@ -208,6 +208,12 @@ impl<O: CachedObject> ObjectCache<O> {
     /// Drops an object that was deleted, if its key still has this UID. Later views of the UID are ignored.
     pub fn remove(&mut self, key: &ObjectKey, uid: &str) -> Option<Arc<O>> {
         self.bury(uid);
+        self.forget(key, uid)
+    }
+
+    /// Drops an object that the API server does not show now, if its key still has this UID. A later view brings it back: an API server that does not serve
+    /// the kind for a moment shows no object of it.
+    pub fn forget(&mut self, key: &ObjectKey, uid: &str) -> Option<Arc<O>> {
         let known = self.objects.get(key).filter(|known| known.uid() == uid).cloned()?;
         self.objects.remove(key);
         self.unlink(key, &known);
@@ -218,8 +224,7 @@ impl<O: CachedObject> ObjectCache<O> {
         Some(known)
     }
 
-    /// Returns the cached objects that a complete list at this version lacks, so that they are deleted. A newer object was made after the
-    /// list.
+    /// Returns the cached objects that a complete list at this version lacks. A newer object was made after the list.
     pub fn absent_from(&self, listed: &HashSet<String>, version: u64) -> Vec<Arc<O>> {
         let is_absent = |object: &&Arc<O>| object.version() <= version && !listed.contains(object.uid());
         self.objects.values().filter(is_absent).cloned().collect()

@@ -81,6 +81,16 @@ fn a_deleted_object_does_not_come_back_from_an_older_event() {
 }
 
 #[test]
+fn an_object_that_a_list_lacks_comes_back_with_the_next_one() {
+    let mut cache = ObjectCache::default();
+    cache.put(note("a", "u", 5));
+    assert!(cache.forget(&key("a"), "u").is_some());
+    assert_eq!(version(&cache, "a"), None);
+    cache.put(note("a", "u", 5));
+    assert_eq!(version(&cache, "a"), Some(5), "the kind was not served for a moment");
+}
+
+#[test]
 fn a_namesake_takes_the_place_of_an_object_that_nobody_saw_go() {
     let mut cache = ObjectCache::default();
     cache.put(note("a", "u", 5));

@@ -69,12 +69,18 @@ impl TargetLocks {
         Err(TargetLocked { target: target.clone(), holder })
     }
 
-    /// Makes a change of the locks of the job with this UID and name. A target that another job has taken meanwhile stays with that job.
-    pub fn apply(&mut self, job: &str, name: &str, change: &LockChange) {
+    /// Makes a change of the locks of the job with this UID and name.
+    ///
+    /// # Errors
+    /// If another job has taken one of the targets since the check. Nothing changes then.
+    pub fn apply(&mut self, job: &str, name: &str, change: &LockChange) -> Result<(), TargetLocked> {
         match change {
-            LockChange::Keep => {}
-            LockChange::Take(targets) => drop(self.take(job, name, targets)),
-            LockChange::Release => self.release(job),
+            LockChange::Keep => Ok(()),
+            LockChange::Take(targets) => self.take(job, name, targets),
+            LockChange::Release => {
+                self.release(job);
+                Ok(())
+            }
         }
     }
 

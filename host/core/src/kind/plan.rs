@@ -20,9 +20,9 @@ pub struct KindPlan<M> {
     pub writes: Vec<Write>,
     /// The status to store, if it differs from the stored one.
     pub status: Option<NewStatus>,
-    /// The writes to make once the status is stored.
+    /// The writes to make once the status is stored. Without a status there are none: a later plan repeats them as `writes`.
     pub after_status: Vec<Write>,
-    /// The events to emit once the status is stored.
+    /// The events to emit once the status is stored. Without a status there are none.
     pub events: Vec<EventNote>,
     /// The time of the next round, if no change comes before.
     pub again: Option<Timestamp>,

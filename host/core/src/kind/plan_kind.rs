@@ -32,7 +32,7 @@ pub trait PlanKind: Send + Sync + Sized + 'static {
     type Object: CachedObject + Debug;
     /// An object that an object of the kind owns, as the cache keeps it. [`NoChild`] if the kind watches none.
     type Child: CachedObject + Debug;
-    /// The memory of a plan for the next plan of the same object. It is lost when a term ends or a round panics, so a plan must do without it.
+    /// The memory of a plan for the next plan of the same object. It is lost when a term ends or a round panics, and a plan whose writes change the object stores none. So a plan must do without it.
     type Memory: Clone + Default + Debug + Send + Sync + 'static;
 
     /// Returns the CustomResourceDefinition of the kind, as YAML. The host takes the kind's names from it.
@@ -64,6 +64,11 @@ pub trait PlanKind: Send + Sync + Sized + 'static {
     /// Returns whose shares of rounds and writes an object uses: by default those of its namespace.
     fn share(&self, object: &Self::Object) -> QuotaKey {
         QuotaKey::Namespace(object.key().namespace.unwrap_or_default())
+    }
+
+    /// Returns whose quotas the tasks and the status of an object use: by default those of its share.
+    fn quota(&self, object: &Self::Object) -> QuotaKey {
+        self.share(object)
     }
 
     /// Returns the place of an object in the order in which a term restores the locks.

@@ -83,7 +83,12 @@ impl PlanKind for OpsJobs {
         child.is_of(&job.view)
     }
 
+    /// OpsJobs have no namespace, so the jobs of one requester share their rounds. Jobs without a requester share one.
     fn share(&self, job: &StoredOps) -> QuotaKey {
+        QuotaKey::of(&job.summary.user_name)
+    }
+
+    fn quota(&self, job: &StoredOps) -> QuotaKey {
         job.view.owner()
     }
 
@@ -181,10 +186,20 @@ impl OpsJobs {
             child: seen.children.first().map(|child| &**child),
             tasks_namespace: &facts.tasks_namespace,
         };
-        let mut again = planned.requeue_at;
-        if planned.effects.contains(&Effect::UnpauseChild) && !self.is_as_seen(seen)? {
-            planned.effects.retain(|effect| *effect != Effect::UnpauseChild);
-            again = Some(after_seconds(seen.now, LOOK_AGAIN));
+        let (mut again, mut trouble) = (planned.requeue_at, trouble);
+        if planned.effects.contains(&Effect::UnpauseChild) {
+            let is_as_seen = match self.is_as_seen(seen) {
+                Ok(is_as_seen) => is_as_seen,
+                Err(Pending::Failed(failed)) => {
+                    trouble = Some(failed);
+                    false
+                }
+                Err(pending) => return Err(pending),
+            };
+            if !is_as_seen {
+                planned.effects.retain(|effect| *effect != Effect::UnpauseChild);
+                again = Some(after_seconds(seen.now, LOOK_AGAIN));
+            }
         }
         for failed in seen.failed {
             let effect = planned.effects.iter().find(|effect| request(effect, context).as_ref() == Some(&failed.write));

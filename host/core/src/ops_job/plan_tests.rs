@@ -116,7 +116,7 @@ impl Fixture {
             now: at(self.second),
         };
         let planned = plan(observed, &self.target_locks);
-        self.target_locks.apply(&self.job.uid, &self.job.name, &planned.locks);
+        self.target_locks.apply(&self.job.uid, &self.job.name, &planned.locks).unwrap();
         planned
     }
 

@@ -54,15 +54,25 @@ struct KindState<K: PlanKind> {
 impl<K: PlanKind> KindState<K> {
     fn put_child(&mut self, child: K::Child) {
         let owner = child.owner_uid().map(str::to_owned);
-        if let CacheChange::Newer | CacheChange::InPlaceOf(_) = self.children.put(child) {
-            owner.iter().for_each(|owner| self.objects.mark_uid_dirty(owner));
+        let before = self.children.get(&child.key()).and_then(|before| before.owner_uid().map(str::to_owned));
+        if !matches!(self.children.put(child), CacheChange::Older) {
+            owner.iter().chain(&before).for_each(|owner| self.objects.mark_uid_dirty(owner));
         }
         // Only the objects of the kind have rounds.
         self.children.take_dirty();
     }
 
-    fn drop_child(&mut self, child: &K::Child) {
+    /// Drops a child that was deleted.
+    fn remove_child(&mut self, child: &K::Child) {
         if self.children.remove(&child.key(), child.uid()).is_some() {
+            child.owner_uid().iter().for_each(|owner| self.objects.mark_uid_dirty(owner));
+        }
+        self.children.take_dirty();
+    }
+
+    /// Drops a child that the API server does not show now.
+    fn forget_child(&mut self, child: &K::Child) {
+        if self.children.forget(&child.key(), child.uid()).is_some() {
             child.owner_uid().iter().for_each(|owner| self.objects.mark_uid_dirty(owner));
         }
         self.children.take_dirty();
@@ -151,14 +161,18 @@ impl<K: PlanKind> EngineCache<K> {
         }
     }
 
-    fn remove(&self, state: &mut KindState<K>, object: &K::Object) {
+    /// Drops an object that the API server does not show now.
+    fn forget(&self, state: &mut KindState<K>, object: &K::Object) {
         self.observer.gone(object.uid());
-        state.objects.remove(&object.key(), object.uid());
+        state.objects.forget(&object.key(), object.uid());
     }
 
     /// Takes the last view of a deleted object.
     pub(crate) fn drop_object(&self, object: &K::Object) {
-        self.change(|state| self.remove(state, object));
+        self.change(|state| {
+            self.observer.gone(object.uid());
+            state.objects.remove(&object.key(), object.uid());
+        });
     }
 
     /// Takes a complete list at this version.
@@ -167,7 +181,7 @@ impl<K: PlanKind> EngineCache<K> {
             let uids: Vec<String> = objects.iter().map(|object| object.uid().to_owned()).collect();
             let absent = state.objects.absent_from(&uids.iter().cloned().collect(), version);
             self.observer.listed(uids);
-            absent.iter().for_each(|object| self.remove(state, object));
+            absent.iter().for_each(|object| self.forget(state, object));
             objects.into_iter().for_each(|object| self.take(state, object, LearnedFrom::List));
         });
     }
@@ -180,7 +194,7 @@ impl<K: PlanKind> EngineCache<K> {
     /// Takes the answer of the API server to a read of an object. `before` is the object that the cache had before the read.
     pub(crate) fn confirm(&self, key: &ObjectKey, before: Option<&K::Object>, answer: Option<K::Object>) {
         self.change(|state| {
-            before.filter(|_| answer.is_none()).into_iter().for_each(|before| self.remove(state, before));
+            before.filter(|_| answer.is_none()).into_iter().for_each(|before| self.forget(state, before));
             state.objects.confirm(key);
             answer.into_iter().for_each(|object| self.take(state, object, LearnedFrom::News));
         });
@@ -193,14 +207,14 @@ impl<K: PlanKind> EngineCache<K> {
 
     /// Takes the last view of a deleted child.
     pub(crate) fn drop_child(&self, child: &K::Child) {
-        self.change(|state| state.drop_child(child));
+        self.change(|state| state.remove_child(child));
     }
 
-    /// Drops the child with this key, if it has this UID.
-    pub(crate) fn child_is_gone(&self, key: &ObjectKey, uid: &str) {
+    /// Drops the child with this key, if it has this UID, after the API server did not show it.
+    pub(crate) fn child_is_absent(&self, key: &ObjectKey, uid: &str) {
         self.change(|state| {
             let known = state.children.by_uid(uid).filter(|child| child.key() == *key).cloned();
-            known.iter().for_each(|child| state.drop_child(child));
+            known.iter().for_each(|child| state.forget_child(child));
         });
     }
 
@@ -213,7 +227,7 @@ impl<K: PlanKind> EngineCache<K> {
     pub(crate) fn reset_children(&self, children: Vec<K::Child>, version: u64) {
         self.change(|state| {
             let listed = children.iter().map(|child| child.uid().to_owned()).collect();
-            state.children.absent_from(&listed, version).iter().for_each(|child| state.drop_child(child));
+            state.children.absent_from(&listed, version).iter().for_each(|child| state.forget_child(child));
             children.into_iter().for_each(|child| state.put_child(child));
         });
     }

@@ -104,11 +104,11 @@ impl<K: PlanKind> OwnsJobs for EngineCache<K> {
         self.child_uid(key)
     }
 
-    fn is_gone(&self, key: &ObjectKey, uid: &str) {
-        self.child_is_gone(key, uid);
+    fn is_absent(&self, key: &ObjectKey, uid: &str) {
+        self.child_is_absent(key, uid);
     }
 
     fn quota_of(&self, uid: &str) -> Option<QuotaKey> {
-        self.owner_of(uid).map(|object| self.kind().share(&object))
+        self.owner_of(uid).map(|object| self.kind().quota(&object))
     }
 }

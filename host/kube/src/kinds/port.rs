@@ -95,16 +95,18 @@ impl<K: PlanKind> KindPort<K> {
         Ok(())
     }
 
-    /// Reads an object live, puts it into the cache and reports it to the observer.
+    /// Reads an object live, puts it into the cache and reports it to the observer. Returns the UID of the stored object, if it exists.
     ///
     /// # Errors
     /// If the read fails, with the message of the API server.
-    pub async fn read_again(&self, key: &ObjectKey) -> Result<Option<Arc<K::Object>>, ReadFailed> {
+    pub async fn read_again(&self, key: &ObjectKey) -> Result<Option<String>, ReadFailed> {
         let before = self.cache.get(key);
         let document = self.cluster.link.stored(key).await?;
         document.iter().for_each(|document| self.cache.observer().seen(document));
-        self.cache.confirm(key, before.as_deref(), document.and_then(|document| self.kind().read(&document)));
-        Ok(self.cache.get(key))
+        let object = document.and_then(|document| self.kind().read(&document));
+        let uid = object.as_ref().map(|object| object.uid().to_owned());
+        self.cache.confirm(key, before.as_deref(), object);
+        Ok(uid)
     }
 
     /// Returns the newest view of an object. Reads the object live if an earlier write of it had an unknown outcome.
@@ -114,7 +116,10 @@ impl<K: PlanKind> KindPort<K> {
     pub async fn certain(&self, key: &ObjectKey) -> Result<Option<Arc<K::Object>>, ReadFailed> {
         match self.cache.view(key) {
             CachedView::Certain(object) => Ok(object),
-            CachedView::Uncertain => self.read_again(key).await,
+            CachedView::Uncertain => {
+                self.read_again(key).await?;
+                Ok(self.cache.get(key))
+            }
         }
     }
 
@@ -130,8 +135,13 @@ impl<K: PlanKind> KindPort<K> {
         fence: &Fence,
     ) -> Result<Recorded<T>, Stopped> {
         let write = Write::status(object.key(), &object.version().to_string(), &status.body);
-        self.send(object, &write, fence).await?;
+        self.send_once(object, &write, fence).await?;
         Ok(status.confirmed(then))
+    }
+
+    /// Puts a whole document of an object into the cache, after a live read.
+    pub fn take(&self, document: &Value) {
+        self.kind().read(document).into_iter().for_each(|object| self.cache.put(object));
     }
 
     /// Sends one write for an object. The change of an object that no longer exists counts as made.
@@ -139,6 +149,13 @@ impl<K: PlanKind> KindPort<K> {
     /// # Errors
     /// If the write was not made, or if its outcome is unknown, with the reason.
     pub async fn send(&self, object: &K::Object, write: &Write, fence: &Fence) -> Result<(), Stopped> {
+        match self.send_once(object, write, fence).await {
+            Err(Stopped::Gone) => Ok(()),
+            sent => sent,
+        }
+    }
+
+    async fn send_once(&self, object: &K::Object, write: &Write, fence: &Fence) -> Result<(), Stopped> {
         let (key, target) = (object.key(), write.object());
         let is_own = target.kind == key.kind;
         let owner = match &target.namespace {
@@ -151,7 +168,10 @@ impl<K: PlanKind> KindPort<K> {
         match self.cluster.link.write_for(write, owner, lane, fence).await {
             Ok(reply) if is_own => self.take_reply(&reply),
             Ok(reply) => self.take_reply_of_child(write, &reply),
-            Err(stopped) => return self.stopped(write, stopped, is_own).await,
+            Err(stopped) => {
+                self.note_failure(write, &stopped, is_own).await;
+                return Err(stopped);
+            }
         }
         Ok(())
     }
@@ -167,25 +187,30 @@ impl<K: PlanKind> KindPort<K> {
         match write {
             // The reply to the deletion of an object without finalizers is a `Status`, and the object no longer exists.
             Write::Delete { object, uid, .. } if reply.get("kind").and_then(Value::as_str) == Some("Status") => {
-                self.cache.child_is_gone(object, uid);
+                self.cache.child_is_absent(object, uid);
             }
+            _ if !self.is_of_child(write.object()) => {}
             _ => self.kind().read_child(reply).into_iter().for_each(|child| self.cache.put_child(child)),
         }
     }
 
-    async fn stopped(&self, write: &Write, stopped: Stopped, is_own: bool) -> Result<(), Stopped> {
+    /// Returns true if a child may have this key.
+    fn is_of_child(&self, key: &ObjectKey) -> bool {
+        self.kind().children().is_some_and(|children| children.kind == key.kind)
+    }
+
+    async fn note_failure(&self, write: &Write, stopped: &Stopped, is_own: bool) {
         let target = write.object();
-        match &stopped {
+        match stopped {
             Stopped::Gone | Stopped::Conflict | Stopped::Unknown { .. } if is_own => self.cache.doubt(target),
-            Stopped::Gone => write.uid().into_iter().for_each(|uid| self.cache.child_is_gone(target, uid)),
+            Stopped::Gone => write.uid().into_iter().for_each(|uid| self.cache.child_is_absent(target, uid)),
             // Without a newer view, the next write would meet the same conflict.
-            Stopped::Conflict => {
+            Stopped::Conflict if self.is_of_child(target) => {
                 if let Ok(Some(document)) = self.cluster.link.stored(target).await {
                     self.kind().read_child(&document).into_iter().for_each(|child| self.cache.put_child(child));
                 }
             }
             _ => {}
         }
-        if stopped == Stopped::Gone { Ok(()) } else { Err(stopped) }
     }
 }

@@ -2,7 +2,7 @@
 
 use futures::StreamExt;
 use oarlock_core::object::api_object::{Kind, ObjectKey};
-use oarlock_core::requests::reads::{Answers, KeptObjects, Pending, Read, ReadFailed, Selected};
+use oarlock_core::requests::reads::{Answers, KeptObjects, Pending, Read, ReadFailed, Selected, WHOLE};
 use serde_json::Value;
 
 use crate::cluster::Cluster;
@@ -73,7 +73,8 @@ impl Cluster {
             Selected::One { namespace, name } => {
                 let (kind, namespace, name) = (read.kind.clone(), namespace.clone(), name.clone());
                 let (key, owners) = (ObjectKey { kind, namespace, name }, &link.owners);
-                let before = if key.kind == Kind::job() { owners.uids_of(&key) } else { Vec::new() };
+                let is_whole_job = key.kind == Kind::job() && read.reduction == WHOLE;
+                let before = if is_whole_job { owners.uids_of(&key) } else { Vec::new() };
                 let stored = link.stored_fields(&key, &projection).await?;
                 owners.confirm(&key, &before, stored.as_ref());
                 Ok(KeptObjects::of(read, stored))

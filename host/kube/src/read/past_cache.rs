@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::error_chain::error_chain;
 use crate::link::Link;
-use crate::transport::call::asked_to_wait;
+use crate::transport::call::{absent, asked_to_wait};
 use crate::transport::discovery::DiscoverError;
 use crate::transport::list::{Collection, ListError};
 use crate::transport::projection::Projection;
@@ -66,7 +66,8 @@ impl Link {
         };
         match self.read_fields(object, fields).await.map_err(not_asked)? {
             Ok(document) => Ok(Some(document)),
-            Err(error) if error.is(404) => Ok(None),
+            // An API server that does not serve the kind for a moment answers 404 too, and says nothing of the object.
+            Err(error) if absent(&error, &object.name) => Ok(None),
             Err(error) => {
                 let retry_after = asked_to_wait(&error);
                 Err(ReadFailed { message: told(error_chain(&error)), is_refused: error.is(403), retry_after })

@@ -35,8 +35,8 @@ pub(crate) trait OwnsJobs: Send + Sync {
     /// Returns the UID of the cached OperationJob with this key.
     fn uid_of(&self, key: &ObjectKey) -> Option<String>;
 
-    /// Drops the OperationJob with this key and UID, which no longer exists.
-    fn is_gone(&self, key: &ObjectKey, uid: &str);
+    /// Drops the OperationJob with this key and UID, after the API server did not show it.
+    fn is_absent(&self, key: &ObjectKey, uid: &str);
 
     /// Returns the key whose quotas the OperationJob with this UID uses, if an object of the kind owns it.
     fn quota_of(&self, uid: &str) -> Option<QuotaKey>;
@@ -64,7 +64,7 @@ impl OwnerCaches {
     pub(crate) fn confirm(&self, key: &ObjectKey, before: &[Option<String>], answer: Option<&Value>) {
         for (cache, before) in self.kinds().iter().zip(before) {
             if answer.is_none() {
-                before.iter().for_each(|uid| cache.is_gone(key, uid));
+                before.iter().for_each(|uid| cache.is_absent(key, uid));
             }
             answer.and_then(|answer| cache.read(answer)).into_iter().for_each(|job| cache.changed(job));
         }

@@ -147,7 +147,8 @@ impl OpsState {
             match kind.plan(&seen) {
                 Ok(plan) => {
                     let (uid, name) = (&job.job.view.uid, job.name());
-                    term.claims.edit(|claims| claims.locks.apply(uid, name, &plan.locks));
+                    // A plan that saw no locks may take one of another job, and gets nothing.
+                    let _ = term.claims.edit(|claims| claims.locks.apply(uid, name, &plan.locks));
                     return Ok(plan);
                 }
                 Err(Pending::Reads(reads)) => {
