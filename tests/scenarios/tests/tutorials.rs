@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
@@ -51,9 +52,17 @@ impl Page {
     }
 }
 
+/// Returns a free port below the range from which the system takes ports by itself, so that no process gets it before the page uses it.
+fn unclaimed_port() -> anyhow::Result<u16> {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let first = 20_000 + u16::try_from(std::process::id() % 1_000)? * 10;
+    let mut ports = std::iter::repeat_with(|| first + NEXT.fetch_add(1, Ordering::Relaxed)).take(1_000);
+    ports.find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok()).context("no port is free")
+}
+
 /// Runs all commands of a page from first to last.
 async fn every_command_works(name: &str, text: &str) -> anyhow::Result<()> {
-    let free = TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string();
+    let free = format!("127.0.0.1:{}", unclaimed_port()?);
     let page = Page::read(&text.replace(SERVER, &free));
     ensure!(!page.start.is_empty() && !page.script.is_empty(), "the page has no commands");
     let folder = Folder(std::env::temp_dir().join(format!("oarlock-page-{}-{name}", std::process::id())));
