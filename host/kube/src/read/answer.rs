@@ -144,6 +144,24 @@ mod tests {
         (code, json!({"kind": "Status", "code": code, "message": "no", "reason": "No", "status": "Failure"}))
     }
 
+    /// Returns the answer to a read of an object that does not exist.
+    fn absent(name: &str) -> (u16, Value) {
+        let (code, mut body) = status(404);
+        body["details"] = json!({"name": name, "kind": "pods"});
+        (code, body)
+    }
+
+    #[tokio::test]
+    async fn an_object_is_absent_only_if_the_answer_names_it() {
+        let cluster = cluster(async |path| if path.ends_with("/a") { absent("a") } else { status(404) });
+        assert!(cluster.answer(&pod("a")).await.unwrap().one::<Value>().is_none());
+        let failed = cluster.answer(&pod("b")).await.unwrap_err();
+        assert!(
+            failed.message.starts_with("failed to read Pod b: "),
+            "the kind was not served for a moment: {failed:?}"
+        );
+    }
+
     #[tokio::test]
     async fn the_reads_of_one_round_are_in_flight_at_the_same_time() {
         let all = Arc::new(Barrier::new(3));
@@ -152,7 +170,7 @@ mod tests {
             async move {
                 all.wait().await;
                 let name = path.rsplit('/').next().unwrap_or_default().to_owned();
-                if name == "c" { status(404) } else { (200, json!({"metadata": {"name": name}})) }
+                if name == "c" { absent("c") } else { (200, json!({"metadata": {"name": name}})) }
             }
         });
         let names = |answers: &Answers| {
