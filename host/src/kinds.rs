@@ -1,4 +1,4 @@
-//! The kinds of the engine that a host serves. The host keeps one list of them.
+//! The kinds of the engine that a host serves. `Controller` keeps one list of them, which `host.rs` fills.
 //!
 //! Watches, rounds, probes, metrics and roles follow from the list. A kind that lacks what one of them needs does not compile.
 

@@ -41,7 +41,8 @@ pub trait PlanKind: Send + Sync + Sized + 'static {
     /// Returns the kind, with the fields that [`PlanKind::read`] needs.
     fn objects(&self) -> WatchedObjects;
 
-    /// Reads a stored object. Returns `None` if the document is no object.
+    /// Reads a stored object. Returns `None` only if the document has no name or no UID. Return an object also if its spec is invalid, because otherwise
+    /// the cache keeps the view from before an edit.
     fn read(&self, document: &Value) -> Option<Self::Object>;
 
     /// Returns the kind of the owned objects that the host watches, with the fields that [`PlanKind::read_child`] needs.
@@ -61,7 +62,8 @@ pub trait PlanKind: Send + Sync + Sized + 'static {
         true
     }
 
-    /// Returns whose shares of rounds and writes an object uses: by default those of its namespace.
+    /// Returns whose shares of rounds and writes an object uses: by default those of its namespace. All objects of a cluster-scoped kind have one share by
+    /// default.
     fn share(&self, object: &Self::Object) -> QuotaKey {
         QuotaKey::Namespace(object.key().namespace.unwrap_or_default())
     }
@@ -99,9 +101,10 @@ pub struct Seen<'a, K: PlanKind> {
     pub children: &'a [Arc<K::Child>],
     /// The memory from the last plan.
     pub memory: &'a K::Memory,
-    /// The answers to the reads of this round.
+    /// The answers to the reads of this round. They are older than the writes of the round.
     pub answers: &'a Answers,
-    /// The writes of this round that failed. The engine makes no write of a plan that sees one, but stores its status.
+    /// The write of this round that failed, if one did. The engine makes no `writes` of a plan that sees it. It changes the locks, stores the status, and
+    /// does what follows the status.
     pub failed: &'a [FailedWrite],
     /// Which object has which lock.
     pub locks: &'a TargetLocks,
