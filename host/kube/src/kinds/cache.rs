@@ -64,17 +64,20 @@ impl<K: PlanKind> KindState<K> {
 
     /// Drops a child that was deleted.
     fn remove_child(&mut self, child: &K::Child) {
-        if self.children.remove(&child.key(), child.uid()).is_some() {
-            child.owner_uid().iter().for_each(|owner| self.objects.mark_uid_dirty(owner));
-        }
-        self.children.take_dirty();
+        let dropped = self.children.remove(&child.key(), child.uid());
+        self.note_dropped(dropped);
     }
 
     /// Drops a child that the API server does not show now.
     fn forget_child(&mut self, child: &K::Child) {
-        if self.children.forget(&child.key(), child.uid()).is_some() {
-            child.owner_uid().iter().for_each(|owner| self.objects.mark_uid_dirty(owner));
-        }
+        let dropped = self.children.forget(&child.key(), child.uid());
+        self.note_dropped(dropped);
+    }
+
+    /// Marks the owner of a dropped child dirty.
+    fn note_dropped(&mut self, dropped: Option<Arc<K::Child>>) {
+        let owner = dropped.as_ref().and_then(|child| child.owner_uid());
+        owner.iter().for_each(|owner| self.objects.mark_uid_dirty(owner));
         self.children.take_dirty();
     }
 }
