@@ -241,11 +241,6 @@ impl<O: CachedObject> ObjectCache<O> {
         self.uncertain.remove(key);
     }
 
-    /// Marks an object dirty.
-    pub fn mark_dirty(&mut self, key: &ObjectKey) {
-        self.dirty.insert(key.clone());
-    }
-
     /// Marks the object with this UID dirty, if the cache has it.
     pub fn mark_uid_dirty(&mut self, uid: &str) {
         self.dirty.extend(self.by_uid.get(uid).cloned());
@@ -254,11 +249,6 @@ impl<O: CachedObject> ObjectCache<O> {
     /// Takes the keys of the objects that changed since the last call.
     pub fn take_dirty(&mut self) -> BTreeSet<ObjectKey> {
         std::mem::take(&mut self.dirty)
-    }
-
-    /// Returns true if an object changed since the last call of [`ObjectCache::take_dirty`].
-    pub fn is_dirty(&self) -> bool {
-        !self.dirty.is_empty()
     }
 
     /// Removes a view from the indexes.

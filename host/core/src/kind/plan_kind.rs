@@ -32,7 +32,8 @@ pub trait PlanKind: Send + Sync + Sized + 'static {
     type Object: CachedObject + Debug;
     /// An object that an object of the kind owns, as the cache keeps it. [`NoChild`] if the kind watches none.
     type Child: CachedObject + Debug;
-    /// The memory of a plan for the next plan of the same object. It is lost when a term ends or a round panics, and a plan whose writes change the object stores none. So a plan must do without it.
+    /// The memory of a plan for the next plan of the same object. It is lost when a term ends or a round panics, and a plan whose writes change the object
+    /// stores none. So a plan must do without it.
     type Memory: Clone + Default + Debug + Send + Sync + 'static;
 
     /// Returns the CustomResourceDefinition of the kind, as YAML. The host takes the kind's names from it.
