@@ -90,7 +90,19 @@ impl Requests {
         Ok(Self { client: plane.client(account).await?, user: None })
     }
 
+    /// Waits until the server would refuse the request with these words, and sends it then.
+    ///
+    /// A policy is in force a moment after it is stored, and each policy at its own time. The tries are dry runs, so
+    /// that an early one changes nothing.
     pub(super) async fn refused(&self, method: Method, path: &str, body: &Value, words: &str) -> anyhow::Result<()> {
+        let dry = format!("{path}?dryRun=All");
+        let mut last = None;
+        patiently(words, async || {
+            last = refusal(&self.client, self.user, (method.clone(), &dry), body).await?;
+            Ok(last.as_deref().is_some_and(|said| said.contains(words)))
+        })
+        .await
+        .with_context(|| format!("{path} {body}: {last:?}"))?;
         let said = refusal(&self.client, self.user, (method, path), body).await?;
         ensure!(said.as_deref().is_some_and(|said| said.contains(words)), "{path} {body}: {said:?}, and not {words:?}");
         Ok(())
@@ -110,16 +122,6 @@ impl Requests {
         })
         .await
     }
-
-    /// Waits until the server refuses the request. A policy is in force a moment after it is stored.
-    pub(super) async fn once_refused(&self, path: &str, body: &Value, words: &str) -> anyhow::Result<()> {
-        let path = format!("{path}?dryRun=All");
-        patiently(words, async || {
-            let said = refusal(&self.client, self.user, (Method::POST, &path), body).await?;
-            Ok(said.is_some_and(|said| said.contains(words)))
-        })
-        .await
-    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -128,7 +130,7 @@ async fn the_host_has_jobs_of_flows_alone_and_none_where_the_cluster_or_itself_l
     let (host, admin) = (Requests::of(&plane, Account::Host).await?, Requests::of(&plane, Account::Admin).await?);
     let (granted, flow) = (jobs_of(NAMESPACES[0]), owned("api.practice.com/v1alpha1", "JobFlow", true));
     let (child, elsewhere) = ("only as the child of a JobFlow", "Jobs in kube-* or in Oarlock's own namespaces");
-    host.once_refused(&granted, &job("j", &json!([])), child).await?;
+    host.refused(Method::POST, &granted, &job("j", &json!([])), child).await?;
     host.refused(Method::POST, &granted, &job("j", &owned("apps/v1", "JobFlow", true)), child).await?;
     host.refused(Method::POST, &granted, &job("j", &owned("api.practice.com/v1alpha1", "JobFlow", false)), child)
         .await?;
@@ -176,7 +178,7 @@ async fn the_host_makes_operation_jobs_of_flows_and_ops_jobs_alone_and_changes_l
     let (flow, ops) =
         (owned("api.practice.com/v1alpha1", "JobFlow", true), owned("oarlock.dev/v1alpha1", "OpsJob", true));
     let (child, elsewhere) = ("only as the child of a JobFlow, DaemonJob or OpsJob", "OperationJobs in kube-*");
-    host.once_refused(&granted, &operation("j", &json!([])), child).await?;
+    host.refused(Method::POST, &granted, &operation("j", &json!([])), child).await?;
     for closed in ["kube-system", "oarlock-system", "oarlock-tasks"] {
         host.refused(Method::POST, &operations_of(closed), &operation("j", &flow), elsewhere).await?;
         host.refused(Method::POST, &operations_of(closed), &operation("j", &ops), elsewhere).await?;
@@ -231,7 +233,7 @@ async fn whoever_may_write_namespaces_may_not_let_their_jobs_work_on_nodes() -> 
     let labelled = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "new",
         "labels": {"oarlock.dev/node-operations": "true"}}});
     let (words, own) = ("lets jobs of this namespace work on every node", "/api/v1/namespaces/granted");
-    user.once_refused("/api/v1/namespaces", &labelled, words).await?;
+    user.refused(Method::POST, "/api/v1/namespaces", &labelled, words).await?;
     user.refused(Method::PATCH, own, &label("true"), words).await?;
     user.refused(Method::PATCH, &format!("{own}/status"), &label("true"), words).await?;
     let whole = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "granted",
@@ -276,7 +278,7 @@ async fn pods_of_tasks_are_made_by_the_host_alone_and_deleted_by_whoever_may() -
         ("/api/v1/namespaces/oarlock-tasks/pods", "only the Oarlock host may create pods", pods());
     for user in [kubelet, controller, visitor] {
         let they = Requests { client: admin.client.clone(), user: Some(user) };
-        they.once_refused(path, &pod, words).await?;
+        they.refused(Method::POST, path, &pod, words).await?;
         they.refused(Method::POST, path, &mirror, words).await?;
         let elsewhere = format!("/api/v1/namespaces/{}/pods?dryRun=All", NAMESPACES[0]);
         they.accepted(Method::POST, &elsewhere, &pod).await?;
