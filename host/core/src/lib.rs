@@ -164,6 +164,7 @@ pub mod attempts {
     pub mod pods;
     pub mod progress;
     pub mod refused;
+    pub mod results;
     pub mod retry_and_cleanup;
     pub mod settings;
     pub mod status;
@@ -171,6 +172,7 @@ pub mod attempts {
     pub mod unit;
     pub mod view;
     pub mod waiting;
+    pub mod writes;
 }
 
 /// JobTemplate: a stored template of a job.
