@@ -3,7 +3,6 @@
 use http::Method;
 use kube::Client;
 use oarlock::manifests::{HostAccount, ops_manifests, rest_manifests};
-use oarlock_scenarios::test_cluster::patiently;
 use oarlock_sim::Cluster;
 use oarlock_support::accounts::Account;
 use oarlock_support::install::{self, Way};
