@@ -9,8 +9,6 @@ mod handlers;
 mod memory_tests;
 pub mod port;
 mod records;
-mod writes;
 
 pub use cache::FlowCache;
-pub use port::{CreateError, Flows};
-pub use records::RecordUnits;
+pub use port::Flows;

@@ -6,8 +6,8 @@ use oarlock_core::attempts::parent::Parent;
 use oarlock_core::attempts::plan::{Create, ParentPlan, PlanMemory};
 use oarlock_core::attempts::status::SHARD;
 use oarlock_core::attempts::unit::Unit;
+use oarlock_core::attempts::writes::JobRecord;
 use oarlock_core::object::canonical::{canonical, digest};
-use oarlock_kube::flows::RecordUnits;
 use serde_json::Value;
 use tokio::time::Instant;
 
@@ -16,20 +16,6 @@ use crate::status_rate_limit::StatusRateLimit;
 
 /// The number of sent statuses without a good answer that are remembered. A late write is one of the last.
 const SENT: usize = 8;
-
-/// The certainty about the stored status.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum StoredStatus {
-    /// The stored status is the one in `reported`.
-    #[default]
-    Known,
-    /// A write of the status had no answer.
-    Unanswered,
-    /// A write of the status met a conflict. If a proxy repeated the request, its first copy may have succeeded.
-    Conflicted,
-    /// The watch shows the stored status, after a write without a good answer. The status may be of that write.
-    Seen,
-}
 
 /// Returns a digest of a status.
 pub(crate) fn digest_of(status: &Value) -> String {
@@ -49,7 +35,9 @@ pub(crate) struct FlowMemory {
     pub(crate) last: Option<String>,
     /// Digests of the statuses that this term sent without a good answer, until its first successful write.
     pub(crate) sent: VecDeque<String>,
-    pub(crate) stored: StoredStatus,
+    /// The version of the object at which a status write had no good answer, until it is known which status is stored. A write without an answer, and the
+    /// first copy of a write that a proxy repeated, may have succeeded.
+    pub(crate) unsure_at: Option<String>,
     /// The result of the last plan.
     pub(crate) plan: PlanMemory,
     /// The contents of the stored status.
@@ -82,12 +70,23 @@ impl FlowMemory {
     }
 
     /// Returns the JobRecords of these units, from number `first` on, whose stored contents differ or may differ.
-    pub(crate) fn changed_records<'a>(&self, units: &'a [Unit], first: usize) -> Vec<RecordUnits<'a>> {
+    pub(crate) fn changed_records(&self, parent: &Parent, units: &[Unit], first: usize) -> Vec<JobRecord> {
         let hold = self.records_hold && self.reported.header.first_record == first;
         let mut stored = hold.then(|| self.reported.units.chunks(SHARD)).into_iter().flatten();
         let all = units.chunks(SHARD).map(|shard| (stored.next() != Some(shard), shard)).enumerate();
         let changed = all.filter(|(_, (differs, _))| *differs);
-        changed.map(|(index, (_, units))| RecordUnits { number: first + index, units }).collect()
+        changed.map(|(index, (_, units))| JobRecord::of(parent, first + index, units)).collect()
+    }
+
+    /// Decides whether the stored status is known again. `parent` is no older than the last write of its status. A write that was not made
+    /// before the version changed cannot succeed any more.
+    pub(crate) fn judge_unsure_write(&mut self, parent: &Parent) {
+        let Some(version) = &self.unsure_at else { return };
+        self.records_hold = false;
+        let is_over = *version != parent.version;
+        if is_over && self.last.as_ref() == Some(&digest_of(&parent.status)) {
+            self.unsure_at = None;
+        }
     }
 
     /// Keeps the plan as the start of the next one. Returns true if the plan still lists refused changes that are over.
@@ -144,18 +143,42 @@ impl FlowMemory {
 
 #[cfg(test)]
 mod tests {
+    use oarlock_core::attempts::parent::ParentKind;
     use oarlock_core::attempts::view::ChildKind;
+    use serde_json::json;
     use tokio::time::Duration;
 
     use super::*;
+
+    fn parent(version: &str, status: &Value) -> Parent {
+        let metadata = json!({"namespace": "n", "name": "p", "uid": "12345678-1", "resourceVersion": version});
+        Parent::read(ParentKind::Daemon, json!({"metadata": metadata, "status": status})).unwrap()
+    }
+
+    #[test]
+    fn a_status_is_known_again_once_the_version_that_a_lost_write_named_is_over_and_nothing_came_of_it() {
+        let (stored, other) = (json!({"a": 1}), json!({"a": 2}));
+        for (version, status, is_known) in [("4", &stored, false), ("5", &stored, true), ("5", &other, false)] {
+            let mut memory = FlowMemory {
+                unsure_at: Some("4".to_owned()),
+                last: Some(digest_of(&stored)),
+                records_hold: true,
+                ..FlowMemory::default()
+            };
+            memory.judge_unsure_write(&parent(version, status));
+            assert_eq!((memory.unsure_at.is_none(), memory.records_hold), (is_known, false), "{version} {status}");
+        }
+    }
 
     #[test]
     fn only_shards_with_another_unit_are_written_once_the_records_are_known() {
         let units: Vec<Unit> = (0..600).map(|index| Unit::new(&format!("n{index}"))).collect();
         let mut memory = FlowMemory::default();
         memory.reported.units = units.clone().into();
+        let parent = parent("1", &Value::Null);
         let changed = |memory: &FlowMemory, units: &[Unit]| -> Vec<(usize, usize)> {
-            memory.changed_records(units, 0).into_iter().map(|shard| (shard.number, shard.units.len())).collect()
+            let records = memory.changed_records(&parent, units, 0).into_iter();
+            records.map(|record| (record.number, record.units.as_array().unwrap().len())).collect()
         };
         assert_eq!(changed(&memory, &units), [(0, 250), (1, 250), (2, 100)]);
         memory.records_hold = true;
@@ -163,7 +186,7 @@ mod tests {
         let mut other = units.clone();
         other[300].attempt = 1;
         assert_eq!(changed(&memory, &other), [(1, 250)]);
-        let moved = memory.changed_records(&units, 3);
+        let moved = memory.changed_records(&parent, &units, 3);
         assert_eq!(moved.iter().map(|shard| shard.number).collect::<Vec<_>>(), [3, 4, 5], "none of these is stored");
     }
 

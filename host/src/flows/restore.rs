@@ -15,7 +15,7 @@ use oarlock_core::attempts::unit::Unit;
 use oarlock_core::object::time::after;
 use oarlock_core::requests::reads::{Answers, Pending};
 
-use crate::flows::memory::{FlowMemory, StoredStatus, digest_of};
+use crate::flows::memory::{FlowMemory, digest_of};
 use crate::flows::round::Round;
 use crate::round_trouble::RoundTrouble;
 
@@ -26,26 +26,12 @@ impl Round<'_> {
     /// Makes sure that the state matches the stored status: one that this term wrote, or the one of the last term.
     pub(super) async fn restore(&self, memory: &mut FlowMemory) -> Result<(), RoundTrouble> {
         if memory.uid == self.parent().uid {
-            self.resolve_uncertain_status(memory).await?;
+            memory.judge_unsure_write(self.parent());
             if self.recognise(memory) {
                 return Ok(());
             }
         }
         self.restore_from_status(memory).await
-    }
-
-    /// Finds out which status is stored after a write that had no answer, or that met a conflict.
-    async fn resolve_uncertain_status(&self, memory: &mut FlowMemory) -> Result<(), RoundTrouble> {
-        if !matches!(memory.stored, StoredStatus::Unanswered | StoredStatus::Conflicted) {
-            return Ok(());
-        }
-        self.must_be_current().await?;
-        // After a conflict the write is over. A write without an answer may still succeed.
-        let is_over = memory.stored == StoredStatus::Conflicted;
-        let was_made = || memory.last.as_ref() != Some(&digest_of(&self.parent().status));
-        memory.stored = if is_over && !was_made() { StoredStatus::Known } else { StoredStatus::Seen };
-        memory.records_hold = false;
-        Ok(())
     }
 
     /// Returns true if the state comes from the stored status. After its first write, this term knows more than any

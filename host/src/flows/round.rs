@@ -20,8 +20,9 @@ use oarlock_core::attempts::waiting::WaitCheck;
 use oarlock_core::object::api_object::ObjectKey;
 use oarlock_core::object::time::after;
 use oarlock_core::requests::reads::ReadFailed;
+use oarlock_core::requests::writes::Recorded;
 use oarlock_kube::flows::cache::ParentView;
-use tokio::time::{Duration, timeout};
+use tokio::time::{Duration, Instant, timeout};
 
 use crate::flows::memory::FlowMemory;
 use crate::flows::reporting::{StatusWriteResult, StatusWriteTime};
@@ -46,7 +47,7 @@ pub(crate) async fn run(term: &FlowTerm, key: &ObjectKey, memory: &mut FlowMemor
         return template::run(term, key, memory).await;
     }
     let flows = &term.flows;
-    let Some(view) = flows.cache().view(key) else { return Ok(NextRound::Gone) };
+    let Some(view) = flows.certain(key).await.map_err(RoundTrouble::of_read)? else { return Ok(NextRound::Gone) };
     let metrics = term.metrics.flows.of(view.parent.kind);
     let round = Round { term, metrics, view, now: flows.cluster().clock().now() };
     round.restore(memory).await?;
@@ -157,7 +158,8 @@ impl Round<'_> {
             false => None,
         };
         let starts = std::mem::take(&mut memory.starts);
-        let due_changes = self.due_changes(&plan.changes, memory);
+        let is_due = |change: &&ChildChange| memory.plan.is_due(change, self.parent(), self.now);
+        let due_changes = plan.changes.iter().filter(is_due).collect();
         let (created, changed, written) =
             tokio::join!(self.create_all(&plan.creates, &starts), self.change_all(due_changes), async {
                 match written {
@@ -166,42 +168,40 @@ impl Round<'_> {
                 }
             },);
         memory.starts = starts;
-        let trouble = self.note_refusals(created, memory).err();
-        let trouble = trouble.or(self.note_changes(changed, memory).err());
-        let written = written?;
-        if written.is_stored() {
-            self.finalize(&plan, &written, memory).await?;
-        }
+        let trouble = self.keep_creates(created, memory).err();
+        let trouble = trouble.or(self.keep_changes(changed, memory).err());
+        let status_due = match written? {
+            StatusWriteResult::Stored(recorded) => {
+                self.finalize(&plan, recorded, memory).await?;
+                None
+            }
+            StatusWriteResult::Later(due) => Some(due.saturating_duration_since(Instant::now())),
+        };
         // Fails only now, so that the trouble of one child does not delay the others.
         trouble.map_or(Ok(()), Err)?;
-        let due = [written.due(), plan.due.map(|due| self.until(due)), again.then_some(Duration::ZERO)];
+        let due = [status_due, plan.due.map(|due| self.until(due)), again.then_some(Duration::ZERO)];
         Ok(NextRound::After(due.into_iter().flatten().chain(self.retries(memory)).min()))
     }
 
-    /// Makes the changes that wait until the outcome is durable.
+    /// Makes the changes that wait until the outcome is durable. The proof says that it is.
     async fn finalize(
         &self,
         plan: &ParentPlan,
-        written: &StatusWriteResult,
+        recorded: Recorded<Vec<&ChildChange>>,
         memory: &mut FlowMemory,
     ) -> Result<(), RoundTrouble> {
         let parent = self.parent();
         let gone: Vec<String> =
             self.view.children.iter().filter(|child| child.gone).map(|child| child.uid.clone()).collect();
         self.term.flows.cache().forget_gone(parent, &gone);
-        let mut due = self.due_changes(&plan.changes_after_record, memory);
-        if matches!(written, StatusWriteResult::Now) {
-            // The delete is for the observed version, but the status write made a new one. That version leads to
-            // another round.
-            due.retain(|change| **change != ChildChange::DeleteSelf);
-        }
-        let changes_after_record = self.change_all(due).await;
-        let done = changes_after_record.iter().filter(|tried| tried.result.is_ok()).map(|tried| tried.change);
+        let due = recorded.then.into_iter().filter(|change| memory.plan.is_due(change, parent, self.now)).collect();
+        let changed = self.change_all(due).await;
+        let done = changed.iter().filter(|tried| tried.result.is_ok()).map(|tried| tried.change);
         let notes = cleaned_up(parent, plan.units.len(), done);
         if !notes.is_empty() {
             self.term.flows.cluster().emit(notes);
         }
-        self.note_changes(changes_after_record, memory)
+        self.keep_changes(changed, memory)
     }
 
     /// Returns the waits until the next attempts of refused requests.

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use crate::attempts::build::{Cause, NODE, QUEUE_LABELS, STEP};
 use crate::attempts::view::ChildView;
+use crate::cache::object_cache::CachedObject;
 use crate::object::api_object::{Kind, ObjectKey, unread};
 use crate::object::fields::{list, number, object, text};
 use crate::object::memory::memory_of;
@@ -135,19 +136,6 @@ impl Parent {
         self.unread.as_ref().map_or(Ok(&self.spec), |why| Err(Cause::new("TooLarge", format!("spec: {why}"))))
     }
 
-    /// Returns the object without its spec, for which there is no room.
-    #[must_use]
-    pub fn without_spec(self, why: String) -> Self {
-        Self { spec: Value::Null, unread: Some(why), retry: None, labels: BTreeMap::new(), ..self }
-    }
-
-    /// Returns the memory of the fields that the object's author wrote, as far as the host keeps them.
-    pub fn bytes(&self) -> usize {
-        let labels = self.labels.iter().map(|(key, value)| key.len() + value.len() + 2 * size_of::<String>());
-        let spec = if self.spec.is_null() { 0 } else { memory_of(&self.spec) };
-        labels.chain(self.retry.as_ref().map(String::len)).chain([spec]).fold(0, usize::saturating_add)
-    }
-
     /// Returns the step names of a flow's spec, even of a refused spec. Returns `None` for a step without a name.
     pub fn step_names(&self) -> impl Iterator<Item = Option<&str>> {
         let steps = list(&self.spec, "/flows").iter().chain(list(&self.spec, "/finally"));
@@ -196,5 +184,29 @@ impl Parent {
     /// Returns the key of a Job in `status.jobStatusList`.
     pub fn list_key(&self, job: &str) -> String {
         format!("{job}/{}", self.namespace)
+    }
+}
+
+impl CachedObject for Parent {
+    fn key(&self) -> ObjectKey {
+        self.kind.key(&self.namespace, &self.name)
+    }
+
+    fn uid(&self) -> &str {
+        &self.uid
+    }
+
+    fn version(&self) -> u64 {
+        self.version.parse().unwrap_or(0)
+    }
+
+    fn bytes(&self) -> usize {
+        let labels = self.labels.iter().map(|(key, value)| key.len() + value.len() + 2 * size_of::<String>());
+        let spec = if self.spec.is_null() { 0 } else { memory_of(&self.spec) };
+        labels.chain(self.retry.as_ref().map(String::len)).chain([spec]).fold(0, usize::saturating_add)
+    }
+
+    fn without_spec(self, why: &str) -> Self {
+        Self { spec: Value::Null, unread: Some(why.to_owned()), retry: None, labels: BTreeMap::new(), ..self }
     }
 }

@@ -71,6 +71,13 @@ pub enum CachedView<O> {
     Uncertain,
 }
 
+impl<O> CachedView<O> {
+    /// Returns true if the host must read the object.
+    pub fn is_uncertain(&self) -> bool {
+        matches!(self, Self::Uncertain)
+    }
+}
+
 /// The change that an object made to a cache.
 #[derive(Debug)]
 pub enum CacheChange<O> {
@@ -244,6 +251,18 @@ impl<O: CachedObject> ObjectCache<O> {
     /// Marks the object with this UID dirty, if the cache has it.
     pub fn mark_uid_dirty(&mut self, uid: &str) {
         self.dirty.extend(self.by_uid.get(uid).cloned());
+    }
+
+    /// Marks the object with this key dirty, if the cache has it.
+    pub fn mark_dirty(&mut self, key: &ObjectKey) {
+        if self.objects.contains_key(key) {
+            self.dirty.insert(key.clone());
+        }
+    }
+
+    /// Returns true if an object changed since the dirty keys were last taken.
+    pub fn is_dirty(&self) -> bool {
+        !self.dirty.is_empty()
     }
 
     /// Takes the keys of the objects that changed since the last call.

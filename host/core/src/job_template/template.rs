@@ -2,11 +2,13 @@
 
 use serde_json::{Value, json};
 
-use crate::attempts::build::has_containers;
+use crate::attempts::build::{has_containers, refuse_large};
 use crate::attempts::parent::API_VERSION;
-use crate::object::api_object::{Kind, ObjectKey};
+use crate::cache::object_cache::CachedObject;
+use crate::object::api_object::{Kind, ObjectKey, unread};
 use crate::object::canonical::revision;
-use crate::object::fields::{at, list, text};
+use crate::object::fields::{at, list, number, text};
+use crate::object::memory::memory_of;
 use crate::object::time::write_time;
 
 /// The most names in `dependencyList`.
@@ -47,6 +49,50 @@ impl StoredTemplate {
     /// Returns the key of the template.
     pub fn key(&self) -> ObjectKey {
         template_key(&self.namespace, &self.name)
+    }
+
+    /// Reads a stored template.
+    pub fn read(mut document: Value) -> Option<Self> {
+        let own = |pointer: &str| text(&document, pointer).map(str::to_owned);
+        let template = Self {
+            namespace: own("/metadata/namespace")?,
+            name: own("/metadata/name")?,
+            uid: own("/metadata/uid")?,
+            version: own("/metadata/resourceVersion").unwrap_or_default(),
+            generation: number(&document, "/metadata/generation").unwrap_or(0),
+            unread: unread(&document).map(str::to_owned),
+            job: Value::Null,
+            status: Value::Null,
+        };
+        let mut take = |pointer: &str| document.pointer_mut(pointer).map_or(Value::Null, Value::take);
+        let template = Self { job: take("/spec/jobTemplate"), status: take("/status"), ..template };
+        // Each flow that names such a template would be refused.
+        match refuse_large(&template.job) {
+            Err(cause) => Some(template.without_spec(&cause.message)),
+            Ok(()) => Some(template),
+        }
+    }
+}
+
+impl CachedObject for StoredTemplate {
+    fn key(&self) -> ObjectKey {
+        template_key(&self.namespace, &self.name)
+    }
+
+    fn uid(&self) -> &str {
+        &self.uid
+    }
+
+    fn version(&self) -> u64 {
+        self.version.parse().unwrap_or(0)
+    }
+
+    fn bytes(&self) -> usize {
+        if self.job.is_null() { 0 } else { memory_of(&self.job) }
+    }
+
+    fn without_spec(self, why: &str) -> Self {
+        Self { job: Value::Null, unread: Some(why.to_owned()), ..self }
     }
 }
 

@@ -61,6 +61,11 @@ impl NewStatus {
     pub fn confirmed<T>(&self, then: T) -> Recorded<T> {
         Recorded { then, operation_records: BTreeMap::new() }
     }
+
+    /// Returns the proof that an object has this status already, with what may follow. Returns `None` if the object has another status.
+    pub fn found_in<T>(&self, stored: &Value, then: T) -> Option<Recorded<T>> {
+        (self.body == *stored).then(|| self.confirmed(then))
+    }
 }
 
 /// The time at which the engine stores a status.

@@ -321,6 +321,13 @@ pub enum Stopped {
     LostLease,
 }
 
+impl Stopped {
+    /// Returns true if the host must read the object before it decides anything else about it: the write may have been made, or the view was stale.
+    pub fn leaves_doubt(&self) -> bool {
+        matches!(self, Self::Gone | Self::Conflict | Self::Unknown { .. })
+    }
+}
+
 /// A write that failed or has an unknown outcome.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FailedWrite {

@@ -2,7 +2,7 @@
 //!
 //! The handlers drop pod templates of children and managedFields while they read.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use oarlock_core::attempts::node::NodeView;
@@ -13,6 +13,7 @@ use oarlock_core::job_template::template::{StoredTemplate, template_key};
 use oarlock_core::object::api_object::ObjectKey;
 use oarlock_core::object::memory::MemoryBudget;
 use parking_lot::Mutex;
+use serde_json::Value;
 use tokio::sync::Notify;
 
 use crate::flows::cache_state::{FlowCacheState, named_templates};
@@ -46,7 +47,7 @@ impl FlowCache {
     pub async fn until_dirty(&self) {
         loop {
             let changed = self.changed.notified();
-            if !self.state.lock().dirty.is_empty() {
+            if self.state.lock().is_dirty() {
                 return;
             }
             changed.await;
@@ -54,14 +55,29 @@ impl FlowCache {
     }
 
     /// Takes all dirty keys.
-    pub fn take_dirty(&self) -> HashSet<ObjectKey> {
-        std::mem::take(&mut self.state.lock().dirty)
+    pub fn take_dirty(&self) -> BTreeSet<ObjectKey> {
+        self.state.lock().take_dirty()
     }
 
     /// Returns all known keys.
     pub fn keys(&self) -> Vec<ObjectKey> {
         let state = self.state.lock();
-        state.parents.keys().chain(state.templates.keys()).cloned().collect()
+        let parents = state.parents.all().map(|parent| parent.key());
+        parents.chain(state.templates.all().map(|template| template.key())).collect()
+    }
+
+    /// Returns true if the view of an object may be older than the host's last write of it.
+    pub(super) fn is_uncertain(&self, key: &ObjectKey) -> bool {
+        let state = self.state.lock();
+        let is_parent = ParentKind::of_key(key).is_some();
+        if is_parent { state.parents.view(key).is_uncertain() } else { state.templates.view(key).is_uncertain() }
+    }
+
+    /// Returns the UID of the cached object with this key.
+    pub(super) fn uid(&self, key: &ObjectKey) -> Option<String> {
+        let state = self.state.lock();
+        let parent = state.parents.get(key).map(|parent| parent.uid.clone());
+        parent.or_else(|| state.templates.get(key).map(|template| template.uid.clone()))
     }
 
     /// Returns the cached state of a parent.
@@ -118,8 +134,7 @@ impl FlowCache {
     fn change(&self, change: impl FnOnce(&mut FlowCacheState)) {
         let mut state = self.state.lock();
         change(&mut state);
-        state.shed();
-        let is_dirty = !state.dirty.is_empty();
+        let is_dirty = state.is_dirty();
         drop(state);
         if is_dirty {
             self.changed.notify_waiters();
@@ -127,32 +142,39 @@ impl FlowCache {
     }
 
     /// Marks a parent dirty.
-    pub fn mark_dirty(&self, key: ObjectKey) {
-        self.change(|state| {
-            state.dirty.insert(key);
+    pub fn mark_dirty(&self, key: &ObjectKey) {
+        self.change(|state| state.parents.mark_dirty(key));
+    }
+
+    /// Marks the view of an object uncertain, after a write with an unknown outcome.
+    pub(super) fn doubt(&self, key: &ObjectKey) {
+        self.change(|state| match ParentKind::of_key(key) {
+            Some(_) => state.parents.doubt(key),
+            None => state.templates.doubt(key),
         });
     }
 
+    /// Takes the answer of the API server to a read of an object. `before` is the UID of the object that the cache had before the read.
+    pub(super) fn confirm(&self, key: &ObjectKey, before: Option<&str>, document: Option<Value>) {
+        self.change(|state| match ParentKind::of_key(key) {
+            Some(kind) => {
+                let parent = document.and_then(|document| Parent::read(kind, document));
+                before.filter(|_| parent.is_none()).into_iter().for_each(|uid| state.forget_parent(key, uid));
+                state.parents.confirm(key);
+                parent.into_iter().for_each(|parent| state.put_parent(parent));
+            }
+            None => {
+                let template = document.and_then(StoredTemplate::read);
+                before.filter(|_| template.is_none()).into_iter().for_each(|uid| state.forget_template(key, uid));
+                state.templates.confirm(key);
+                template.into_iter().for_each(|template| state.put_template(template));
+            }
+        });
+    }
+
+    /// Takes a parent from a watch event or a reply.
     pub(crate) fn put_parent(&self, parent: Parent) {
         self.change(|state| state.put_parent(parent));
-    }
-
-    /// Takes the parent from a reply. The cache ignores a reply for an object that has been deleted meanwhile.
-    pub(crate) fn reply_parent(&self, parent: Parent) {
-        self.change(|state| {
-            if state.by_uid.contains_key(&parent.uid) {
-                state.put_parent(parent);
-            }
-        });
-    }
-
-    pub(crate) fn reply_template(&self, template: StoredTemplate) {
-        self.change(|state| {
-            let key = template.key();
-            if state.templates.get(&key).is_some_and(|before| before.uid == template.uid) {
-                state.put_template(template);
-            }
-        });
     }
 
     pub(crate) fn reply_child(&self, child: ChildView) {
@@ -163,34 +185,37 @@ impl FlowCache {
         });
     }
 
-    pub(crate) fn drop_parent(&self, key: &ObjectKey) {
-        self.change(|state| state.drop_parent(key));
+    /// Takes the last view of a deleted parent.
+    pub(crate) fn drop_parent(&self, last: &Parent) {
+        self.change(|state| state.remove_parent(last));
     }
 
-    pub(crate) fn reset_parents(&self, kind: ParentKind, parents: Vec<Parent>) {
+    /// Takes a complete list of the parents of one kind at this version.
+    pub(crate) fn reset_parents(&self, kind: ParentKind, parents: Vec<Parent>, version: u64) {
         self.change(|state| {
-            let listed: HashSet<ObjectKey> = parents.iter().map(Parent::key).collect();
-            let is_kind = |key: &&ObjectKey| ParentKind::of_key(key) == Some(kind);
-            let absent: Vec<ObjectKey> =
-                state.parents.keys().filter(is_kind).filter(|key| !listed.contains(key)).cloned().collect();
-            absent.iter().for_each(|key| state.drop_parent(key));
+            let listed = parents.iter().map(|parent| parent.uid.clone()).collect();
+            let absent = state.parents.absent_from(&listed, version).into_iter().filter(|parent| parent.kind == kind);
+            absent.for_each(|parent| state.forget_parent(&parent.key(), &parent.uid));
             parents.into_iter().for_each(|parent| state.put_parent(parent));
         });
     }
 
+    /// Takes a template from a watch event or a reply.
     pub(crate) fn put_template(&self, template: StoredTemplate) {
         self.change(|state| state.put_template(template));
     }
 
-    pub(crate) fn drop_template(&self, key: &ObjectKey) {
-        self.change(|state| state.drop_template(key));
+    /// Takes the last view of a deleted template.
+    pub(crate) fn drop_template(&self, last: &StoredTemplate) {
+        self.change(|state| state.remove_template(last));
     }
 
-    pub(crate) fn reset_templates(&self, templates: Vec<StoredTemplate>) {
+    /// Takes a complete list of the templates at this version.
+    pub(crate) fn reset_templates(&self, templates: Vec<StoredTemplate>, version: u64) {
         self.change(|state| {
-            let listed: HashSet<ObjectKey> = templates.iter().map(StoredTemplate::key).collect();
-            let absent: Vec<_> = state.templates.keys().filter(|key| !listed.contains(*key)).cloned().collect();
-            absent.iter().for_each(|key| state.drop_template(key));
+            let listed = templates.iter().map(|template| template.uid.clone()).collect();
+            let absent = state.templates.absent_from(&listed, version);
+            absent.iter().for_each(|template| state.forget_template(&template.key(), &template.uid));
             templates.into_iter().for_each(|template| state.put_template(template));
         });
     }

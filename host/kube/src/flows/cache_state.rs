@@ -6,11 +6,11 @@ use std::sync::Arc;
 use oarlock_core::attempts::node::NodeView;
 use oarlock_core::attempts::parent::{Parent, ParentKind};
 use oarlock_core::attempts::view::{ChildKind, ChildView};
+use oarlock_core::cache::object_cache::{CacheChange, ObjectCache};
 use oarlock_core::job_template::template::{StoredTemplate, of_annotation, template_key};
 use oarlock_core::object::api_object::ObjectKey;
 use oarlock_core::object::fields::{list, text};
-use oarlock_core::object::memory::{MemoryBudget, NamespaceShares, memory_of};
-use serde_json::Value;
+use oarlock_core::object::memory::MemoryBudget;
 
 use crate::flows::children::{ByName, ChildrenByName, ChildrenByOwner};
 
@@ -19,9 +19,8 @@ pub(super) type ChildLocation = (ChildKind, String, String);
 
 #[derive(Default)]
 pub(super) struct FlowCacheState {
-    pub(super) parents: HashMap<ObjectKey, Arc<Parent>>,
-    pub(super) by_uid: HashMap<String, ObjectKey>,
-    pub(super) templates: HashMap<ObjectKey, Arc<StoredTemplate>>,
+    pub(super) parents: ObjectCache<Parent>,
+    pub(super) templates: ObjectCache<StoredTemplate>,
     /// The flows that name a template.
     named_by: HashMap<ObjectKey, BTreeSet<ObjectKey>>,
     pub(super) children_by_owner: ChildrenByOwner,
@@ -33,17 +32,13 @@ pub(super) struct FlowCacheState {
     pub(super) awaited: HashMap<ChildLocation, BTreeSet<ObjectKey>>,
     /// Waiting flows for which such an object has changed.
     pub(super) changed_names: HashSet<ObjectKey>,
-    pub(super) dirty: HashSet<ObjectKey>,
-    shares: NamespaceShares,
     /// No rounds run, so the cache need not keep deleted children.
     is_idle: bool,
-    /// The memory of the specs of parents and templates, as `shares` counts it.
-    sizes: HashMap<ObjectKey, usize>,
 }
 
 impl FlowCacheState {
     pub(super) fn within(room: &MemoryBudget) -> Self {
-        Self { shares: NamespaceShares::within(room), ..Self::default() }
+        Self { parents: ObjectCache::within(room), templates: ObjectCache::within(room), ..Self::default() }
     }
 }
 
@@ -53,43 +48,7 @@ pub(super) fn named_templates(parent: &Parent) -> BTreeSet<&str> {
     steps.filter_map(|step| text(step, "/jobTemplateRef")).filter(|name| !name.is_empty()).collect()
 }
 
-/// Returns the memory of the part of a template that its owner wrote.
-pub(super) fn bytes_of(job: &Value) -> usize {
-    if job.is_null() { 0 } else { memory_of(job) }
-}
-
-/// Returns the parent, without its spec if there is no room for the spec.
-pub(super) fn parent_within(parent: Parent, room: Result<(), String>) -> Parent {
-    match room {
-        Ok(()) => parent,
-        Err(why) => parent.without_spec(why),
-    }
-}
-
-/// Returns the template, without its job if there is no room for the job.
-pub(super) fn template_within(template: StoredTemplate, room: Result<(), String>) -> StoredTemplate {
-    match room {
-        Ok(()) => template,
-        Err(why) => StoredTemplate { job: Value::Null, unread: Some(why), ..template },
-    }
-}
-
-fn number(version: &str) -> u64 {
-    version.parse().unwrap_or(0)
-}
-
-/// The number of dirty keys of deleted objects that the cache keeps while no process leads.
-const DIRTY: usize = 10_000;
-
 impl FlowCacheState {
-    /// Drops all dirty keys except those of existing parents, if too many keys pile up because no process takes them.
-    pub(super) fn shed(&mut self) {
-        if self.dirty.len() > DIRTY + 2 * (self.parents.len() + self.templates.len()) {
-            let Self { dirty, parents, .. } = self;
-            dirty.retain(|key| parents.contains_key(key));
-        }
-    }
-
     /// Records whether rounds run. While no rounds run, the cache does not keep deleted children.
     pub(super) fn set_idle(&mut self, is_idle: bool) {
         self.is_idle = is_idle;
@@ -98,54 +57,55 @@ impl FlowCacheState {
         }
     }
 
+    pub(super) fn is_dirty(&self) -> bool {
+        self.parents.is_dirty() || self.templates.is_dirty()
+    }
+
+    pub(super) fn take_dirty(&mut self) -> BTreeSet<ObjectKey> {
+        let mut dirty = self.parents.take_dirty();
+        dirty.append(&mut self.templates.take_dirty());
+        dirty
+    }
+
     pub(super) fn put_parent(&mut self, parent: Parent) {
         let key = parent.key();
-        if let Some(before) = self.parents.get(&key) {
-            if before.uid == parent.uid && number(&before.version) >= number(&parent.version) {
-                return;
-            }
-            self.unname(&key);
+        let before = self.parents.get(&key).cloned();
+        let change = self.parents.put(parent);
+        if matches!(change, CacheChange::Older) {
+            return;
         }
-        let room = self.admit(&key, &parent.namespace, parent.bytes());
-        let parent = parent_within(parent, room);
-        for name in named_templates(&parent) {
-            self.named_by.entry(template_key(&parent.namespace, name)).or_default().insert(key.clone());
+        before.iter().for_each(|before| self.unname(before));
+        let now = self.parents.get(&key).cloned();
+        for name in now.iter().flat_map(|now| named_templates(now)) {
+            let template = template_key(key.namespace.as_deref().unwrap_or_default(), name);
+            self.named_by.entry(template).or_default().insert(key.clone());
         }
-        self.by_uid.insert(parent.uid.clone(), key.clone());
-        let before = self.parents.insert(key.clone(), Arc::new(parent));
-        if let Some(before) = before.filter(|before| self.parents.get(&key).is_none_or(|now| now.uid != before.uid)) {
-            self.by_uid.remove(&before.uid);
-            self.forget_children(&before);
+        if let CacheChange::InPlaceOf(other) = change {
+            self.forget_children(&other);
         }
-        self.dirty.insert(key);
     }
 
-    /// Counts the memory of the spec of an object.
-    fn admit(&mut self, key: &ObjectKey, namespace: &str, bytes: usize) -> Result<(), String> {
-        let before = self.sizes.remove(key).unwrap_or(0);
-        self.shares.admit(namespace, before, bytes)?;
-        self.sizes.insert(key.clone(), bytes);
-        Ok(())
+    /// Takes the last view of a deleted parent.
+    pub(super) fn remove_parent(&mut self, last: &Parent) {
+        let dropped = self.parents.remove(&last.key(), &last.uid);
+        dropped.iter().for_each(|parent| self.note_dropped(parent));
     }
 
-    fn release(&mut self, key: &ObjectKey, namespace: &str) {
-        let bytes = self.sizes.remove(key).unwrap_or(0);
-        self.shares.count(namespace, bytes, 0);
+    /// Drops a parent that the API server does not show now.
+    pub(super) fn forget_parent(&mut self, key: &ObjectKey, uid: &str) {
+        let dropped = self.parents.forget(key, uid);
+        dropped.iter().for_each(|parent| self.note_dropped(parent));
     }
 
-    pub(super) fn drop_parent(&mut self, key: &ObjectKey) {
-        self.unname(key);
-        if let Some(before) = self.parents.remove(key) {
-            self.release(key, &before.namespace);
-            self.by_uid.remove(&before.uid);
-            self.forget_children(&before);
-        }
-        self.changed_names.remove(key);
+    fn note_dropped(&mut self, parent: &Parent) {
+        let key = parent.key();
+        self.unname(parent);
+        self.forget_children(parent);
+        self.changed_names.remove(&key);
         self.awaited.retain(|_, waiting| {
-            waiting.remove(key);
+            waiting.remove(&key);
             !waiting.is_empty()
         });
-        self.dirty.insert(key.clone());
     }
 
     /// Drops the deleted children of an owner, which are of no use without the owner.
@@ -153,12 +113,13 @@ impl FlowCacheState {
         self.children_by_owner.retain(&owner.namespace, &owner.uid, |child| !child.gone);
     }
 
-    fn unname(&mut self, key: &ObjectKey) {
-        let Some(before) = self.parents.get(key).cloned() else { return };
-        for name in named_templates(&before) {
-            let place = template_key(&before.namespace, name);
+    /// Removes a flow from the flows that name its templates.
+    fn unname(&mut self, flow: &Parent) {
+        let key = flow.key();
+        for name in named_templates(flow) {
+            let place = template_key(&flow.namespace, name);
             if let Some(flows) = self.named_by.get_mut(&place) {
-                flows.remove(key);
+                flows.remove(&key);
                 if flows.is_empty() {
                     self.named_by.remove(&place);
                 }
@@ -168,52 +129,57 @@ impl FlowCacheState {
 
     pub(super) fn put_template(&mut self, template: StoredTemplate) {
         let key = template.key();
-        let before = self.templates.get(&key);
-        if before
-            .is_some_and(|before| before.uid == template.uid && number(&before.version) >= number(&template.version))
-        {
+        let before = self.templates.get(&key).cloned();
+        if matches!(self.templates.put(template), CacheChange::Older) {
             return;
         }
-        let is_same = before.is_some_and(|before| before.uid == template.uid && before.job == template.job);
-        let place = key.clone();
-        let room = self.admit(&place, &template.namespace, bytes_of(&template.job));
-        let template = template_within(template, room);
-        self.templates.insert(key.clone(), Arc::new(template));
-        self.mark_template_dirty(&key, !is_same);
-    }
-
-    pub(super) fn drop_template(&mut self, key: &ObjectKey) {
-        if let Some(before) = self.templates.remove(key) {
-            self.release(key, &before.namespace);
-            self.mark_template_dirty(key, true);
+        let is_same = before.zip(self.templates.get(&key)).is_some_and(|(before, now)| {
+            (&before.uid, &before.job, &before.unread) == (&now.uid, &now.job, &now.unread)
+        });
+        if !is_same {
+            self.mark_flows_dirty(&key);
         }
     }
 
-    fn mark_template_dirty(&mut self, key: &ObjectKey, with_flows: bool) {
-        self.dirty.insert(key.clone());
-        if with_flows {
-            self.dirty.extend(self.named_by.get(key).into_iter().flatten().cloned());
+    /// Takes the last view of a deleted template.
+    pub(super) fn remove_template(&mut self, last: &StoredTemplate) {
+        let key = last.key();
+        if self.templates.remove(&key, &last.uid).is_some() {
+            self.mark_flows_dirty(&key);
         }
+    }
+
+    /// Drops a template that the API server does not show now.
+    pub(super) fn forget_template(&mut self, key: &ObjectKey, uid: &str) {
+        if self.templates.forget(key, uid).is_some() {
+            self.mark_flows_dirty(key);
+        }
+    }
+
+    /// Marks the flows dirty that name this template.
+    fn mark_flows_dirty(&mut self, template: &ObjectKey) {
+        let Self { named_by, parents, .. } = self;
+        named_by.get(template).into_iter().flatten().for_each(|flow| parents.mark_dirty(flow));
     }
 
     pub(super) fn mark_daemon_jobs_dirty(&mut self) {
-        let daemons = self.parents.keys().filter(|key| ParentKind::of_key(key) == Some(ParentKind::Daemon));
-        self.dirty.extend(daemons.cloned());
+        let daemons = self.parents.all().filter(|parent| parent.kind == ParentKind::Daemon);
+        let keys: Vec<ObjectKey> = daemons.map(|daemon| daemon.key()).collect();
+        keys.iter().for_each(|key| self.parents.mark_dirty(key));
     }
 
     /// Returns the object that owns this child, in the namespace of the child.
-    pub(super) fn owner_of(&self, child: &ChildView) -> Option<&ObjectKey> {
-        let key = self.by_uid.get(child.owner_uid.as_ref()?)?;
-        self.parents.get(key).is_some_and(|parent| parent.owns(child)).then_some(key)
+    pub(super) fn owner_of(&self, child: &ChildView) -> Option<&Arc<Parent>> {
+        self.parents.by_uid(child.owner_uid.as_ref()?).filter(|parent| parent.owns(child))
     }
 
     fn mark_owner_dirty(&mut self, child: &ChildView) {
-        let owner = self.owner_of(child).cloned();
-        self.dirty.extend(owner);
+        let owner = self.owner_of(child).map(|owner| owner.key());
+        owner.iter().for_each(|owner| self.parents.mark_dirty(owner));
         let place = (child.kind, child.namespace.clone(), child.name.clone());
         for waiting in self.awaited.remove(&place).into_iter().flatten() {
-            self.changed_names.insert(waiting.clone());
-            self.dirty.insert(waiting);
+            self.parents.mark_dirty(&waiting);
+            self.changed_names.insert(waiting);
         }
     }
 
@@ -268,10 +234,9 @@ impl FlowCacheState {
 
     /// Keeps a child that its owner has lost as gone, until a round has judged it.
     fn leave(&mut self, last: &ChildView) {
-        let parent = self.owner_of(last).cloned();
-        let is_known = parent.is_some();
-        self.dirty.extend(parent);
-        if !is_known || self.is_idle {
+        let owner = self.owner_of(last).map(|owner| owner.key());
+        owner.iter().for_each(|owner| self.parents.mark_dirty(owner));
+        if owner.is_none() || self.is_idle {
             self.children_by_owner.remove(last);
         } else if self.children_by_owner.has_owner(last) {
             self.children_by_owner.put(Arc::new(ChildView { gone: true, ..last.clone() }));
@@ -282,7 +247,7 @@ impl FlowCacheState {
     fn note_made(&mut self, child: &Arc<ChildView>) {
         let Some(key) = template_of(child) else { return };
         if self.made_from.entry(key.clone()).or_default().replace(ByName(child.clone())).is_none() {
-            self.mark_template_dirty(&key, false);
+            self.templates.mark_dirty(&key);
         }
     }
 
@@ -294,7 +259,7 @@ impl FlowCacheState {
             self.made_from.remove(&key);
         }
         if was_there {
-            self.mark_template_dirty(&key, false);
+            self.templates.mark_dirty(&key);
         }
     }
 }

@@ -87,7 +87,7 @@ fn a_child_that_another_owner_takes_is_gone_for_the_first_one() {
 fn a_template_names_its_jobs_and_those_that_changed_once_each() {
     let cache = FlowCache::default();
     let of_template = json!({"metadata": {"namespace": "ns", "name": "t", "uid": "t", "resourceVersion": "1"}});
-    cache.put_template(crate::flows::handlers::read_template(of_template).unwrap());
+    cache.put_template(StoredTemplate::read(of_template).unwrap());
     let made = |version: u64, name: &str, template: Option<&str>| {
         let metadata = json!({"namespace": "ns", "name": name, "uid": name, "resourceVersion": version.to_string(),
             "annotations": {"createByJobTemplate": template}});
@@ -127,4 +127,32 @@ fn a_job_that_names_another_kind_of_owner_with_the_same_uid_is_no_child() {
     let daemon = json!([{"apiVersion": "api.practice.com/v1alpha1", "kind": "DaemonJob", "name": "f", "uid": OWNER}]);
     cache.put_child(job(2, daemon, json!({})));
     assert!(!seen(&cache).0);
+}
+
+#[test]
+fn a_doubted_view_is_trusted_after_a_newer_one_or_a_read() {
+    let cache = cache();
+    let key = ParentKind::Flow.key("ns", "f");
+    cache.doubt(&key);
+    assert!(cache.is_uncertain(&key));
+    cache.put_parent(Parent { version: "2".to_owned(), ..parent() });
+    assert!(!cache.is_uncertain(&key));
+    cache.doubt(&key);
+    let stored = json!({"metadata": {"namespace": "ns", "name": "f", "uid": OWNER, "resourceVersion": "2"}});
+    cache.confirm(&key, Some(OWNER), Some(stored));
+    assert!(!cache.is_uncertain(&key) && cache.view(&key).is_some());
+    cache.doubt(&key);
+    cache.confirm(&key, Some(OWNER), None);
+    assert!(!cache.is_uncertain(&key) && cache.view(&key).is_none());
+}
+
+#[test]
+fn a_list_drops_only_parents_of_its_kind_that_are_no_newer_than_itself() {
+    let cache = cache();
+    let daemon = Parent { kind: ParentKind::Daemon, uid: "d".to_owned(), version: "5".to_owned(), ..parent() };
+    cache.put_parent(daemon);
+    cache.reset_parents(ParentKind::Daemon, Vec::new(), 4);
+    assert_eq!(cache.keys().len(), 2, "the DaemonJob was made after the list");
+    cache.reset_parents(ParentKind::Daemon, Vec::new(), 5);
+    assert_eq!(cache.keys(), [ParentKind::Flow.key("ns", "f")]);
 }

@@ -2,18 +2,15 @@
 
 use std::sync::Arc;
 
-use oarlock_core::attempts::build::refuse_large;
 use oarlock_core::attempts::node::{self, NodeView};
 use oarlock_core::attempts::parent::{Parent, ParentKind};
 use oarlock_core::attempts::view::{ChildKind, ChildView, FIELDS};
+use oarlock_core::cache::object_cache::fitting;
 use oarlock_core::job_template::template::StoredTemplate;
-use oarlock_core::object::api_object::unread;
-use oarlock_core::object::fields::{number, text};
 use oarlock_core::object::memory::NamespaceShares;
 use serde_json::Value;
 
 use crate::flows::cache::FlowCache;
-use crate::flows::cache_state::{bytes_of, parent_within, template_within};
 use crate::transport::projection::Projection;
 use crate::watch::handler::EventHandler;
 
@@ -37,12 +34,11 @@ impl EventHandler for ParentHandler {
     }
 
     fn fitting(&self, item: Parent, listed: &mut NamespaceShares) -> Parent {
-        let room = listed.admit(&item.namespace, 0, item.bytes());
-        parent_within(item, room)
+        fitting(item, listed)
     }
 
-    fn listed(&self, items: Vec<Parent>, _version: u64) {
-        self.0.reset_parents(self.1, items);
+    fn listed(&self, items: Vec<Parent>, version: u64) {
+        self.0.reset_parents(self.1, items, version);
     }
 
     fn changed(&self, item: Parent) {
@@ -50,33 +46,12 @@ impl EventHandler for ParentHandler {
     }
 
     fn deleted(&self, item: Parent) {
-        self.0.drop_parent(&item.key());
+        self.0.drop_parent(&item);
     }
 }
 
 /// The handler of JobTemplates.
 pub(crate) struct TemplateHandler(pub(crate) Arc<FlowCache>);
-
-pub(crate) fn read_template(mut document: Value) -> Option<StoredTemplate> {
-    let own = |pointer: &str| text(&document, pointer).map(str::to_owned);
-    let template = StoredTemplate {
-        namespace: own("/metadata/namespace")?,
-        name: own("/metadata/name")?,
-        uid: own("/metadata/uid")?,
-        version: own("/metadata/resourceVersion").unwrap_or_default(),
-        generation: number(&document, "/metadata/generation").unwrap_or(0),
-        unread: unread(&document).map(str::to_owned),
-        job: Value::Null,
-        status: Value::Null,
-    };
-    let mut take = |pointer: &str| document.pointer_mut(pointer).map_or(Value::Null, Value::take);
-    let template = StoredTemplate { job: take("/spec/jobTemplate"), status: take("/status"), ..template };
-    // Each flow that names such a template would be refused.
-    match refuse_large(&template.job) {
-        Err(cause) => Some(StoredTemplate { job: Value::Null, unread: Some(cause.message), ..template }),
-        Ok(()) => Some(template),
-    }
-}
 
 impl EventHandler for TemplateHandler {
     type Item = StoredTemplate;
@@ -86,16 +61,15 @@ impl EventHandler for TemplateHandler {
     }
 
     fn pick(&self, document: Value) -> Option<StoredTemplate> {
-        read_template(document)
+        StoredTemplate::read(document)
     }
 
     fn fitting(&self, item: StoredTemplate, listed: &mut NamespaceShares) -> StoredTemplate {
-        let room = listed.admit(&item.namespace, 0, bytes_of(&item.job));
-        template_within(item, room)
+        fitting(item, listed)
     }
 
-    fn listed(&self, items: Vec<StoredTemplate>, _version: u64) {
-        self.0.reset_templates(items);
+    fn listed(&self, items: Vec<StoredTemplate>, version: u64) {
+        self.0.reset_templates(items, version);
     }
 
     fn changed(&self, item: StoredTemplate) {
@@ -103,7 +77,7 @@ impl EventHandler for TemplateHandler {
     }
 
     fn deleted(&self, item: StoredTemplate) {
-        self.0.drop_template(&item.key());
+        self.0.drop_template(&item);
     }
 }
 

@@ -2,37 +2,26 @@
 
 use std::sync::Arc;
 
-use oarlock_core::attempts::build::{JOB_TTL, OPERATION_TTL};
 use oarlock_core::attempts::parent::{Parent, ParentKind};
 use oarlock_core::attempts::plan::{ChildChange, Create};
+use oarlock_core::attempts::results::CreateError;
 use oarlock_core::attempts::view::{ChildKind, ChildView};
 use oarlock_core::job_template::template::{StoredTemplate, template_kind};
+use oarlock_core::kind::plan::NewStatus;
 use oarlock_core::object::api_object::{Kind, ObjectKey};
-use oarlock_core::object::fields::{list, text};
-use oarlock_core::requests::writes::{Lane, Stopped, Write};
-use serde_json::{Value, json};
+use oarlock_core::requests::reads::ReadFailed;
+use oarlock_core::requests::writes::{Lane, Recorded, Stopped, Write};
+use serde_json::Value;
 
 use crate::cluster::Cluster;
-use crate::flows::cache::FlowCache;
-use crate::flows::handlers::{BatchJobHandler, NodeHandler, ParentHandler, TemplateHandler, read_template};
-use crate::flows::writes::{adopt, key_of, patch_child};
+use crate::flows::cache::{FlowCache, ParentView};
+use crate::flows::handlers::{BatchJobHandler, NodeHandler, ParentHandler, TemplateHandler};
 use crate::lease::fence::Fence;
 use crate::link::Link;
 use crate::transport::call::Transport;
 use crate::transport::requests::Requests;
 use crate::watch::health::KindHealth;
 use crate::watch::on_demand::OnDemand;
-
-/// The reason why a child does not exist.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum CreateError {
-    /// Another object has the name of the child. The text names the kind, namespace, name and owner of that object.
-    Conflict(String),
-    /// The API server refuses the child with this message.
-    Rejected(String),
-    /// The child may or may not exist, or the server is busy. The host repeats the round.
-    Later(Stopped),
-}
 
 /// The flows of a cluster: their cache, watches and requests. It is cheap to clone.
 #[derive(Clone)]
@@ -103,17 +92,47 @@ impl Flows {
         self.watches.health()
     }
 
+    /// Returns a JobFlow or DaemonJob with what its plan needs. Reads the object live if an earlier write of it had an unknown outcome.
+    ///
+    /// # Errors
+    /// If the read fails, with the message of the API server.
+    pub async fn certain(&self, key: &ObjectKey) -> Result<Option<ParentView>, ReadFailed> {
+        self.resolve_doubt(key).await?;
+        Ok(self.cache.view(key))
+    }
+
+    /// Returns a JobTemplate, and the sorted names of the Jobs that were made from it. Reads the template live if an earlier write of it had an unknown
+    /// outcome.
+    ///
+    /// # Errors
+    /// If the read fails, with the message of the API server.
+    pub async fn certain_template(
+        &self,
+        key: &ObjectKey,
+    ) -> Result<Option<(Arc<StoredTemplate>, Vec<String>)>, ReadFailed> {
+        self.resolve_doubt(key).await?;
+        Ok(self.cache.template(key))
+    }
+
+    async fn resolve_doubt(&self, key: &ObjectKey) -> Result<(), ReadFailed> {
+        if !self.cache.is_uncertain(key) {
+            return Ok(());
+        }
+        let before = self.cache.uid(key);
+        let document = self.cluster.link.stored(key).await?;
+        self.cache.confirm(key, before.as_deref(), document);
+        Ok(())
+    }
+
     /// Creates a child. An existing child of the same owner, unit and attempt counts as created.
     ///
     /// # Errors
     /// If the child was not created, with the reason in a [`CreateError`].
     pub async fn create(&self, parent: &Parent, create: &Create, fence: &Fence) -> Result<(), CreateError> {
-        let object = create.kind.key(&parent.namespace, &create.name);
-        let write =
-            Write::Create { object: object.clone(), body: create.object.clone(), owner_uid: parent.uid.clone() };
+        let write = create.write(parent);
         match self.link(parent.kind).write(&write, Lane::Change, fence).await {
             Ok(reply) => self.created(parent, create, &reply),
-            Err(Stopped::Refused { message }) => Err(self.refused(parent, create, &object, message).await),
+            Err(Stopped::Refused { message }) => Err(self.refused(parent, create, write.object(), message).await),
             Err(Stopped::Gone) => Err(CreateError::Rejected("the namespace is gone".to_owned())),
             // The API server also answers like this if two requests exceed a quota at once.
             Err(stopped) => Err(CreateError::Later(stopped)),
@@ -122,10 +141,8 @@ impl Flows {
 
     fn created(&self, parent: &Parent, create: &Create, reply: &Value) -> Result<(), CreateError> {
         let Some(child) = ChildView::read(create.kind, reply) else { return Ok(()) };
-        let is_same = child.unit.as_deref().is_none_or(|unit| unit == create.unit) && child.attempt == create.attempt;
-        // Only the first of several owners of these kinds counts.
-        if !is_same || child.orphaned || !parent.owns(&child) {
-            return Err(self.conflict(parent, create, reply));
+        if !create.is_made_by(&child, parent) {
+            return Err(CreateError::Conflict(create.conflict_with(reply, parent)));
         }
         self.cache.reply_child(child);
         Ok(())
@@ -136,23 +153,9 @@ impl Flows {
         // The host awaits the name before the read, because the object may go right after the read.
         self.cache.requeue_on_name(create.kind, &parent.namespace, &create.name, parent.key());
         match self.cluster.link.read(object).await {
-            Ok(Ok(stored)) => self.conflict(parent, create, &stored),
+            Ok(Ok(stored)) => CreateError::Conflict(create.conflict_with(&stored, parent)),
             _ => CreateError::Rejected(message),
         }
-    }
-
-    fn conflict(&self, parent: &Parent, create: &Create, stored: &Value) -> CreateError {
-        let owners = list(stored, "/metadata/ownerReferences").iter().map(|owner| {
-            let named = |field: &str| text(owner, field).unwrap_or("?").to_owned();
-            format!("{} {}", named("/kind"), named("/name"))
-        });
-        let owners: Vec<String> = owners.take(3).collect();
-        let of = if owners.is_empty() { "nobody's".to_owned() } else { format!("owned by {}", owners.join(", ")) };
-        let (_, kind) = create.kind.api();
-        CreateError::Conflict(format!(
-            "{kind} {}/{} exists already and is {of}; delete or rename it",
-            parent.namespace, create.name
-        ))
     }
 
     /// Changes a child, or deletes the object itself. An object that no longer exists counts as changed.
@@ -160,27 +163,10 @@ impl Flows {
     /// # Errors
     /// If it is unknown whether the change was made, with the reason.
     pub async fn change(&self, parent: &Parent, change: &ChildChange, fence: &Fence) -> Result<(), Stopped> {
-        let (write, kind) = match change {
-            ChildChange::Adopt(child) => (adopt(child, parent), child.kind),
-            ChildChange::Stop(child) => (patch_child(child, json!({"spec": stopped(child)})), child.kind),
-            ChildChange::SetTtl(child, seconds) => {
-                let field = if child.kind == ChildKind::Job { JOB_TTL } else { OPERATION_TTL };
-                (patch_child(child, json!({"spec": {field: seconds}})), child.kind)
-            }
-            ChildChange::Delete(child) => (Write::delete(key_of(child), &child.uid, None), child.kind),
-            // A user may resume the object meanwhile, so the host deletes only the version that it saw.
-            ChildChange::DeleteSelf => {
-                let version = Some(parent.version.clone());
-                (Write::delete(parent.key(), &parent.uid, version), ChildKind::Job)
-            }
-        };
-        // A Job is a workload, and a webhook on workloads may hang. OperationJobs and flows are records.
-        let is_job = kind == ChildKind::Job && *change != ChildChange::DeleteSelf;
-        let lane = if is_job { Lane::Change } else { Lane::Record };
-        match self.link(parent.kind).write(&write, lane, fence).await {
+        match self.link(parent.kind).write(&change.write(parent), change.lane(), fence).await {
             Ok(reply) => {
-                let is_child = !matches!(change, ChildChange::DeleteSelf | ChildChange::Delete(_));
-                let view = ChildView::read(kind, &reply).filter(|_| is_child);
+                let changed = change.child().filter(|_| !matches!(change, ChildChange::Delete(_)));
+                let view = changed.and_then(|child| ChildView::read(child.kind, &reply));
                 view.into_iter().for_each(|child| self.cache.reply_child(child));
                 Ok(())
             }
@@ -189,40 +175,45 @@ impl Flows {
         }
     }
 
-    /// Replaces the status of a parent at the version that the host saw.
+    /// Stores the status of a JobFlow or DaemonJob at the version that the plan saw. Returns the proof, with what may follow.
     ///
     /// # Errors
-    /// If it is unknown whether the status was written, with the reason.
-    pub async fn write_status(&self, parent: &Parent, status: &Value, fence: &Fence) -> Result<(), Stopped> {
-        let write = Write::status(parent.key(), &parent.version, status);
-        let reply = self.link(parent.kind).write(&write, Lane::Record, fence).await?;
-        Parent::read(parent.kind, reply).into_iter().for_each(|parent| self.cache.reply_parent(parent));
-        Ok(())
+    /// If the status is not known to be stored. Nothing that follows may be done then.
+    pub async fn persist<T>(
+        &self,
+        parent: &Parent,
+        status: &NewStatus,
+        then: T,
+        fence: &Fence,
+    ) -> Result<Recorded<T>, Stopped> {
+        let write = Write::status(parent.key(), &parent.version, &status.body);
+        let reply = self.store(parent.kind, &write, fence).await?;
+        Parent::read(parent.kind, reply).into_iter().for_each(|parent| self.cache.put_parent(parent));
+        Ok(status.confirmed(then))
     }
 
-    /// Replaces the status of a JobTemplate.
+    /// Stores the status of a JobTemplate at the version that the plan saw.
     ///
     /// # Errors
-    /// If it is unknown whether the status was written, with the reason.
-    pub async fn write_template_status(
+    /// If the status is not known to be stored.
+    pub async fn persist_template(
         &self,
         template: &StoredTemplate,
-        status: &Value,
+        status: &NewStatus,
         fence: &Fence,
-    ) -> Result<(), Stopped> {
-        let reply = self
-            .link(ParentKind::Flow)
-            .write(&Write::status(template.key(), &template.version, status), Lane::Record, fence)
-            .await?;
-        read_template(reply).into_iter().for_each(|template| self.cache.reply_template(template));
-        Ok(())
+    ) -> Result<Recorded<()>, Stopped> {
+        let write = Write::status(template.key(), &template.version, &status.body);
+        let reply = self.store(ParentKind::Flow, &write, fence).await?;
+        StoredTemplate::read(reply).into_iter().for_each(|template| self.cache.put_template(template));
+        Ok(status.confirmed(()))
     }
-}
 
-/// Returns the fields that end a Job but keep it. A suspended Job must start, without pods, because only then its deadline begins.
-fn stopped(child: &ChildView) -> Value {
-    match child.suspended {
-        true => json!({"activeDeadlineSeconds": 1, "suspend": false, "parallelism": 0}),
-        false => json!({"activeDeadlineSeconds": 1}),
+    /// Writes a status. After an unknown outcome, the cached view of the object is uncertain.
+    async fn store(&self, counted: ParentKind, write: &Write, fence: &Fence) -> Result<Value, Stopped> {
+        let written = self.link(counted).write(write, Lane::Record, fence).await;
+        if written.as_ref().is_err_and(Stopped::leaves_doubt) {
+            self.cache.doubt(write.object());
+        }
+        written
     }
 }

@@ -202,7 +202,8 @@ impl<K: PlanKind> KindPort<K> {
     async fn note_failure(&self, write: &Write, stopped: &Stopped, is_own: bool) {
         let target = write.object();
         match stopped {
-            Stopped::Gone | Stopped::Conflict | Stopped::Unknown { .. } if is_own => self.cache.doubt(target),
+            _ if is_own && stopped.leaves_doubt() => self.cache.doubt(target),
+            _ if is_own => {}
             Stopped::Gone => write.uid().into_iter().for_each(|uid| self.cache.child_is_absent(target, uid)),
             // Without a newer view, the next write would meet the same conflict.
             Stopped::Conflict if self.is_of_child(target) => {

@@ -4,9 +4,11 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::Method;
 use oarlock_core::attempts::parent::{Parent, ParentKind};
 use oarlock_core::attempts::plan::{ChildChange, Create};
 use oarlock_core::attempts::view::{ChildKind, ChildView};
+use oarlock_core::kind::plan::{NewStatus, StoreTime};
 use oarlock_core::object::api_object::{Kind, ObjectKey};
 use oarlock_core::requests::writes::Write;
 use oarlock_kube::flows::Flows;
@@ -15,6 +17,7 @@ use oarlock_kube::lease::fence::Fence;
 use oarlock_kube::watch::objects::{WatchedKind, WatchedKinds};
 use serde_json::{Value, json};
 
+use crate::faults::{Then, status};
 use crate::fixture::{Fixture, job};
 
 const FLOWS: &str = "/apis/api.practice.com/v1alpha1/namespaces/default/jobflows";
@@ -100,10 +103,30 @@ async fn a_reply_says_all_of_an_operation_and_of_the_flow_itself() {
     assert_eq!(operation.withheld_ttl, Some(60));
     assert_eq!(fixture.cluster.action(&job("f-a")).as_deref(), Some("Replace"), "the job has its spec");
     let before = view(&flows, &key).parent;
-    flows.write_status(&before, &json!({"state": "Running"}), &Fence::open()).await.unwrap();
+    let status = NewStatus { body: json!({"state": "Running"}), when: StoreTime::Now };
+    flows.persist(&before, &status, (), &Fence::open()).await.unwrap();
     let after = view(&flows, &key).parent;
     assert_ne!(after.version, before.version);
     assert_eq!((&after.spec, after.generation), (&before.spec, before.generation));
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_a_status_write_without_an_answer_the_flow_is_read_before_its_next_round() {
+    let (fixture, flows, key) = fixture().await;
+    let down = || Then::Answer(503, status(503, "ServiceUnavailable", "down"));
+    fixture.faults.plan(Method::PATCH, "/jobflows/f/status", (1, down()));
+    fixture.faults.plan(Method::GET, "/jobflows/f", (1, down()));
+    let parent = view(&flows, &key).parent;
+    let running = NewStatus { body: json!({"state": "Running"}), when: StoreTime::Now };
+    let stopped = flows.persist(&parent, &running, (), &Fence::open()).await.unwrap_err();
+    assert!(stopped.leaves_doubt(), "{stopped:?}");
+    let Err(failed) = flows.certain(&key).await else { panic!("the round began with an old view") };
+    assert!(failed.message.contains("down"), "{}", failed.message);
+    let seen = flows.certain(&key).await.unwrap().unwrap().parent;
+    assert_eq!((&seen.version, &seen.status), (&parent.version, &Value::Null));
+    let reads = fixture.faults.count(Method::GET, "/jobflows/f");
+    flows.certain(&key).await.unwrap();
+    assert_eq!(fixture.faults.count(Method::GET, "/jobflows/f"), reads, "one read is enough");
 }
 
 #[tokio::test(start_paused = true)]
