@@ -65,7 +65,7 @@ pub(crate) fn lead<K: PlanKind>(
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::collections::BTreeSet;
     use std::sync::Arc;
 
@@ -84,7 +84,7 @@ mod tests {
     use crate::metrics::Metrics;
 
     /// Returns a controller with the kinds that Oarlock ships, on an empty cluster.
-    async fn controller() -> Controller {
+    pub(crate) async fn controller() -> Controller {
         let sim = oarlock_sim::Cluster::new(oarlock_sim::Options::default());
         let client = kube::Client::new(sim.service(), "default");
         let setup = Setup { client, clock: Arc::new(Timestamp::now), identity: "host".to_owned() };

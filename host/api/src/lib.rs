@@ -32,15 +32,17 @@ pub const FLOW_API_VERSION: &str = "api.practice.com/v1alpha1";
 /// The `apiVersion` of OperationRecord and JobRecord.
 pub const OPERATION_RECORD_API_VERSION: &str = "oarlock.dev/v1alpha1";
 
+/// The CustomResourceDefinition of OperationJob, as a YAML document.
+pub const OPERATION_JOB_CRD: &str = include_str!("../crds/operationjob.yaml");
 /// The CustomResourceDefinitions, one YAML document each, in the order in which to apply them.
-pub const CRDS: [&str; 2] = [include_str!("../crds/operationjob.yaml"), include_str!("../crds/operationrecord.yaml")];
+pub const CRDS: [&str; 2] = [OPERATION_JOB_CRD, include_str!("../crds/operationrecord.yaml")];
+/// The CustomResourceDefinition of JobFlow, as a YAML document.
+pub const JOB_FLOW_CRD: &str = include_str!("../crds/jobflow.yaml");
+/// The CustomResourceDefinition of DaemonJob, as a YAML document.
+pub const DAEMON_JOB_CRD: &str = include_str!("../crds/daemonjob.yaml");
 /// The CustomResourceDefinitions of flows: JobFlow, JobTemplate, DaemonJob and JobRecord, one YAML document each.
-pub const FLOW_CRDS: [&str; 4] = [
-    include_str!("../crds/jobflow.yaml"),
-    include_str!("../crds/jobtemplate.yaml"),
-    include_str!("../crds/daemonjob.yaml"),
-    include_str!("../crds/jobrecord.yaml"),
-];
+pub const FLOW_CRDS: [&str; 4] =
+    [JOB_FLOW_CRD, include_str!("../crds/jobtemplate.yaml"), DAEMON_JOB_CRD, include_str!("../crds/jobrecord.yaml")];
 /// The CustomResourceDefinition of OpsJob, as a YAML document.
 pub const OPS_JOB_CRD: &str = include_str!("../crds/opsjob.yaml");
 /// The CustomResourceDefinitions of OpsJob and of the templates that it names.

@@ -9,7 +9,8 @@ use clap::{Args, ValueEnum};
 use oarlock_view::{FlowGraph, FlowKind, FlowView, graph_mermaid, graph_text};
 use serde_json::Value;
 
-use super::jobs::flows::{FLOW_GROUP, FlowClient, FlowName, flow_name};
+use super::jobs::flows::{FLOW_GROUP, FlowClient};
+use super::jobs::names::{FlowName, flow_name};
 use super::jobs::{NamespaceArgs, now};
 use super::output::print;
 use super::text_file;

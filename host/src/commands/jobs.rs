@@ -5,6 +5,7 @@ mod cluster_error;
 pub(super) mod flows;
 pub(super) mod follow;
 pub(super) mod get;
+pub(crate) mod names;
 pub(super) mod ops;
 mod stored;
 mod terminal;
@@ -19,9 +20,7 @@ use oarlock_kube::transport::client::connect;
 use oarlock_view::JobView;
 
 use self::cluster_error::{Asked, explained};
-use self::flows::{FlowName, flow_kind, flow_name};
 use self::follow::{Followed, RecordsOf, read};
-use self::ops::ops_name;
 use self::stored::{StoredJob, StoredRecord};
 use super::host::ClusterArgs;
 
@@ -43,56 +42,6 @@ impl NamespaceArgs {
     pub(super) fn named(&self) -> Option<&str> {
         self.namespace.as_deref()
     }
-}
-
-/// Parses the name of a job: `NAME`, or `opj/NAME` as kubectl writes it.
-pub(super) fn job_name(text: &str) -> Result<String, String> {
-    let (kind, name) = text.split_once('/').unwrap_or(("opj", text));
-    if flow_kind(kind).is_some() {
-        return Err(format!(
-            "{kind}/{name} is a JobFlow or DaemonJob: `oarlock watch {kind}/{name}` follows it, and `oarlock graph` draws it"
-        ));
-    }
-    let kind = kind.split('.').next().unwrap_or_default().to_lowercase();
-    if !["opj", "operationjob", "operationjobs"].contains(&kind.as_str()) {
-        return Err(format!("{kind:?} is no kind of job: write opj/{name} or ops/{name}"));
-    }
-    if name.is_empty() || name.contains('/') {
-        return Err("write a name, or opj/NAME".to_owned());
-    }
-    Ok(name.to_owned())
-}
-
-/// The object that `oarlock watch` follows.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum WatchedName {
-    /// A job.
-    Job(JobName),
-    /// A JobFlow or a DaemonJob.
-    Flow(FlowName),
-}
-
-/// The kind and the name of a job that `oarlock get` prints.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum JobName {
-    /// The OperationJob of this name.
-    Operation(String),
-    /// The OpsJob of this name.
-    Ops(String),
-}
-
-/// Parses the name of a job: `NAME`, `opj/NAME` or `ops/NAME`.
-pub(super) fn got_name(text: &str) -> Result<JobName, String> {
-    match ops_name(text) {
-        Some(name) => Ok(JobName::Ops(name.to_owned())),
-        None => job_name(text).map(JobName::Operation),
-    }
-}
-
-/// Parses the name of an object: `NAME`, `opj/NAME`, `ops/NAME`, `jf/NAME` or `dj/NAME`.
-pub(super) fn watched_name(text: &str) -> Result<WatchedName, String> {
-    let is_flow = text.split_once('/').is_some_and(|(kind, _)| flow_kind(kind).is_some());
-    if is_flow { flow_name(text).map(WatchedName::Flow) } else { got_name(text).map(WatchedName::Job) }
 }
 
 /// Reads a list page by page. Returns the results of `pick` for its items.
@@ -221,35 +170,5 @@ pub(super) fn print_line(line: &str) -> anyhow::Result<bool> {
         Ok(()) => Ok(true),
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(false),
         Err(error) => Err(error).context("cannot write to standard output"),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use oarlock_view::FlowKind;
-
-    use super::*;
-
-    #[test]
-    fn a_job_is_named_with_and_without_its_kind() {
-        for text in ["web", "opj/web", "OperationJob/web", "operationjobs.apps.kusionstack.io/web"] {
-            assert_eq!(job_name(text).as_deref(), Ok("web"), "{text}");
-        }
-        for text in ["pod/web", "opj/", "opj/a/b", ""] {
-            assert!(job_name(text).is_err(), "{text}");
-        }
-    }
-
-    #[test]
-    fn a_watch_follows_jobs_flows_and_runs_on_nodes() {
-        assert_eq!(watched_name("web"), Ok(WatchedName::Job(JobName::Operation("web".to_owned()))));
-        assert_eq!(watched_name("OpsJob/web"), Ok(WatchedName::Job(JobName::Ops("web".to_owned()))));
-        assert!(watched_name("ops/").is_err() && watched_name("ops/a/b").is_err());
-        assert_eq!(watched_name("opj/web"), Ok(WatchedName::Job(JobName::Operation("web".to_owned()))));
-        assert!(matches!(watched_name("jf/web"), Ok(WatchedName::Flow(named)) if named.kind == FlowKind::JobFlow));
-        assert!(
-            matches!(watched_name("daemonjobs/web"), Ok(WatchedName::Flow(named)) if named.kind == FlowKind::DaemonJob)
-        );
-        assert!(watched_name("pod/web").is_err());
     }
 }

@@ -6,7 +6,8 @@ use anyhow::anyhow;
 use clap::Args;
 use oarlock_view::{FlowKind, retry_value};
 
-use super::jobs::flows::{FlowClient, FlowName, flow_name};
+use super::jobs::flows::FlowClient;
+use super::jobs::names::{FlowName, flow_name};
 use super::jobs::{NamespaceArgs, now};
 use super::output::print;
 

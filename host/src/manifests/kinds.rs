@@ -15,6 +15,8 @@ pub(crate) struct NamedKind {
     kind: String,
     /// The plural in paths, such as `pods`.
     pub(crate) plural: String,
+    /// The singular and the short names, as far as a CustomResourceDefinition gives them.
+    other_words: Vec<String>,
     /// True if the objects live in namespaces.
     pub(crate) namespaced: bool,
 }
@@ -30,7 +32,19 @@ impl NamedKind {
         let text = |pointer| document.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
         let (group, kind, plural) = (text("/spec/group"), text("/spec/names/kind"), text("/spec/names/plural"));
         let namespaced = text("/spec/scope") == "Namespaced";
-        (text("/kind") == "CustomResourceDefinition").then_some(Self { group, kind, plural, namespaced })
+        let short = document.pointer("/spec/names/shortNames").and_then(Value::as_array).into_iter().flatten();
+        let short = short.filter_map(Value::as_str).map(str::to_owned);
+        let other_words = short.chain([text("/spec/names/singular")]).collect();
+        let named = Self { group, kind, plural, other_words, namespaced };
+        (text("/kind") == "CustomResourceDefinition").then_some(named)
+    }
+
+    /// Returns true if kubectl accepts this word for the kind: its plural, singular or short name, in any case, alone or with the group.
+    pub(crate) fn is_called(&self, word: &str) -> bool {
+        let word = word.to_lowercase();
+        let (word, group) = word.split_once('.').map_or((&*word, None), |(word, group)| (word, Some(group)));
+        let is_own = self.plural == word || self.other_words.iter().any(|other| other == word);
+        is_own && !word.is_empty() && group.is_none_or(|group| group == self.group)
     }
 }
 
@@ -49,6 +63,7 @@ impl KnownKinds {
             group: "apps.kruise.io".to_owned(),
             kind: "ContainerRecreateRequest".to_owned(),
             plural: "containerrecreaterequests".to_owned(),
+            other_words: Vec::new(),
             namespaced: true,
         });
         oarlock_api::CRDS.iter().filter_map(|text| serde_saphyr::from_str(text).ok()).for_each(|crd| known.add(&crd));
@@ -79,7 +94,7 @@ fn cluster<K: Resource<Scope = ClusterResourceScope>>() -> NamedKind {
 
 fn named<K: Resource>() -> NamedKind {
     let (group, kind, plural) = (K::GROUP.to_owned(), K::KIND.to_owned(), K::URL_PATH_SEGMENT.to_owned());
-    NamedKind { group, kind, plural, namespaced: false }
+    NamedKind { group, kind, plural, other_words: Vec::new(), namespaced: false }
 }
 
 fn kubernetes() -> Vec<NamedKind> {

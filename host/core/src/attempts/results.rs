@@ -53,7 +53,7 @@ pub struct ResultTime {
     pub answered: Timestamp,
 }
 
-/// What the host does after it has kept results for the next plan.
+/// The steps of the host after it has kept results for the next plan.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ResultEffects {
     /// A write that was not made for now, in words that follow `failed to`. The host repeats the round later.

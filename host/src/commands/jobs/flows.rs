@@ -14,34 +14,6 @@ use super::{JobClient, NamespaceArgs};
 
 /// The API group of JobFlow and DaemonJob.
 pub(in crate::commands) const FLOW_GROUP: &str = "api.practice.com";
-/// The words that name a kind before a name, as kubectl accepts them.
-const KINDS: [(FlowKind, [&str; 3]); 2] =
-    [(FlowKind::JobFlow, ["jf", "jobflow", "jobflows"]), (FlowKind::DaemonJob, ["dj", "daemonjob", "daemonjobs"])];
-
-/// The kind and the name of a JobFlow or DaemonJob.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::commands) struct FlowName {
-    pub(in crate::commands) kind: FlowKind,
-    pub(in crate::commands) name: String,
-}
-
-/// Parses the kind and the name in `jf/NAME` or `dj/NAME`.
-pub(in crate::commands) fn flow_name(text: &str) -> Result<FlowName, String> {
-    let (word, name) = text.split_once('/').ok_or_else(|| format!("write jf/{text} or dj/{text}"))?;
-    let kind =
-        flow_kind(word).ok_or_else(|| format!("{word:?} is neither a JobFlow nor a DaemonJob: write jf/{name}"))?;
-    if name.is_empty() || name.contains('/') {
-        return Err(format!("write {}/NAME", kind.short()));
-    }
-    Ok(FlowName { kind, name: name.to_owned() })
-}
-
-/// Returns the kind for the word before a name.
-pub(super) fn flow_kind(word: &str) -> Option<FlowKind> {
-    let word = word.split('.').next().unwrap_or_default().to_lowercase();
-    KINDS.iter().find(|(_, words)| words.contains(&word.as_str())).map(|(kind, _)| *kind)
-}
-
 /// A client for the objects of one of these kinds in one namespace.
 #[derive(Clone)]
 pub(in crate::commands) struct FlowClient {
@@ -122,21 +94,5 @@ impl Followed for FlowClient {
         };
         let namespace = self.client.namespace();
         explained(cause, &Asked { verb, kinds, short, name: Some(name), namespace, server: &self.client.server })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_object_is_named_with_its_kind() {
-        for text in ["jf/web", "JobFlow/web", "jobflows.api.practice.com/web"] {
-            assert_eq!(flow_name(text), Ok(FlowName { kind: FlowKind::JobFlow, name: "web".to_owned() }), "{text}");
-        }
-        assert_eq!(flow_name("dj/web").map(|named| named.kind), Ok(FlowKind::DaemonJob));
-        for text in ["web", "opj/web", "jf/", "jf/a/b", ""] {
-            assert!(flow_name(text).is_err(), "{text}");
-        }
     }
 }

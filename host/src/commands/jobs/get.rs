@@ -6,8 +6,9 @@ use anyhow::Context as _;
 use clap::{Args, ValueEnum};
 use oarlock_view::{ListColumns, TargetRows, job_document, job_list, job_text, jobs_document};
 
+use super::names::{JobName, got_name};
 use super::ops::OpsClient;
-use super::{JobClient, JobName, NamespaceArgs, got_name, now};
+use super::{JobClient, NamespaceArgs, now};
 use crate::commands::output::print;
 
 const EXAMPLES: &str = "\

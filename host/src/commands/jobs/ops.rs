@@ -12,16 +12,6 @@ use super::follow::{Followed, RecordsOf, read};
 use super::stored::StoredJob;
 use super::{JobClient, NamespaceArgs};
 
-/// The words that name the kind before a name, as kubectl accepts them.
-const WORDS: [&str; 3] = ["ops", "opsjob", "opsjobs"];
-
-/// Returns the name in `ops/NAME`, or `None` if the text names another kind.
-pub(super) fn ops_name(text: &str) -> Option<&str> {
-    let (kind, name) = text.split_once('/')?;
-    let kind = kind.split('.').next().unwrap_or_default().to_lowercase();
-    Some(name).filter(|name| WORDS.contains(&kind.as_str()) && !name.is_empty() && !name.contains('/'))
-}
-
 /// A client for the OpsJobs of a cluster.
 #[derive(Clone)]
 pub(in crate::commands) struct OpsClient(JobClient);

@@ -11,8 +11,9 @@ use oarlock_view::{ViewChange, Watched};
 
 use super::flows::FlowClient;
 use super::follow::{FollowEvent, Followed, Follower};
+use super::names::{JobName, WatchedName, watched_name};
 use super::ops::OpsClient;
-use super::{JobClient, JobName, NamespaceArgs, WatchedName, now, print_line, terminal, watched_name};
+use super::{JobClient, NamespaceArgs, now, print_line, terminal};
 use crate::commands::output::print;
 
 /// The exit code for an unknown outcome: the command failed, the user left, or the job was deleted.
