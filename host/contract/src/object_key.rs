@@ -42,10 +42,12 @@ impl Kind {
 
     /// Returns the kind of a task that the host itself performs. No API server serves this kind, and no plugin sees it.
     pub fn host_task() -> Self {
-        Self::new("oarlock.dev/in-memory", "HostTask")
+        Self::new(IN_MEMORY, "HostTask")
     }
 }
 
+/// The `apiVersion` of objects that exist only in the host's process.
+pub const IN_MEMORY: &str = "oarlock.dev/in-memory";
 /// The `apiVersion` of an OperationJob.
 const JOB_API_VERSION: &str = "apps.kusionstack.io/v1alpha1";
 

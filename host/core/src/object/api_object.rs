@@ -4,7 +4,7 @@
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use oarlock_contract::marks::{HELD, HOLD, IS_HELD};
-pub use oarlock_contract::object_key::{Kind, ObjectKey, Owner};
+pub use oarlock_contract::object_key::{IN_MEMORY, Kind, ObjectKey, Owner};
 use oarlock_contract::reads::LAST_APPLIED;
 pub use oarlock_contract::reads::METADATA;
 use serde_json::{Map, Value};

@@ -9,10 +9,7 @@ use std::time::Duration;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::object::api_object::{Kind, ObjectKey};
-
-/// The API version of objects that exist only in the host's process.
-const IN_MEMORY: &str = "oarlock.dev/in-memory";
+use crate::object::api_object::{IN_MEMORY, Kind, ObjectKey};
 
 /// A live read of the API server. Two equal reads have the same answer.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
