@@ -10,7 +10,7 @@ use std::sync::Arc;
 use futures::future::join_all;
 use k8s_openapi::jiff::Timestamp;
 use oarlock_core::cache::object_cache::CachedObject as _;
-use oarlock_core::kind::locks::{LockChange, TargetLocks};
+use oarlock_core::kind::locks::TargetLocks;
 use oarlock_core::kind::plan::{KindPlan, NewStatus, StoreTime, Trouble};
 use oarlock_core::kind::plan_kind::{PlanKind, Seen};
 use oarlock_core::object::api_object::ObjectKey;
@@ -153,11 +153,13 @@ impl<K: PlanKind, H: HostSide<K>> KindEngine<K, H> {
         let plan = {
             // Plans of other objects may run at the same time.
             let locks = self.locks.read();
-            self.port.kind().plan(&Seen { object, children, memory, answers, failed, locks: &locks, now })?
+            let plan =
+                self.port.kind().plan(&Seen { object, children, memory, answers, failed, locks: &locks, now })?;
+            if locks.is_applied(object.uid(), &plan.locks) {
+                return Ok(Some(plan));
+            }
+            plan
         };
-        if plan.locks == LockChange::Keep {
-            return Ok(Some(plan));
-        }
         let changed = self.locks.write().apply(object.uid(), &holder_name(&object.key()), &plan.locks);
         Ok(changed.is_ok().then_some(plan))
     }

@@ -69,6 +69,15 @@ impl TargetLocks {
         Err(TargetLocked { target: target.clone(), holder })
     }
 
+    /// Returns true if the locks of the job with this UID are as a change makes them.
+    pub fn is_applied(&self, job: &str, change: &LockChange) -> bool {
+        match change {
+            LockChange::Keep => true,
+            LockChange::Take(targets) => self.by_job.get(job).is_some_and(|(_, has)| has == targets),
+            LockChange::Release => !self.by_job.contains_key(job),
+        }
+    }
+
     /// Makes a change of the locks of the job with this UID and name.
     ///
     /// # Errors
@@ -131,6 +140,11 @@ mod tests {
         let busy = TargetLocked { target: node(2), holder: "na".to_owned() };
         assert_eq!(target_locks.take("b", "nb", &[node(3), node(2)]), Err(busy));
         assert_eq!(target_locks.holder(&node(3)), None);
+        let again = LockChange::Take(vec![node(1), node(2)]);
+        assert!(target_locks.is_applied("a", &again) && !target_locks.is_applied("b", &again));
+        assert!(
+            target_locks.is_applied("b", &LockChange::Release) && !target_locks.is_applied("a", &LockChange::Release)
+        );
         // A new term reads the same targets from the status again.
         assert_eq!(target_locks.take("a", "na", &[node(1), node(2)]), Ok(()));
         target_locks.release("a");
