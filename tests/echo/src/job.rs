@@ -20,14 +20,16 @@ pub fn echo_kind() -> Kind {
 pub struct EchoJob {
     /// The metadata.
     pub object: Object,
-    /// `spec`.
+    /// `spec`. Empty if it is invalid.
     pub spec: EchoSpec,
+    /// Why the spec is invalid.
+    pub invalid: Option<String>,
     /// `status`.
     pub status: EchoStatus,
 }
 
 /// `spec` of an EchoJob.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct EchoSpec {
     /// The label selector of the namespaces.
@@ -86,6 +88,8 @@ pub enum Stage {
     Pods,
     /// Its end, because the deadline is over.
     Deadline,
+    /// Its end, because its spec is invalid.
+    Invalid,
     /// The end of pods that still run.
     Stop,
     /// The end of its pods, and then of the job.
@@ -95,12 +99,13 @@ pub enum Stage {
 }
 
 impl EchoJob {
-    /// Reads a stored EchoJob. Returns `None` for a document without a valid spec.
+    /// Reads a stored EchoJob. Returns `None` for a document without a name or a UID.
     pub fn read(document: &Value) -> Option<Self> {
         let object = Object::slim(document, &echo_kind(), &[])?;
-        let spec = EchoSpec::deserialize(document.get("spec")?).ok()?;
+        let spec = EchoSpec::deserialize(document.get("spec").unwrap_or(&Value::Null));
+        let invalid = spec.as_ref().err().map(|cause| format!("spec: {cause}"));
         let status = document.get("status").and_then(|status| EchoStatus::deserialize(status).ok());
-        Some(Self { object, spec, status: status.unwrap_or_default() })
+        Some(Self { object, spec: spec.unwrap_or_default(), invalid, status: status.unwrap_or_default() })
     }
 
     /// Returns what the job needs next.
@@ -111,6 +116,7 @@ impl EchoJob {
             (true, false) => Stage::Nothing,
             (false, false) => Stage::Finalizer,
             (false, true) if self.status.finished_at.is_some() => Stage::Stop,
+            (false, true) if self.invalid.is_some() => Stage::Invalid,
             (false, true) if self.status.namespaces.is_none() => Stage::Namespaces,
             (false, true) if self.deadline().is_some_and(|deadline| deadline <= now) => Stage::Deadline,
             (false, true) => Stage::Pods,

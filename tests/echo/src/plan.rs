@@ -44,6 +44,7 @@ pub(crate) fn plan(seen: &Seen<'_, EchoJobs>) -> Result<KindPlan<()>, Pending> {
         Stage::Namespaces => with_namespaces(seen),
         Stage::Pods => Ok(with_pods(seen)),
         Stage::Deadline => Ok(over(seen, Phase::Failed, "the deadline is over")),
+        Stage::Invalid => Ok(over(seen, Phase::Failed, seen.object.invalid.as_deref().unwrap_or_default())),
         Stage::Stop => Ok(stopped(seen)),
         Stage::Cleanup => cleaned_up(seen),
         Stage::Nothing => Ok(KindPlan::default()),
@@ -129,11 +130,8 @@ fn stores(job: &EchoJob, status: EchoStatus) -> KindPlan<()> {
 /// Returns the patch that sets the finalizers of a job at the version that the host saw.
 fn finalizers<'a>(job: &EchoJob, names: impl Iterator<Item = &'a str>) -> Write {
     let names: Vec<&str> = names.collect();
-    let body = json!([
-        {"op": "test", "path": "/metadata/resourceVersion", "value": job.object.resource_version},
-        {"op": "add", "path": "/metadata/finalizers", "value": names},
-    ]);
-    Write::patch(&job.object.key, body)
+    let operation = json!({"op": "add", "path": "/metadata/finalizers", "value": names});
+    Write::patch_at(&job.object.resource_version, job.object.key.clone(), [operation])
 }
 
 pub(crate) fn selected_namespaces(job: &EchoJob) -> Read {

@@ -110,6 +110,15 @@ fn a_selector_that_the_api_server_refuses_is_in_the_status_and_is_tried_again() 
 }
 
 #[test]
+fn a_job_with_an_invalid_spec_fails_and_says_why() {
+    let metadata = json!({"name": "j", "uid": "u", "resourceVersion": "7", "finalizers": [FINALIZER]});
+    let job = EchoJob::read(&json!({"metadata": metadata, "spec": {"image": 3}})).unwrap();
+    let failed = status(plan(&job, &[]));
+    assert_eq!(failed["phase"], "Failed");
+    assert!(failed["message"].as_str().unwrap().starts_with("spec: invalid type: integer"), "{failed}");
+}
+
+#[test]
 fn each_namespace_without_a_pod_gets_one() {
     let job = running(Some(90));
     let plan = plan(&job, &pods(&job, &[("b", "Running")]));

@@ -5,7 +5,6 @@ use serde_json::{Value, json};
 use crate::cache::object_cache::CachedObject as _;
 use crate::ops_job::plan::Effect;
 use crate::ops_job::stored::StoredOps;
-use crate::ops_job::targets::Resolved;
 use crate::ops_job::view::OpsChild;
 use crate::requests::scripts;
 use crate::requests::writes::Write;
@@ -32,8 +31,8 @@ pub(super) fn request(effect: &Effect, context: EffectContext<'_>) -> Option<Wri
     match effect {
         Effect::AddFinalizers(names) => Some(own_patch(
             job,
-            &match job.finalizers {
-                None => json!([{"op": "add", "path": "/metadata/finalizers", "value": names}]),
+            match job.finalizers {
+                None => vec![json!({"op": "add", "path": "/metadata/finalizers", "value": names})],
                 Some(_) => {
                     let add = |name| json!({"op": "add", "path": "/metadata/finalizers/-", "value": name});
                     names.iter().map(add).collect()
@@ -41,7 +40,8 @@ pub(super) fn request(effect: &Effect, context: EffectContext<'_>) -> Option<Wri
             },
         )),
         Effect::StoreTargets(resolved, workspace) => {
-            Some(own_patch(job, &stored_targets(resolved, workspace.as_deref())))
+            let add = |(field, value)| json!({"op": "add", "path": format!("/spec/{field}"), "value": value});
+            Some(own_patch(job, resolved.fields(workspace.as_deref()).into_iter().map(add).collect()))
         }
         Effect::CreateChild(body) => {
             let (body, owner_uid) = (body.clone(), job.view.uid.clone());
@@ -56,23 +56,13 @@ pub(super) fn request(effect: &Effect, context: EffectContext<'_>) -> Option<Wri
         }
         Effect::DropFinalizer(name) => {
             let place = job.finalizers?.place(name)?;
-            Some(own_patch(job, &json!([{"op": "remove", "path": format!("/metadata/finalizers/{place}")}])))
+            Some(own_patch(job, vec![json!({"op": "remove", "path": format!("/metadata/finalizers/{place}")})]))
         }
         Effect::DeleteSelf => Some(Write::delete(job.key(), &job.view.uid, Some(job.view.version.clone()))),
     }
 }
 
 /// Returns a patch of a job at the version that the host saw.
-fn own_patch(job: &StoredOps, changes: &Value) -> Write {
-    let test = json!({"op": "test", "path": "/metadata/resourceVersion", "value": job.view.version});
-    let changes = changes.as_array().into_iter().flatten().cloned();
-    Write::patch(&job.key(), std::iter::once(test).chain(changes).collect())
-}
-
-fn stored_targets(resolved: &Resolved, workspace: Option<&str>) -> Value {
-    let mut changes = Vec::new();
-    for (field, value) in resolved.fields(workspace) {
-        changes.push(json!({"op": "add", "path": format!("/spec/{field}"), "value": value}));
-    }
-    Value::Array(changes)
+fn own_patch(job: &StoredOps, operations: Vec<Value>) -> Write {
+    Write::patch_at(&job.view.version, job.key(), operations)
 }

@@ -201,12 +201,14 @@ impl Write {
         Self::Patch { object: object.clone(), subresource: None, body }
     }
 
+    /// Returns a JSON Patch (RFC 6902) of the object itself with these operations, which the API server makes only at this version.
+    pub fn patch_at(version: &str, object: ObjectKey, operations: impl IntoIterator<Item = Value>) -> Self {
+        Self::Patch { object, subresource: None, body: at_version(version, operations) }
+    }
+
     /// Returns a patch that replaces the status of an object at this version.
     pub fn status(object: ObjectKey, version: &str, status: &Value) -> Self {
-        let body = json!([
-            {"op": "test", "path": "/metadata/resourceVersion", "value": version},
-            {"op": "add", "path": "/status", "value": status},
-        ]);
+        let body = at_version(version, [json!({"op": "add", "path": "/status", "value": status})]);
         Self::Patch { object, subresource: Some("status".to_owned()), body }
     }
 
@@ -284,6 +286,12 @@ impl Write {
         let same = |known: Option<&str>, now: &str| known.is_none_or(|known| known == now);
         same(self.uid(), &seen.uid) && same(self.version(), &seen.resource_version)
     }
+}
+
+/// Returns the body of a JSON Patch that applies only at this version.
+fn at_version(version: &str, operations: impl IntoIterator<Item = Value>) -> Value {
+    let test = json!({"op": "test", "path": "/metadata/resourceVersion", "value": version});
+    std::iter::once(test).chain(operations).collect()
 }
 
 /// The reason why a write failed or has an unknown outcome.
