@@ -6,7 +6,7 @@ use oarlock_core::attempts::parent::Parent;
 use oarlock_core::attempts::plan::{Create, ParentPlan, PlanMemory};
 use oarlock_core::attempts::status::SHARD;
 use oarlock_core::attempts::unit::Unit;
-use oarlock_core::attempts::writes::JobRecord;
+use oarlock_core::attempts::writes::RecordUnits;
 use oarlock_core::object::canonical::{canonical, digest};
 use serde_json::Value;
 use tokio::time::Instant;
@@ -70,12 +70,12 @@ impl FlowMemory {
     }
 
     /// Returns the JobRecords of these units, from number `first` on, whose stored contents differ or may differ.
-    pub(crate) fn changed_records(&self, parent: &Parent, units: &[Unit], first: usize) -> Vec<JobRecord> {
+    pub(crate) fn changed_records<'a>(&self, units: &'a [Unit], first: usize) -> Vec<RecordUnits<'a>> {
         let hold = self.records_hold && self.reported.header.first_record == first;
         let mut stored = hold.then(|| self.reported.units.chunks(SHARD)).into_iter().flatten();
         let all = units.chunks(SHARD).map(|shard| (stored.next() != Some(shard), shard)).enumerate();
         let changed = all.filter(|(_, (differs, _))| *differs);
-        changed.map(|(index, (_, units))| JobRecord::of(parent, first + index, units)).collect()
+        changed.map(|(index, (_, units))| RecordUnits { number: first + index, units }).collect()
     }
 
     /// Decides whether the stored status is known again. `parent` is no older than the last write of its status. A write that was not made
@@ -84,7 +84,7 @@ impl FlowMemory {
         let Some(version) = &self.unsure_at else { return };
         self.records_hold = false;
         let is_over = *version != parent.version;
-        if is_over && self.last.as_ref() == Some(&digest_of(&parent.status)) {
+        if is_over && self.last.as_ref().is_some_and(|last| *last == digest_of(&parent.status)) {
             self.unsure_at = None;
         }
     }
@@ -175,10 +175,8 @@ mod tests {
         let units: Vec<Unit> = (0..600).map(|index| Unit::new(&format!("n{index}"))).collect();
         let mut memory = FlowMemory::default();
         memory.reported.units = units.clone().into();
-        let parent = parent("1", &Value::Null);
         let changed = |memory: &FlowMemory, units: &[Unit]| -> Vec<(usize, usize)> {
-            let records = memory.changed_records(&parent, units, 0).into_iter();
-            records.map(|record| (record.number, record.units.as_array().unwrap().len())).collect()
+            memory.changed_records(units, 0).into_iter().map(|shard| (shard.number, shard.units.len())).collect()
         };
         assert_eq!(changed(&memory, &units), [(0, 250), (1, 250), (2, 100)]);
         memory.records_hold = true;
@@ -186,7 +184,7 @@ mod tests {
         let mut other = units.clone();
         other[300].attempt = 1;
         assert_eq!(changed(&memory, &other), [(1, 250)]);
-        let moved = memory.changed_records(&parent, &units, 3);
+        let moved = memory.changed_records(&units, 3);
         assert_eq!(moved.iter().map(|shard| shard.number).collect::<Vec<_>>(), [3, 4, 5], "none of these is stored");
     }
 

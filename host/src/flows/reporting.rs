@@ -120,10 +120,9 @@ impl Round<'_> {
 
     /// Writes the changed JobRecords. Their contents are uncertain until the status counts them.
     async fn write_records(&self, units: &[Unit], first: usize, memory: &mut FlowMemory) -> Result<(), RoundTrouble> {
-        let parent = self.parent();
-        let changed = memory.changed_records(parent, units, first);
+        let changed = memory.changed_records(units, first);
         memory.records_hold = false;
-        let written = self.term.flows.write_records(parent.kind, changed, &memory.records, &self.term.fence).await;
+        let written = self.term.flows.write_records(self.parent(), changed, &memory.records, &self.term.fence).await;
         let mut all: Result<(), RoundTrouble> = Ok(());
         for (number, written) in written {
             match written {

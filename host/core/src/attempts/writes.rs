@@ -93,6 +93,15 @@ fn stopped(child: &ChildView) -> Value {
     }
 }
 
+/// The units of one JobRecord.
+#[derive(Clone, Copy, Debug)]
+pub struct RecordUnits<'a> {
+    /// The number of the record.
+    pub number: usize,
+    /// The units of the record.
+    pub units: &'a [Unit],
+}
+
 /// The desired state of a JobRecord.
 #[derive(Clone, Debug, PartialEq)]
 pub struct JobRecord {
@@ -109,8 +118,9 @@ pub struct JobRecord {
 }
 
 impl JobRecord {
-    /// Returns the record of this number with these units.
-    pub fn of(parent: &Parent, number: usize, units: &[Unit]) -> Self {
+    /// Returns the record of an object with these units.
+    pub fn of(parent: &Parent, units: RecordUnits<'_>) -> Self {
+        let RecordUnits { number, units } = units;
         Self {
             key: record_key(&parent.namespace, record_name(parent, number)),
             number,

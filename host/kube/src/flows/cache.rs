@@ -159,13 +159,15 @@ impl FlowCache {
         self.change(|state| match ParentKind::of_key(key) {
             Some(kind) => {
                 let parent = document.and_then(|document| Parent::read(kind, document));
-                before.filter(|_| parent.is_none()).into_iter().for_each(|uid| state.forget_parent(key, uid));
+                let is_other = |before: &&str| parent.as_ref().is_none_or(|parent| parent.uid != **before);
+                before.filter(is_other).into_iter().for_each(|uid| state.forget_parent(key, uid));
                 state.parents.confirm(key);
                 parent.into_iter().for_each(|parent| state.put_parent(parent));
             }
             None => {
                 let template = document.and_then(StoredTemplate::read);
-                before.filter(|_| template.is_none()).into_iter().for_each(|uid| state.forget_template(key, uid));
+                let is_other = |before: &&str| template.as_ref().is_none_or(|template| template.uid != **before);
+                before.filter(is_other).into_iter().for_each(|uid| state.forget_template(key, uid));
                 state.templates.confirm(key);
                 template.into_iter().for_each(|template| state.put_template(template));
             }

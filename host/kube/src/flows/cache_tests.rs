@@ -142,7 +142,12 @@ fn a_doubted_view_is_trusted_after_a_newer_one_or_a_read() {
     cache.confirm(&key, Some(OWNER), Some(stored));
     assert!(!cache.is_uncertain(&key) && cache.view(&key).is_some());
     cache.doubt(&key);
-    cache.confirm(&key, Some(OWNER), None);
+    // After a restore of an older backup, versions are lower.
+    let another = json!({"metadata": {"namespace": "ns", "name": "f", "uid": "another", "resourceVersion": "1"}});
+    cache.confirm(&key, Some(OWNER), Some(another));
+    assert!(!cache.is_uncertain(&key) && cache.view(&key).unwrap().parent.uid == "another");
+    cache.doubt(&key);
+    cache.confirm(&key, Some("another"), None);
     assert!(!cache.is_uncertain(&key) && cache.view(&key).is_none());
 }
 

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use futures::StreamExt;
-use oarlock_core::attempts::parent::ParentKind;
-use oarlock_core::attempts::writes::JobRecord;
+use oarlock_core::attempts::parent::{Parent, ParentKind};
+use oarlock_core::attempts::writes::{JobRecord, RecordUnits};
 use oarlock_core::object::fields::text;
 use oarlock_core::requests::writes::{Lane, Stopped};
 use serde_json::Value;
@@ -17,18 +17,19 @@ use crate::send::outcome::stopped;
 const AT_ONCE: usize = 4;
 
 impl Flows {
-    /// Writes JobRecords of an object of this kind at the known `versions`. Returns the new version of each record, or the reason why it
+    /// Writes JobRecords of an object at the known `versions`. Returns the new version of each record, or the reason why it
     /// is unknown whether the record was written.
     pub async fn write_records(
         &self,
-        kind: ParentKind,
-        records: Vec<JobRecord>,
+        parent: &Parent,
+        records: Vec<RecordUnits<'_>>,
         versions: &BTreeMap<usize, String>,
         fence: &Fence,
     ) -> Vec<(usize, Result<String, Stopped>)> {
-        let writes = records.into_iter().map(|record| async move {
-            let known = versions.get(&record.number).cloned();
-            (record.number, self.write_record(kind, &record, known, fence).await)
+        // Each record is built right before its write, so that only a few are in memory.
+        let writes = records.into_iter().map(|units| async move {
+            let known = versions.get(&units.number).cloned();
+            (units.number, self.write_record(parent.kind, &JobRecord::of(parent, units), known, fence).await)
         });
         let writes: Vec<_> = writes.collect();
         futures::stream::iter(writes).buffer_unordered(AT_ONCE).collect().await

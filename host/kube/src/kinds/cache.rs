@@ -197,7 +197,9 @@ impl<K: PlanKind> EngineCache<K> {
     /// Takes the answer of the API server to a read of an object. `before` is the object that the cache had before the read.
     pub(crate) fn confirm(&self, key: &ObjectKey, before: Option<&K::Object>, answer: Option<K::Object>) {
         self.change(|state| {
-            before.filter(|_| answer.is_none()).into_iter().for_each(|before| self.forget(state, before));
+            // An object of another UID took the place of the one before.
+            let is_other = |before: &&K::Object| answer.as_ref().is_none_or(|answer| answer.uid() != before.uid());
+            before.filter(is_other).into_iter().for_each(|before| self.forget(state, before));
             state.objects.confirm(key);
             answer.into_iter().for_each(|object| self.take(state, object, LearnedFrom::News));
         });
