@@ -232,6 +232,7 @@ pub mod ops_job {
     pub mod row_meter;
     pub mod running_image;
     pub mod spec;
+    pub mod stage;
     pub mod stored;
     pub mod summary;
     pub mod targets;

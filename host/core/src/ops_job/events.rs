@@ -3,7 +3,7 @@
 use oarlock_api::Condition;
 
 use crate::object::bound::shown_cause;
-use crate::ops_job::names::{RESOLVED, ops_key};
+use crate::ops_job::names::ops_key;
 use crate::ops_job::phases::{OpsStatus, Phase};
 use crate::ops_job::view::OpsJobView;
 use crate::requests::writes::EventNote;
@@ -25,7 +25,7 @@ pub fn events(job: &OpsJobView, status: &OpsStatus) -> Vec<EventNote> {
         notes.push(note(job, phase == Phase::Failed, reason, message));
     }
     let skipped = job.targets.as_ref().map_or(0, |resolved| resolved.skipped.len());
-    if is_new(RESOLVED) && skipped > 0 {
+    if status.has_locked_targets() && !job.status.has_locked_targets() && skipped > 0 {
         let message = format!("{skipped} nodes are left out; the output `skipped` says why");
         notes.push(note(job, true, "NodesSkipped", &message));
     }
@@ -56,6 +56,7 @@ mod tests {
     use k8s_openapi::jiff::Timestamp;
 
     use super::*;
+    use crate::ops_job::names::RESOLVED;
     use crate::ops_job::phases::PhaseReason;
     use crate::ops_job::targets::{Resolved, SkipReason, Skipped};
 

@@ -14,7 +14,6 @@ use crate::object::key::is_object_name;
 use crate::ops_job::addon::{AddonStep, StepSource, StepsRefused, TemplateKind, addon_templates, steps};
 use crate::ops_job::export::ExportedImage;
 use crate::ops_job::inputs::Scope;
-use crate::ops_job::names::RESOLVED;
 use crate::ops_job::pod_targets::{PodFacts, WorkloadPods, resolve_pods};
 use crate::ops_job::policy::{POLICIES, POLICY_KINDS, gap};
 use crate::ops_job::spec::{OpsSpec, OpsType};
@@ -197,7 +196,7 @@ impl Found {
 /// # Errors
 /// If reads are missing or one failed.
 pub fn found_of(job: &StoredOps, shipped: &[Value], system: &[&str], answers: &Answers) -> Result<Found, Pending> {
-    if job.view.status.is(RESOLVED) {
+    if job.view.status.has_locked_targets() {
         let steps = match &job.spec {
             Ok(spec) => steps_of(spec, answers)?,
             Err(_) => Ok(Vec::new()),

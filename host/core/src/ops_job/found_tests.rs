@@ -3,6 +3,7 @@
 use serde_json::json;
 
 use super::*;
+use crate::ops_job::names::RESOLVED;
 use crate::ops_job::spec::Defaults;
 use crate::requests::reads::ReadFailed;
 

@@ -106,7 +106,7 @@ impl PlanKind for OpsJobs {
         // A recorded OperationJob that the cache lacks may only be late there, and the answer to the read puts it there. A job that has ended keeps its
         // targets as long as its OperationJob exists.
         let is_cached = seen.children.first().is_some_and(|child| !job.has_recorded_another(child));
-        if !is_cached && job.status.other_fields.contains_key("operationJob") && seen.object.is_live() {
+        if !is_cached && job.status.has_recorded_child() && seen.object.is_live() {
             seen.answers.to(&Read::one(job.child_key()))?;
         }
         let (mut read, mut trouble) = (ReadSoFar::default(), None);

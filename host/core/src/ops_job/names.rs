@@ -12,6 +12,16 @@ pub const FINALIZER: &str = "oarlock.dev/opsjob";
 pub const HISTORY: &str = "oarlock.dev/history";
 /// The condition that the host has found the targets and that they belong to the job.
 pub const RESOLVED: &str = "TargetsResolved";
+/// The condition of a job whose OperationJob the API server refused.
+pub(super) const CREATED: &str = "OperationJobCreated";
+/// The condition that says whether a plugin serves the action.
+pub(super) const AVAILABLE: &str = "ActionAvailable";
+/// The condition that the outcomes of the targets are stored. It is True if all targets have ended.
+pub(super) const ENDED: &str = "TargetsEnded";
+/// The condition of a job that the host ends by force.
+pub(super) const STOPPING: &str = "Stopping";
+/// The field of a status that names the OperationJob, with name and UID.
+pub(super) const OPERATION_JOB: &str = "operationJob";
 /// The reason of a target that never started because other targets had failed.
 pub(super) const SKIPPED: &str = "Skipped";
 

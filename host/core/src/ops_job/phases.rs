@@ -10,6 +10,7 @@ use serde_json::{Map, Value, json};
 use crate::object::bound::shown_cause;
 use crate::object::fields::{list, number, object, text};
 use crate::object::time::{read_time, write_time};
+use crate::ops_job::names::OPERATION_JOB;
 
 /// The longest message of a condition, in bytes.
 const MESSAGE_CHARS: usize = 4_096;
@@ -183,6 +184,13 @@ impl OpsStatus {
         }
     }
 
+    /// Sets a condition to True if it exists, because its problem is over.
+    pub fn clear_condition(&mut self, kind: &str, reason: &'static str, now: Timestamp) {
+        if self.has(kind) {
+            self.set_condition(kind, true, &PhaseReason::new(reason, ""), now);
+        }
+    }
+
     /// Returns the condition of this type.
     pub fn condition(&self, kind: &str) -> Option<&Condition> {
         self.conditions.iter().find(|condition| condition.kind == kind)
@@ -195,7 +203,7 @@ impl OpsStatus {
 
     /// Returns true if the phase, the conditions or the OperationJob differ. Counts do not matter.
     pub fn differs_visibly_from(&self, before: &Self) -> bool {
-        let child = |status: &Self| status.other_fields.get("operationJob").cloned();
+        let child = |status: &Self| status.other_fields.get(OPERATION_JOB).cloned();
         (self.phase, &self.conditions) != (before.phase, &before.conditions) || child(self) != child(before)
     }
 

@@ -10,28 +10,23 @@ use serde_json::{Map, Value, json};
 
 use crate::kind::locks::{LockChange, TargetLocks};
 use crate::object::bound::shown_cause;
-use crate::object::time::{after_seconds, earliest, read_time};
+use crate::object::time::{after_seconds, earliest};
 use crate::ops_job::addon::StepsRefused;
 use crate::ops_job::child::child_of;
 use crate::ops_job::export::ExportedImage;
 use crate::ops_job::found::Found;
 use crate::ops_job::messages::{locked_message, skipped_output, unresolved_message};
-use crate::ops_job::names::{FINALIZER, HISTORY, RESOLVED};
+use crate::ops_job::names::{AVAILABLE, CREATED, ENDED, FINALIZER, HISTORY, OPERATION_JOB, RESOLVED, STOPPING};
 use crate::ops_job::outcomes::{JobFile, Outcomes, OutputFacts, explained, outputs};
 use crate::ops_job::phases::{OpsStatus, Phase, PhaseReason};
 use crate::ops_job::spec::{OpsSpec, OpsType, RuleBroken};
+use crate::ops_job::stage::{Stage, StageInputs, record_of, stage};
 use crate::ops_job::targets::{Here, Resolved};
-use crate::ops_job::view::{AVAILABLE, OpsChild, OpsJobView, TargetCounts};
+use crate::ops_job::view::{OpsChild, OpsJobView, TargetCounts};
 use crate::ops_job::workload::missing_message;
 
-/// The condition of a job whose OperationJob the API server refused.
-const CREATED: &str = "OperationJobCreated";
 /// The condition of a job for whose file the volume had no room.
 const FILES: &str = "FilesWritable";
-/// The condition that the outcomes of the targets are stored. It is True if all targets have ended.
-const ENDED: &str = "TargetsEnded";
-/// The condition of a job that the host ends by force.
-const STOPPING: &str = "Stopping";
 /// The message of a host that collects no logs, because it keeps no files.
 pub const NO_FILES: &str =
     "this host keeps no files: an admin has to start it with `--data DIR` or `--artefacts s3://BUCKET`";
@@ -196,28 +191,12 @@ pub fn plan(observed: OpsObservation<'_>, target_locks: &TargetLocks) -> OpsPlan
         pending_read: None,
         requeue_at: None,
     };
-    if planner.status.has_ended() {
-        planner.finalize();
-    } else if !observed.job.deleting && (!observed.job.has_ops_finalizer || lacks_history(&observed)) {
-        let names =
-            [(!observed.job.has_ops_finalizer).then_some(FINALIZER), lacks_history(&observed).then_some(HISTORY)];
-        planner.effects.push(Effect::AddFinalizers(names.into_iter().flatten().collect()));
-    } else {
-        planner.status.enter(Phase::Pending, &PhaseReason::new("Created", ""), None, observed.now);
-        // Creation times have whole seconds. `seq` keeps the order of jobs that were created in the same second.
-        planner.status.other_fields.entry("seq").or_insert_with(|| json!(observed.job.place_in_second()));
-        planner.go_on(target_locks);
-    }
+    planner.go_on(target_locks);
     if !observed.job.has_ops_finalizer && (observed.job.deleting || planner.status.has_ended()) {
         planner.locks = LockChange::Release;
     }
     let OpsPlanner { status, locks, effects, pending_read, requeue_at, .. } = planner;
     OpsPlan { status: status.changed_from(&observed.job.status), locks, effects, pending_read, requeue_at }
-}
-
-/// Returns true if the history would lose the last state of the job.
-fn lacks_history(observed: &OpsObservation<'_>) -> bool {
-    observed.history_row != RowState::NotKept && !observed.job.has_history_finalizer
 }
 
 struct OpsPlanner<'a> {
@@ -230,13 +209,45 @@ struct OpsPlanner<'a> {
 }
 
 impl<'a> OpsPlanner<'a> {
+    /// Plans the stage of the job.
+    fn go_on(&mut self, target_locks: &TargetLocks) {
+        let OpsObservation { job, spec, child, history_row, now, .. } = self.observed;
+        let seen = StageInputs { job, spec, child, has_history: history_row != RowState::NotKept, now };
+        let stage = stage(seen);
+        if stage.is_in_work() {
+            self.enter_pending();
+            seen.times_out_at().into_iter().for_each(|due| self.requeue_by(due));
+        }
+        // A status that another host wrote counts as well.
+        if stage.has_locked_targets() && !self.locks_targets(target_locks) {
+            return;
+        }
+        match stage {
+            Stage::Protect => self.protect(seen),
+            Stage::Find(spec) => self.find(spec),
+            Stage::Lock(spec, resolved) => self.lock(spec, resolved, target_locks),
+            Stage::Reject(why) | Stage::Fail(why) => self.fail(&why),
+            Stage::Create(spec) => self.create(spec),
+            Stage::Record(child) | Stage::Follow(child) | Stage::Lose(child) => self.follow(child),
+            Stage::Begin(child) => self.begin(child),
+            Stage::Collect(child) => self.collect(child),
+            Stage::Stop(child, why) => self.stop(child, &why),
+            Stage::Abort(child, why) => self.abort(child, &why),
+            Stage::Release(child) => self.release(child),
+            Stage::Conclude => self.conclude(""),
+            Stage::CleanUp(child) => self.delete_child(child),
+            Stage::Unlock => self.effects.push(Effect::DropFinalizer(FINALIZER)),
+            Stage::Expire => self.expire(),
+        }
+    }
+
     fn requeue_by(&mut self, time: Timestamp) {
         self.requeue_at = earliest([self.requeue_at, Some(time)]);
     }
 
     fn fail(&mut self, why: &PhaseReason) {
         // Targets in flight have no outcome, so they count as failed. If the outcomes are stored already, the stored counts stay.
-        let is_told = self.status.has(ENDED);
+        let is_told = self.status.has_outcomes();
         if let Some(progress) = self.status.other_fields.get_mut("progress") {
             let mut counts = TargetCounts::read(Some(progress));
             let interrupted = std::mem::take(&mut counts.processing);
@@ -247,73 +258,22 @@ impl<'a> OpsPlanner<'a> {
         self.status.enter(Phase::Failed, why, began, self.observed.now);
     }
 
-    /// Plans the remaining changes for a job that has ended.
-    fn finalize(&mut self) {
-        let OpsObservation { job, child, now, .. } = self.observed;
-        if let Some(child) = child {
-            if !child.deleting {
-                self.effects.push(Effect::DeleteChild);
-            }
-            return;
-        }
-        if job.has_ops_finalizer {
-            self.effects.push(Effect::DropFinalizer(FINALIZER));
-            return;
-        }
-        // Until the history has the whole job, clients can read the job only from this object.
-        if job.deleting && job.has_history_finalizer && self.observed.history_row != RowState::InPart {
-            self.effects.push(Effect::DropFinalizer(HISTORY));
-        }
-        let due = job.ttl.zip(self.status.finished).map(|(seconds, finished)| after_seconds(finished, seconds));
-        match due.filter(|_| !job.deleting) {
-            // A job that ended before the host had a history does not wait for the history.
-            Some(due) if due <= now && !job.has_history_finalizer && self.observed.history_row == RowState::InPart => {}
-            Some(due) if due <= now => self.effects.push(Effect::DeleteSelf),
-            Some(due) => self.requeue_by(due),
-            None => {}
-        }
+    /// Enters `Pending`, and gives the job its place among the jobs of the same second.
+    fn enter_pending(&mut self) {
+        let OpsObservation { job, now, .. } = self.observed;
+        self.status.enter(Phase::Pending, &PhaseReason::new("Created", ""), None, now);
+        // Creation times have whole seconds. `seq` keeps the order of jobs that were created in the same second.
+        self.status.other_fields.entry("seq").or_insert_with(|| json!(job.place_in_second()));
     }
 
-    fn go_on(&mut self, target_locks: &TargetLocks) {
-        let job = self.observed.job;
-        let spec = self.spec_that_goes_on();
-        if !job.status.is(RESOLVED) {
-            return match spec {
-                Err(why) => self.fail(&why),
-                Ok(spec) => self.resolve(spec, target_locks),
-            };
-        }
-        // A status that another host wrote counts as a claim too.
-        if !self.locks_targets(target_locks) {
-            return;
-        }
-        match self.observed.child {
-            Some(child) if !job.has_recorded_another(child) => self.follow(child, spec.err()),
-            // Another OperationJob than the recorded one would repeat the work.
-            Some(_) | None => self.without_child(spec),
-        }
+    /// Adds the missing finalizers.
+    fn protect(&mut self, seen: StageInputs<'_>) {
+        let own = (!seen.job.has_ops_finalizer).then_some(FINALIZER);
+        let history = seen.lacks_history_finalizer().then_some(HISTORY);
+        self.effects.push(Effect::AddFinalizers(own.into_iter().chain(history).collect()));
     }
 
-    /// Returns the spec, or the reason for ending the job by force.
-    fn spec_that_goes_on(&mut self) -> Result<&'a OpsSpec, PhaseReason> {
-        let OpsObservation { job, spec, now, .. } = self.observed;
-        let spec = spec.map_err(|broken| PhaseReason::new("Invalid", broken.message()))?;
-        if job.deleting {
-            return Err(PhaseReason::new("Stopped", "the job was deleted, and so it was stopped"));
-        }
-        if job.stops {
-            return Err(PhaseReason::new("Stopped", "the job was stopped"));
-        }
-        let Some((seconds, created)) = spec.timeout.zip(job.created) else { return Ok(spec) };
-        let due = after_seconds(created, seconds);
-        if due > now {
-            self.requeue_by(due);
-            return Ok(spec);
-        }
-        Err(PhaseReason::new("Timeout", format!("timed out after {seconds} s")))
-    }
-
-    /// Claims the targets. If another job holds one of them, fails the job and returns false.
+    /// Locks the targets. If another job has locked one of them, fails the job and returns false.
     fn locks_targets(&mut self, target_locks: &TargetLocks) -> bool {
         let job = self.observed.job;
         let locks = job.locks();
@@ -326,52 +286,34 @@ impl<'a> OpsPlanner<'a> {
         true
     }
 
-    fn resolve(&mut self, spec: &OpsSpec, target_locks: &TargetLocks) {
-        let OpsObservation { job, here, now, found, file, exports, .. } = self.observed;
-        if spec.kind == OpsType::Dumplog && file == JobFile::NotKept {
-            return self.fail(&PhaseReason::new("NotServed", NO_FILES));
+    /// Finds the targets and stores them in the spec.
+    fn find(&mut self, spec: &OpsSpec) {
+        let Some(found) = self.lookup(spec) else { return };
+        if let Some(broken) = spec.refused_anew() {
+            return self.fail(&PhaseReason::new("Invalid", broken.message()));
         }
-        if !self.has_room_for_file(spec) {
-            return;
+        if let Some(missing) = &found.missing {
+            return self.fail(&PhaseReason::new("WorkloadNotFound", missing_message(missing)));
         }
-        if spec.kind == OpsType::Exportimage && exports.is_none() {
-            return self.fail(&PhaseReason::new("NotServed", NO_REGISTRY));
+        if let Err(refused) = &found.steps {
+            return self.fail(&of_steps(refused));
         }
-        if self.is_forbidden() {
-            return;
-        }
-        let Some(found) = found else {
-            self.pending_read = Some(OpsRead::Targets);
-            return;
-        };
-        // Without the policies, anyone could have written the targets.
-        if let Some(gap) = &found.gap {
-            let message =
-                format!("{gap}: ask a cluster admin to apply `oarlock manifests --ops`, then create this job again");
-            return self.fail(&PhaseReason::new("PolicyMissing", message));
-        }
-        let Some(resolved) = &job.targets else {
-            if let Some(broken) = spec.refused_anew() {
-                return self.fail(&PhaseReason::new("Invalid", broken.message()));
-            }
-            if let Some(missing) = &found.missing {
-                return self.fail(&PhaseReason::new("WorkloadNotFound", missing_message(missing)));
-            }
-            if let Err(refused) = &found.steps {
-                return self.fail(&of_steps(refused));
-            }
-            let resolved = found.resolve(spec, &spec.filters, here);
-            return match resolved.and_then(|resolved| resolved.within(ROOM.saturating_sub(job.bytes))) {
-                Ok(resolved) => {
-                    if let Err(why) = found.exported(spec, &resolved) {
-                        return self.fail(&PhaseReason::new("Invalid", format!("spec.inputs: {why}")));
-                    }
-                    let shared = found.shared_workspace(&resolved);
-                    self.effects.push(Effect::StoreTargets(resolved, shared));
+        let resolved = found.resolve(spec, &spec.filters, self.observed.here);
+        match resolved.and_then(|resolved| resolved.within(ROOM.saturating_sub(self.observed.job.bytes))) {
+            Ok(resolved) => {
+                if let Err(why) = found.exported(spec, &resolved) {
+                    return self.fail(&PhaseReason::new("Invalid", format!("spec.inputs: {why}")));
                 }
-                Err(unresolved) => self.fail(&unresolved_message(&unresolved)),
-            };
-        };
+                let shared = found.shared_workspace(&resolved);
+                self.effects.push(Effect::StoreTargets(resolved, shared));
+            }
+            Err(unresolved) => self.fail(&unresolved_message(&unresolved)),
+        }
+    }
+
+    /// Locks the targets in the spec.
+    fn lock(&mut self, spec: &OpsSpec, resolved: &Resolved, target_locks: &TargetLocks) {
+        let Some(found) = self.lookup(spec) else { return };
         if !self.locks_targets(target_locks) {
             return;
         }
@@ -387,19 +329,48 @@ impl<'a> OpsPlanner<'a> {
         let rest = if skipped == 0 { String::new() } else { format!(", {skipped} skipped") };
         let count = resolved.targets.len();
         let message = format!("{count} {}{rest}", if count == 1 { "target" } else { "targets" });
-        self.status.set_condition(RESOLVED, true, &PhaseReason::new("Resolved", message), now);
+        self.status.set_condition(RESOLVED, true, &PhaseReason::new("Resolved", message), self.observed.now);
         self.status.other_fields.insert("outputs".to_owned(), json!(skipped_output(&resolved.skipped)));
         let counts = TargetCounts { total: resolved.targets.len(), ..TargetCounts::default() };
         self.status.other_fields.insert("progress".to_owned(), counts.write());
         self.status.other_fields.remove("waitingFor");
     }
 
+    /// Returns the data by which the targets are found. Returns `None` if the host must read the data first, or if the job waits or fails.
+    fn lookup(&mut self, spec: &OpsSpec) -> Option<&'a Found> {
+        let OpsObservation { found, file, exports, .. } = self.observed;
+        if spec.kind == OpsType::Dumplog && file == JobFile::NotKept {
+            self.fail(&PhaseReason::new("NotServed", NO_FILES));
+            return None;
+        }
+        if !self.has_room_for_file(spec) {
+            return None;
+        }
+        if spec.kind == OpsType::Exportimage && exports.is_none() {
+            self.fail(&PhaseReason::new("NotServed", NO_REGISTRY));
+            return None;
+        }
+        if self.is_forbidden() {
+            return None;
+        }
+        let Some(found) = found else {
+            self.pending_read = Some(OpsRead::Targets);
+            return None;
+        };
+        // Without the policies, anyone could have written the targets.
+        if let Some(gap) = &found.gap {
+            let message =
+                format!("{gap}: ask a cluster admin to apply `oarlock manifests --ops`, then create this job again");
+            self.fail(&PhaseReason::new("PolicyMissing", message));
+            return None;
+        }
+        Some(found)
+    }
+
     /// Returns true if the job leaves no file or the volume has room for it. Otherwise the job waits, with a condition.
     fn has_room_for_file(&mut self, spec: &OpsSpec) -> bool {
         let (JobFile::NoRoom(why), OpsType::Dumplog) = (self.observed.file, spec.kind) else {
-            if self.status.has(FILES) {
-                self.status.set_condition(FILES, true, &PhaseReason::new("HasRoom", ""), self.observed.now);
-            }
+            self.status.clear_condition(FILES, "HasRoom", self.observed.now);
             return true;
         };
         self.status.set_condition(FILES, false, &PhaseReason::new("VolumeFull", why), self.observed.now);
@@ -415,26 +386,8 @@ impl<'a> OpsPlanner<'a> {
         true
     }
 
-    /// Plans a job without its OperationJob. It was not created yet, it has done its work, or somebody deleted it.
-    fn without_child(&mut self, spec: Result<&OpsSpec, PhaseReason>) {
-        let job = self.observed.job;
-        let was_there = self.status.other_fields.contains_key("operationJob");
-        if was_there && self.status.is(ENDED) {
-            return self.conclude("");
-        }
-        match (was_there, self.stopping().map_or(spec, Err)) {
-            (_, Err(why)) => self.fail(&why),
-            (true, Ok(_)) => {
-                let (namespace, name) = (job.child_namespace(), &job.name);
-                let message = format!("OperationJob {namespace}/{name} was deleted by somebody else");
-                self.fail(&PhaseReason::new("ChildLost", message));
-            }
-            (false, Ok(spec)) => self.create_child(spec),
-        }
-    }
-
-    /// Plans the creation of the OperationJob. It keeps the scripts of this moment, even if the templates change later.
-    fn create_child(&mut self, spec: &OpsSpec) {
+    /// Creates the OperationJob, paused. It keeps the scripts of this moment, even if the templates change later.
+    fn create(&mut self, spec: &OpsSpec) {
         // The plugin's grant may have changed since the targets were found.
         if self.is_forbidden() {
             return;
@@ -467,76 +420,95 @@ impl<'a> OpsPlanner<'a> {
         exported.parameters(created, &self.observed.job.uid, self.observed.job.child_namespace())
     }
 
-    /// Returns the reason in the condition of a job that is ended by force.
-    fn stopping(&self) -> Option<PhaseReason> {
-        let condition = self.status.condition(STOPPING).filter(|one| one.status == "True")?;
-        let reason = ["Timeout", "Invalid"].into_iter().find(|reason| condition.reason == *reason).unwrap_or("Stopped");
-        Some(PhaseReason::new(reason, condition.message.clone()))
-    }
-
-    /// Copies the progress of the OperationJob, ends it by force, or takes its outcomes.
-    fn follow(&mut self, child: &OpsChild, cancelled: Option<PhaseReason>) {
-        let now = self.observed.now;
-        let recorded = json!({"name": self.observed.job.name, "uid": child.uid});
-        self.status.other_fields.insert("operationJob".to_owned(), recorded);
+    /// Names the OperationJob in the status, and copies its start and its progress.
+    fn copy_progress(&mut self, child: &OpsChild) {
+        let OpsObservation { job, now, .. } = self.observed;
+        self.status.other_fields.insert(OPERATION_JOB.to_owned(), record_of(job, child));
         if child.began.is_some() {
             self.status.enter(Phase::Running, &PhaseReason::new("Started", ""), child.began, now);
         }
-        let refused =
-            || child.refused.as_ref().filter(|_| child.began.is_none()).map(|why| PhaseReason::new("Invalid", why));
-        let stopping = self.stopping().or(cancelled).or_else(refused);
         // A deletion of the OperationJob ends its targets, so their outcomes say nothing.
-        if !child.deleting && !self.status.has(ENDED) {
+        if !child.deleting && !self.status.has_outcomes() {
             self.status.other_fields.insert("progress".to_owned(), child.counts.write());
-            if child.has_ended && self.stopping().is_none() {
-                self.take_outcomes(true);
-                // If the outcomes cannot be read, or the file takes long, a stop must not wait for them.
-                if stopping.is_none() || self.status.has(ENDED) {
-                    return;
-                }
-            }
         }
-        if self.status.has(CREATED) {
-            self.status.set_condition(CREATED, true, &PhaseReason::new("Created", ""), now);
-        }
+    }
+
+    /// Copies the obstacles of the OperationJob.
+    fn copy_obstacles(&mut self, child: &OpsChild) {
+        let now = self.observed.now;
+        self.status.clear_condition(CREATED, "Created", now);
         match child.refused.as_ref().or(child.unserved.as_ref()) {
             Some(why) => self.status.set_condition(AVAILABLE, false, &PhaseReason::new("NotServed", why.clone()), now),
-            None if self.status.has(AVAILABLE) => {
-                self.status.set_condition(AVAILABLE, true, &PhaseReason::new("Serving", ""), now)
-            }
-            None => {}
+            None => self.status.clear_condition(AVAILABLE, "Serving", now),
         }
         let waits: Vec<&String> = match child.has_ended || child.paused {
             true => Vec::new(),
             false => child.waits_for.iter().filter(|word| *word != PAUSED).chain(&child.obstacles).collect(),
         };
         self.status.other_fields.insert("waitingFor".to_owned(), json!(waits));
-        if self.status.is(ENDED) {
-            self.delete_child(child);
-            if self.has_waited_since(ENDED) {
-                self.conclude("; the remaining targets are released as soon as possible");
+    }
+
+    /// Copies the state of the OperationJob.
+    fn follow(&mut self, child: &OpsChild) {
+        self.copy_progress(child);
+        self.copy_obstacles(child);
+    }
+
+    /// Lets the OperationJob start targets. The stored status names it, so the host never creates it again.
+    fn begin(&mut self, child: &OpsChild) {
+        self.follow(child);
+        self.effects.push(Effect::UnpauseChild);
+    }
+
+    /// Stores the outcomes of all targets.
+    fn collect(&mut self, child: &OpsChild) {
+        self.copy_progress(child);
+        self.take_outcomes(true);
+    }
+
+    /// Keeps the OperationJob from starting more targets, then stores the outcomes so far.
+    fn stop(&mut self, child: &OpsChild, why: &PhaseReason) {
+        // If the outcomes of all targets cannot be read, or the file takes long, a stop must not wait for them.
+        if child.has_ended && !child.deleting && self.status.stopping().is_none() {
+            self.collect(child);
+            if self.status.has_outcomes() {
+                return;
             }
-            return;
         }
-        let Some(why) = stopping else {
-            // The status must name the OperationJob before targets start. Then the host never creates it again.
-            let has_history_finalizer = self.observed.job.status.other_fields.get("operationJob")
-                == self.status.other_fields.get("operationJob");
-            if has_history_finalizer && child.paused && !child.deleting {
-                self.effects.push(Effect::UnpauseChild);
-            }
-            return;
-        };
-        if !self.status.is(STOPPING) {
-            self.status.set_condition(STOPPING, true, &why, now);
-        }
+        self.say_stopping(child, why);
         match (child.deleting, child.paused) {
             (true, _) => {}
             (false, false) => self.effects.push(Effect::PauseChild),
-            (false, true) if self.status.has(ENDED) => self.delete_child(child),
             (false, true) => self.take_outcomes(false),
         }
-        self.give_up_waiting(&why, child);
+        self.give_up_waiting(why, child);
+    }
+
+    /// Releases the targets of a job that ends by force.
+    fn abort(&mut self, child: &OpsChild, why: &PhaseReason) {
+        self.say_stopping(child, why);
+        match child.paused || child.deleting {
+            true => self.delete_child(child),
+            false => self.effects.push(Effect::PauseChild),
+        }
+        self.give_up_waiting(why, child);
+    }
+
+    /// Copies the state of the OperationJob, and stores the reason for which the job ends by force.
+    fn say_stopping(&mut self, child: &OpsChild, why: &PhaseReason) {
+        self.follow(child);
+        if self.status.stopping().is_none() {
+            self.status.set_condition(STOPPING, true, why, self.observed.now);
+        }
+    }
+
+    /// Releases the targets of a job whose targets have ended.
+    fn release(&mut self, child: &OpsChild) {
+        self.follow(child);
+        self.delete_child(child);
+        if self.has_waited() {
+            self.conclude("; the remaining targets are released as soon as possible");
+        }
     }
 
     /// Stores the outcomes of the targets in the status. The host deletes the OperationJob only after that, because it is their only record.
@@ -600,17 +572,17 @@ impl<'a> OpsPlanner<'a> {
         }
     }
 
+    /// Deletes the OperationJob. If the job goes on, the stored status has the outcomes, because nothing else records them.
     fn delete_child(&mut self, child: &OpsChild) {
-        // The outcomes must be stored first, because nothing else records them.
-        if !child.deleting && self.observed.job.status.has(ENDED) {
+        if !child.deleting {
             self.effects.push(Effect::DeleteChild);
         }
     }
 
-    /// Returns true if the release of targets has taken longer than the grace period since this condition was set.
-    fn has_waited_since(&mut self, condition: &str) -> bool {
-        let since = self.status.condition(condition).map(|one| one.last_transition_time.as_str());
-        let Some(due) = read_time(since).map(|since| after_seconds(since, CANCEL_GRACE)) else { return false };
+    /// Returns true if the release of targets has taken longer than the grace period.
+    fn has_waited(&mut self) -> bool {
+        let due = self.status.releases_since().map(|since| after_seconds(since, CANCEL_GRACE));
+        let Some(due) = due else { return false };
         if due > self.observed.now {
             self.requeue_by(due);
         }
@@ -619,7 +591,7 @@ impl<'a> OpsPlanner<'a> {
 
     /// Fails the job if the release of targets takes too long. The host goes on with the release.
     fn give_up_waiting(&mut self, why: &PhaseReason, child: &OpsChild) {
-        if self.has_waited_since(STOPPING) {
+        if self.has_waited() {
             let held = child.counts.processing;
             let message =
                 format!("{}; {held} targets are not released yet, and are released as soon as possible", why.message);
@@ -644,6 +616,23 @@ impl<'a> OpsPlanner<'a> {
         } else {
             let message = format!("{succeeded} of {total} targets succeeded{more}");
             self.status.enter(Phase::Succeeded, &PhaseReason::new("Succeed", message), began, now);
+        }
+    }
+
+    /// Deletes a job that has ended and holds nothing, once its time to live is over.
+    fn expire(&mut self) {
+        let OpsObservation { job, now, history_row, .. } = self.observed;
+        // Until the history has the whole job, clients can read the job only from this object.
+        if job.deleting && job.has_history_finalizer && history_row != RowState::InPart {
+            self.effects.push(Effect::DropFinalizer(HISTORY));
+        }
+        let due = job.ttl.zip(self.status.finished).map(|(seconds, finished)| after_seconds(finished, seconds));
+        match due.filter(|_| !job.deleting) {
+            // A job that ended before the host had a history does not wait for the history.
+            Some(due) if due <= now && !job.has_history_finalizer && history_row == RowState::InPart => {}
+            Some(due) if due <= now => self.effects.push(Effect::DeleteSelf),
+            Some(due) => self.requeue_by(due),
+            None => {}
         }
     }
 }

@@ -16,7 +16,7 @@ use crate::object::time::read_time;
 use crate::ops_job::addon::StepSource;
 use crate::ops_job::gone::GoneBy;
 use crate::ops_job::inputs::Scope;
-use crate::ops_job::names::{FINALIZER, HISTORY, RESOLVED, ops_key};
+use crate::ops_job::names::{FINALIZER, HISTORY, ops_key};
 use crate::ops_job::phases::{OpsStatus, Phase};
 use crate::ops_job::quota::{OF_OBJECT, counted_key};
 use crate::ops_job::spec::{Defaults, OpsSpec, OpsType, RuleBroken, time_to_live};
@@ -153,7 +153,7 @@ impl StoredOps {
                 let named = if spec.kind.is_for_nodes() || is_over { Vec::new() } else { workloads };
                 (spec.scope, spec.filters.excluded) = (Scope { workloads: named, ..Scope::default() }, BTreeSet::new());
             }
-            if is_over || self.view.status.other_fields.contains_key("operationJob") {
+            if is_over || self.view.status.has_recorded_child() {
                 (spec.parameters, spec.script, spec.steps) = Default::default();
             }
         }
@@ -181,7 +181,7 @@ impl CachedObject for StoredOps {
     /// A job that has its targets stays whole. A node belongs to one job, so all such jobs together are no larger than the cluster. A job that was whole
     /// stays whole too, because it must not end when the host itself adds to it.
     fn is_admitted(&self, before: Option<&Self>) -> bool {
-        self.view.status.is(RESOLVED) || before.is_some_and(|before| before.spec.is_ok())
+        self.view.status.has_locked_targets() || before.is_some_and(|before| before.spec.is_ok())
     }
 
     fn without_spec(self, why: &str) -> Self {

@@ -15,7 +15,7 @@ use crate::object::own::OPS_NAMESPACE;
 use crate::object::quota_key::QuotaKey;
 use crate::object::time::read_time;
 use crate::operation_job::state::waits_of;
-use crate::ops_job::names::{API_VERSION, OPS_KIND, RESOLVED, SKIPPED};
+use crate::ops_job::names::{API_VERSION, OPS_KIND, SKIPPED};
 use crate::ops_job::phases::OpsStatus;
 use crate::ops_job::spec::OpsType;
 use crate::ops_job::targets::Resolved;
@@ -92,20 +92,18 @@ impl OpsJobView {
 
     /// Returns true if the status names another OperationJob than this one. The API server may create another one from a request that arrives late.
     pub fn has_recorded_another(&self, child: &OpsChild) -> bool {
-        let recorded = self.status.other_fields.get("operationJob").and_then(|recorded| text(recorded, "/uid"));
-        recorded.is_some_and(|uid| uid != child.uid)
+        self.status.recorded_uid().is_some_and(|uid| uid != child.uid)
     }
 
     /// Returns the order in which a new term restores the claims of jobs. A job whose status names its OperationJob may be at work, so it comes
     /// first. The OperationJob of another job is still paused. Among equals, the older job comes first.
     pub fn claim_order(&self) -> ClaimOrder {
-        let is_at_work = self.status.other_fields.contains_key("operationJob");
-        ClaimOrder { is_idle: !is_at_work, created: self.created }
+        ClaimOrder { is_idle: !self.status.has_recorded_child(), created: self.created }
     }
 
     /// Returns the targets that the status of the job claims. A term restores these locks when it begins.
     pub fn stored_locks(&self) -> Vec<TargetLock> {
-        if self.has_ops_finalizer && self.status.is(RESOLVED) { self.locks() } else { Vec::new() }
+        if self.has_ops_finalizer && self.status.has_locked_targets() { self.locks() } else { Vec::new() }
     }
 }
 
@@ -226,8 +224,6 @@ fn obstacle(detail: &Value) -> Option<String> {
     Some(shown_cause(&format!("{}: {message}", text(detail, "/name")?), MOST_OBSTACLE))
 }
 
-/// The condition that says whether a plugin serves the action.
-pub(super) const AVAILABLE: &str = "ActionAvailable";
 /// The longest message of the condition.
 const MOST_MESSAGE: usize = 1_024;
 /// The longest UID of an owner, and the longest reason for waiting.
@@ -298,7 +294,7 @@ impl TargetCounts {
 mod tests {
     use super::*;
     use crate::kind::locks::TargetLocks;
-    use crate::ops_job::names::FINALIZER;
+    use crate::ops_job::names::{FINALIZER, RESOLVED};
     use crate::ops_job::spec::Defaults;
     use crate::ops_job::stored::StoredOps;
 
