@@ -9,7 +9,6 @@ use oarlock_core::object::api_object::Kind;
 use oarlock_core::ops_job::create_decision::ungranted;
 use oarlock_core::ops_job::facts::{FACTS, FILE, FileFact, OpsFacts};
 use oarlock_core::ops_job::kind::OpsJobs;
-use oarlock_core::ops_job::names::RESOLVED;
 use oarlock_core::ops_job::outcomes::{StoredFile, log_file, report, report_file, stored_outcomes};
 use oarlock_core::ops_job::phases::OpsStatus;
 use oarlock_core::ops_job::plan::RowState;
@@ -109,7 +108,7 @@ impl OpsHost {
     async fn facts(&self, job: &StoredOps) -> OpsFacts {
         let HostLocation { cluster, node, artefacts, exports, recorder } = &self.place;
         let view = &job.view;
-        let begins_file = view.kind == Some(OpsType::Dumplog) && !view.status.is(RESOLVED) && !view.status.has_ended();
+        let begins_file = view.kind == Some(OpsType::Dumplog) && !view.status.has_locked_targets() && !view.status.has_ended();
         let scarce = match artefacts.as_ref().filter(|_| begins_file) {
             Some(artefacts) => artefacts.scarce().await,
             None => None,

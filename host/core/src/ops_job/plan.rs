@@ -165,6 +165,8 @@ pub enum Attempt<'a> {
 pub fn with_refusal(status: &OpsStatus, attempt: Attempt<'_>, message: &str, now: Timestamp) -> OpsStatus {
     let mut told = status.clone();
     let (condition, what) = match attempt {
+        // The condition of the targets locks them, so it stays.
+        Attempt::LookUp(OpsRead::Targets) if status.has_locked_targets() => (Some(CREATED), "read the scripts"),
         Attempt::LookUp(OpsRead::Targets) => (Some(RESOLVED), "find the targets"),
         Attempt::LookUp(OpsRead::Outcomes) => (None, "read what became of the targets"),
         Attempt::LookUp(OpsRead::File) => (None, "publish the file"),

@@ -3,11 +3,10 @@
 //! Takes the stored and observed state of one time; yields the stage. No field stores the stage. It follows from the finalizers, the targets in the
 //! spec, the conditions, and the OperationJob. `plan.rs` has one method for each stage. Only this file reads the conditions and the recorded OperationJob.
 //!
-//! A plan leads to its own stage again or to a later one. Four other events lead back:
+//! A plan leads to its own stage again or to a later one. Three other events lead back:
 //! - If the host begins to keep a history, each job lacks a finalizer, so it is in [`Stage::Protect`] again.
 //! - If the OperationJob is deleted and gone before the status names it, the job is in [`Stage::Create`] again. No target has started.
 //! - If somebody pauses the OperationJob, the job is in [`Stage::Begin`] again.
-//! - If the API server refuses the reads of an addon's scripts, the host sets `TargetsResolved` to False. The job is in [`Stage::Lock`] again.
 
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};

@@ -328,7 +328,7 @@ fn a_job_that_nothing_disturbs_passes_the_stages_of_success() {
 }
 
 #[test]
-fn four_events_lead_back_to_an_earlier_stage() {
+fn three_events_lead_back_to_an_earlier_stage() {
     let mut life = Life::of("finalizer targets TargetsResolved recorded child");
     life.child.as_mut().unwrap().paused = true;
     assert_eq!(life.name(), "Begin", "somebody paused the OperationJob");
@@ -338,8 +338,15 @@ fn four_events_lead_back_to_an_earlier_stage() {
     assert_eq!(life.name(), "Lose");
     life.child = None;
     assert_eq!(life.name(), "Create", "the OperationJob was gone before the status named it");
+}
+
+#[test]
+fn a_refused_read_of_the_scripts_leaves_the_targets_locked() {
+    let mut life = Life::of("finalizer targets TargetsResolved");
+    assert_eq!(life.name(), "Create");
     life.job.status = with_refusal(&life.job.status, Attempt::LookUp(OpsRead::Targets), "no", at(0));
-    assert_eq!(life.name(), "Lock", "the API server refused the reads of the scripts");
+    assert_eq!(life.name(), "Create");
+    assert!(!life.job.status.is("OperationJobCreated") && life.job.status.has("OperationJobCreated"));
 }
 
 proptest! {

@@ -10,7 +10,7 @@ use oarlock_core::kind::plan_kind::{PlanKind as _, Seen};
 use oarlock_core::object::api_object::Kind;
 use oarlock_core::ops_job::facts::{FACTS, OpsFacts};
 use oarlock_core::ops_job::kind::OpsJobs;
-use oarlock_core::ops_job::names::{RESOLVED, ops_kind};
+use oarlock_core::ops_job::names::ops_kind;
 use oarlock_core::ops_job::spec::Defaults;
 use oarlock_core::ops_job::stored::StoredOps;
 use oarlock_core::requests::reads::{Answers, KeptObjects, Pending, Read, Selected};
@@ -139,7 +139,7 @@ impl OpsState {
             let children: Vec<_> = child.iter().map(|child| child.child.clone()).collect();
             let now = at(self.now);
             let Some(term) = &mut self.hosts[h].term else { return Ok(KindPlan::default()) };
-            let is_blind = object.view.status.is(RESOLVED) && scenario.lacks(OpsSwitch::ClaimsOnce);
+            let is_blind = object.view.status.has_locked_targets() && scenario.lacks(OpsSwitch::ClaimsOnce);
             let none = TargetLocks::default();
             let locks = if is_blind { &none } else { &term.claims.locks };
             let seen =
