@@ -108,7 +108,8 @@ impl OpsHost {
     async fn facts(&self, job: &StoredOps) -> OpsFacts {
         let HostLocation { cluster, node, artefacts, exports, recorder } = &self.place;
         let view = &job.view;
-        let begins_file = view.kind == Some(OpsType::Dumplog) && !view.status.has_locked_targets() && !view.status.has_ended();
+        let begins_file =
+            view.kind == Some(OpsType::Dumplog) && !view.status.has_locked_targets() && !view.status.has_ended();
         let scarce = match artefacts.as_ref().filter(|_| begins_file) {
             Some(artefacts) => artefacts.scarce().await,
             None => None,
