@@ -49,6 +49,9 @@ pub struct Invalid {
     pub message: String,
 }
 
+/// The reasons of `Valid=False` for which a job cannot start until somebody edits its spec or replaces its plugin.
+pub const REFUSALS: [&str; 3] = ["InvalidValue", "ParametersInvalid", "TargetKindNotSupported"];
+
 fn invalid<T>(reason: &'static str, message: impl Into<String>) -> Result<T, Invalid> {
     Err(Invalid { reason, message: message.into() })
 }

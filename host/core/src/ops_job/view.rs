@@ -14,6 +14,7 @@ use crate::object::key::JobKey;
 use crate::object::own::OPS_NAMESPACE;
 use crate::object::quota_key::QuotaKey;
 use crate::object::time::read_time;
+use crate::operation_job::spec::REFUSALS;
 use crate::operation_job::state::waits_of;
 use crate::ops_job::names::{API_VERSION, OPS_KIND, SKIPPED};
 use crate::ops_job::phases::OpsStatus;
@@ -165,8 +166,8 @@ impl OpsChild {
         let counts = TargetCounts::of_child(document, details.iter().filter(is_skipped).count());
         let status = document.get("status").unwrap_or(&Value::Null);
         let [valid, available] = ["Valid", "ActionAvailable"].map(|condition| block(status, condition));
-        // All other reasons of `Valid` can be fixed: a grant, a label of the namespace, room in memory.
-        let refused = valid.filter(|(reason, _)| *reason == "InvalidSpec");
+        // All other reasons of `Valid` can be fixed without a new job: a grant, a label of the namespace, room in memory.
+        let refused = valid.filter(|(reason, _)| REFUSALS.contains(reason));
         let unserved = valid.filter(|_| refused.is_none()).or(available);
         let message = |(_, message): (&str, &str)| cut(message, MOST_MESSAGE);
         let started = details.iter().filter_map(|detail| read_time(text(detail, "/startTime"))).min();
@@ -314,6 +315,25 @@ mod tests {
         let mut locks = TargetLocks::default();
         jobs.iter().for_each(|job| drop(locks.take(&job.uid, &job.name, &job.stored_locks())));
         locks.holder(&TargetLock::Node("n".to_owned())).unwrap().to_owned()
+    }
+
+    #[test]
+    fn an_operation_job_that_the_plugin_refuses_is_told_from_one_that_waits() {
+        let child = |reason: &str| {
+            let owner =
+                json!({"apiVersion": API_VERSION, "kind": OPS_KIND, "name": "a", "uid": "u", "controller": true});
+            let metadata = json!({"namespace": "n", "name": "a", "uid": "c", "ownerReferences": [owner]});
+            let valid = json!({"type": "Valid", "status": "False", "reason": reason, "message": "why"});
+            let child = OpsChild::read(&json!({"metadata": metadata, "status": {"conditions": [valid]}})).unwrap();
+            (child.refused, child.unserved)
+        };
+        let why = || Some("why".to_owned());
+        for reason in ["ParametersInvalid", "TargetKindNotSupported", "InvalidValue"] {
+            assert_eq!(child(reason), (why(), None), "{reason}");
+        }
+        for reason in ["NamespaceNotAllowed", "Unreadable"] {
+            assert_eq!(child(reason), (None, why()), "{reason}");
+        }
     }
 
     #[test]
