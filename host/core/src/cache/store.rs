@@ -144,6 +144,7 @@ impl Store {
     }
 
     /// Stores a complete list of `kind` as of `version`. Removes objects that are not in the list, unless the store has them from a later write.
+    /// The version `u64::MAX` means that the API server does not serve the kind now. The objects come back with the next list then.
     pub fn reset(&self, kind: &Kind, objects: Vec<Object>, version: u64) -> Vec<Change> {
         let listed: HashSet<(NamespacedName, String)> =
             objects.iter().map(|o| (namespaced_name(&o.key), o.uid.clone())).collect();
@@ -154,7 +155,15 @@ impl Store {
                 .filter(|o| o.version() <= version && !listed.contains(&(namespaced_name(&o.key), o.uid.clone())));
             missing.map(|object| Object::clone(object)).collect()
         });
-        changes.extend(stale.into_iter().filter_map(|object| self.remove(object)));
+        let is_served = version < u64::MAX;
+        changes.extend(stale.into_iter().filter_map(|object| {
+            self.write(|state| {
+                if is_served {
+                    state.tombstones.add(&object.uid);
+                }
+                state.drop_object(&object.key, &object.uid).map(|old| Change { old: Some(old), new: None })
+            })
+        }));
         changes
     }
 
@@ -390,6 +399,16 @@ mod tests {
         assert_eq!(changes.len(), 2);
         let names: Vec<_> = store.all(&Kind::pod(), Some("d")).iter().map(|o| o.key.name.clone()).collect();
         assert_eq!(names, ["listed", "own"]);
+    }
+
+    #[test]
+    fn objects_come_back_after_a_server_did_not_serve_their_kind_for_a_moment() {
+        let store = store();
+        store.apply(pod("a", "1", 5, "rs"));
+        assert_eq!(store.reset(&Kind::pod(), Vec::new(), u64::MAX).len(), 1);
+        assert_eq!(store.count(&Kind::pod()), 0);
+        assert_eq!(store.reset(&Kind::pod(), vec![pod("a", "1", 5, "rs")], 7).len(), 1);
+        assert_eq!(store.count(&Kind::pod()), 1);
     }
 
     #[test]

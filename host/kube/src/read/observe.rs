@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use oarlock_api::{OperationJob, OperationRecord};
+use oarlock_core::cache::object_cache::CachedView;
 use oarlock_core::object::api_object::{Kind, ObjectKey};
 use oarlock_core::object::key::{JobKey, JobRef};
 use oarlock_core::operation_job::round::context::Observed;
@@ -20,7 +21,7 @@ use crate::link::Link;
 use crate::transport::call::absent;
 use crate::transport::list::{Collection, ListError};
 use crate::transport::projection::Projection;
-use crate::watch::jobs::{View, read_job};
+use crate::watch::jobs::read_job;
 
 /// The label that finds the records of a job.
 const JOB_UID_LABEL: &str = "oarlock.dev/job-uid";
@@ -89,8 +90,8 @@ impl Cluster {
 
 impl Link {
     async fn job(&self, key: &JobKey) -> Result<Option<Arc<OperationJob>>, ObserveError> {
-        if let View::Trusted(job) = self.jobs.view(key) {
-            return Ok(job);
+        if let CachedView::Certain(cached) = self.jobs.view(key) {
+            return Ok(cached.map(|cached| cached.job.clone()));
         }
         let failed = |message| ObserveError::ReadJob { key: key.clone(), message };
         match self.read(&key.object()).await.map_err(|failure| failed(failure.message))? {

@@ -3,14 +3,15 @@
 //! The cache also keeps a job that it cannot parse, so that the job hides no others and can be reported and deleted. The cache never
 //! returns a view that is older than the host's last write. After a write with an unknown outcome, the host reads the job first.
 
-use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use oarlock_api::{OperationJob, OperationJobSpec, OperationJobStatus, UnreadSpec};
-use oarlock_core::object::api_object::unread;
+use oarlock_core::cache::object_cache::{CacheChange, CachedObject, CachedView, ObjectCache};
+use oarlock_core::object::api_object::{ObjectKey, unread};
 use oarlock_core::object::key::{JobKey, JobRef};
-use oarlock_core::object::memory::{MemoryBudget, NamespaceShares, memory_of, text_len};
+use oarlock_core::object::memory::{MemoryBudget, memory_of, text_len};
 use oarlock_core::object::own::OPS_NAMESPACE;
 use oarlock_core::object::quota_key::{QUOTA_KEY, QuotaKey};
 use oarlock_core::operation_job::round::finalize::TOO_MANY_FINALIZERS;
@@ -25,8 +26,6 @@ use crate::watch::objects::WatchEvent;
 
 /// The most bytes of the finalizers of a job that the cache keeps.
 const FINALIZERS: usize = 2 * 1024;
-/// The number of remembered deletions. It is higher than the number of possible deletions during one request.
-const TOMBSTONES: usize = 4_096;
 
 /// One job at one version.
 #[derive(Clone, Debug)]
@@ -40,144 +39,115 @@ pub(crate) struct CachedJob {
 }
 
 impl CachedJob {
-    /// Counts the job in place of the `before` bytes that it took. A job whose spec has no room stays in the cache without its spec. It can
-    /// be reported and deleted, and none of its targets start.
-    pub(crate) fn within(self, shares: &mut NamespaceShares, before: usize) -> Self {
-        match shares.admit(&self.key.namespace, before, self.bytes) {
-            Ok(()) => self,
-            Err(why) => self.without_spec(why),
-        }
-    }
-
     /// Returns true if this job has the same spec as `newer`.
     fn has_spec_of(&self, newer: &Self) -> bool {
         let generation = |cached: &Self| cached.job.metadata.generation;
         let is_there = |cached: &Self| cached.job.spec.is_some();
-        self.uid == newer.uid && is_there(self) && is_there(newer) && generation(self) == generation(newer)
+        is_there(self) && is_there(newer) && generation(self) == generation(newer)
+    }
+}
+
+impl CachedObject for CachedJob {
+    fn key(&self) -> ObjectKey {
+        self.key.object()
     }
 
-    fn without_spec(self, why: String) -> Self {
-        let job = OperationJob { spec: None, unread: Some(UnreadSpec::new(why)), ..(*self.job).clone() };
+    fn uid(&self) -> &str {
+        &self.uid
+    }
+
+    fn version(&self) -> u64 {
+        self.version
+    }
+
+    fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// The host writes the status, which grows with the targets, so a running job keeps its spec.
+    fn is_admitted(&self, before: Option<&Self>) -> bool {
+        before.is_some_and(|before| before.has_spec_of(self))
+    }
+
+    /// A job whose spec has no room can be reported and deleted, and none of its targets start.
+    fn without_spec(self, why: &str) -> Self {
+        let unread = Some(UnreadSpec::new(why.to_owned()));
+        let job = OperationJob { spec: None, unread, ..(*self.job).clone() };
         Self { job: Arc::new(job), bytes: 0, ..self }
     }
 }
 
-/// The view of a job in the cache.
-pub(crate) enum View {
-    /// The view is not older than the host's last write.
-    Trusted(Option<Arc<OperationJob>>),
-    /// The view may be older than the host's last write, so the host must read the job.
-    Uncertain,
-}
-
 /// The cache of OperationJobs.
 pub(crate) struct Jobs {
-    cache: Mutex<Cache>,
+    cache: Mutex<ObjectCache<CachedJob>>,
     events: UnboundedSender<WatchEvent>,
-}
-
-#[derive(Default)]
-struct Cache {
-    jobs: HashMap<JobKey, CachedJob>,
-    gone: HashSet<String>,
-    tombstones: VecDeque<String>,
-    /// The versions that the next view must exceed, after a write that was refused as stale or has an unknown outcome.
-    uncertain: HashMap<JobKey, u64>,
-    shares: NamespaceShares,
-}
-
-impl Cache {
-    /// Records that a job was deleted. Returns true if this was not known.
-    fn add_tombstone(&mut self, uid: &str) -> bool {
-        let is_news = self.gone.insert(uid.to_owned());
-        if is_news {
-            self.tombstones.push_back(uid.to_owned());
-        }
-        if self.tombstones.len() > TOMBSTONES
-            && let Some(oldest) = self.tombstones.pop_front()
-        {
-            self.gone.remove(&oldest);
-        }
-        is_news
-    }
 }
 
 impl Jobs {
     pub(crate) fn new(events: UnboundedSender<WatchEvent>, room: &MemoryBudget) -> Self {
-        let cache = Cache { shares: NamespaceShares::within(room), ..Cache::default() };
-        Self { cache: Mutex::new(cache), events }
+        Self { cache: Mutex::new(ObjectCache::within(room)), events }
     }
 
-    /// Returns the newest view of a job.
-    pub(crate) fn view(&self, key: &JobKey) -> View {
-        let cache = self.cache.lock();
-        let cached = cache.jobs.get(key);
-        let version = cached.map_or(0, |cached| cached.version);
-        match cache.uncertain.get(key) {
-            Some(exceeded) if version <= *exceeded => View::Uncertain,
-            _ => View::Trusted(cached.map(|cached| cached.job.clone())),
-        }
+    /// Returns the newest view of a job, unless it may be older than the host's last write.
+    pub(crate) fn view(&self, key: &JobKey) -> CachedView<CachedJob> {
+        self.cache.lock().view(&key.object())
     }
 
     /// Returns the keys of all jobs.
     pub(crate) fn keys(&self) -> Vec<JobKey> {
-        self.cache.lock().jobs.keys().cloned().collect()
+        self.cache.lock().all().map(|cached| cached.key.clone()).collect()
     }
 
     /// Returns the UIDs of all jobs.
     pub(crate) fn uids(&self) -> BTreeSet<String> {
-        self.cache.lock().jobs.values().map(|cached| cached.uid.clone()).collect()
+        self.cache.lock().all().map(|cached| cached.uid.clone()).collect()
     }
 
     /// Returns the names of the task scripts that jobs name by digest. Returns `None` while the cache lacks the spec of a job of an OpsJob.
     pub(crate) fn scripts_in_use(&self) -> Option<BTreeSet<String>> {
         let cache = self.cache.lock();
-        let is_unknown = |cached: &CachedJob| cached.key.namespace == OPS_NAMESPACE && cached.job.spec.is_none();
-        if cache.jobs.values().any(is_unknown) {
+        let is_unknown = |cached: &Arc<CachedJob>| cached.key.namespace == OPS_NAMESPACE && cached.job.spec.is_none();
+        if cache.all().any(is_unknown) {
             return None;
         }
-        let specs = cache.jobs.values().filter_map(|cached| cached.job.spec.as_ref());
+        let specs = cache.all().filter_map(|cached| cached.job.spec.as_ref());
         Some(specs.filter_map(|spec| spec.parameters.as_ref()).flat_map(named_in).collect())
     }
 
     /// Returns the UID of a job.
     pub(crate) fn uid(&self, key: &JobKey) -> Option<String> {
-        self.cache.lock().jobs.get(key).map(|cached| cached.uid.clone())
+        self.peek(key).map(|cached| cached.uid.clone())
     }
 
     /// Returns true if the newest view of a job has this UID and resourceVersion.
     pub(crate) fn is_current(&self, key: &JobKey, uid: Option<&str>, version: Option<&str>) -> bool {
-        let cache = self.cache.lock();
-        let Some(cached) = cache.jobs.get(key) else { return false };
+        let Some(cached) = self.peek(key) else { return false };
         let same = cached.job.metadata.resource_version.as_deref();
         uid.is_none_or(|uid| uid == cached.uid) && version.is_none_or(|version| Some(version) == same)
     }
 
     /// Returns the newest view of a job, even if it is uncertain.
-    pub(crate) fn peek(&self, key: &JobKey) -> Option<CachedJob> {
-        self.cache.lock().jobs.get(key).cloned()
+    pub(crate) fn peek(&self, key: &JobKey) -> Option<Arc<CachedJob>> {
+        self.cache.lock().get(&key.object()).cloned()
     }
 
     /// Marks a job uncertain: the next view must be newer than the current view in the cache.
     pub(crate) fn mark_uncertain(&self, key: &JobKey) {
-        let mut cache = self.cache.lock();
-        let version = cache.jobs.get(key).map_or(0, |cached| cached.version);
-        cache.uncertain.insert(key.clone(), version);
+        self.cache.lock().doubt(&key.object());
     }
 
     /// Puts the API server's answer to a read of this job into the cache. The job is no longer uncertain.
     pub(crate) fn confirm(&self, key: &JobKey, answer: Option<CachedJob>) -> Option<Arc<OperationJob>> {
-        self.cache.lock().uncertain.remove(key);
-        match answer {
-            Some(cached) => {
+        self.cache.lock().confirm(&key.object());
+        match (answer, self.peek(key)) {
+            (Some(cached), known) => {
+                // A job of another UID took the place of the one before.
+                known.filter(|known| known.uid != cached.uid).into_iter().for_each(|known| self.forget(&known));
                 self.reply(cached);
             }
-            None => {
-                let known = self.peek(key);
-                known.into_iter().for_each(|cached| self.remove(&cached));
-            }
+            (None, known) => known.into_iter().for_each(|cached| self.remove(&cached)),
         }
-        self.peek(key).map(|cached| cached.job)
+        self.peek(key).map(|cached| cached.job.clone())
     }
 
     /// Puts the reply to a request of the host into the cache. A write of the host makes no event. The reply makes an event if it is the
@@ -200,65 +170,44 @@ impl Jobs {
         known.into_iter().for_each(|cached| self.remove(&cached));
     }
 
+    /// Puts a view of a job into the cache. Returns true if the cache took it.
     fn put(&self, cached: CachedJob) -> bool {
+        let key = cached.key.clone();
         let mut cache = self.cache.lock();
-        let known = cache.jobs.get(&cached.key);
-        let (old, before) = known.map_or((0, 0), |known| (known.version, known.bytes));
-        // The host writes the status, which grows with the targets, so a running job keeps its spec.
-        let is_under_way = known.is_some_and(|known| known.has_spec_of(&cached));
-        if cache.gone.contains(&cached.uid) || (old >= cached.version && cached.version > 0) {
-            return false;
+        let change = cache.put(cached);
+        // Events tell of changes, so nobody takes the dirty keys.
+        cache.take_dirty();
+        let newest = cache.get(&key.object()).cloned();
+        drop(cache);
+        match change {
+            CacheChange::Older => return false,
+            CacheChange::InPlaceOf(other) => self.tell_gone(&other),
+            CacheChange::Newer => {}
         }
-        let cached = if is_under_way {
-            cache.shares.count(&cached.key.namespace, before, cached.bytes);
-            cached
-        } else {
-            cached.within(&mut cache.shares, before)
-        };
-        if let Some(UnreadSpec { message: why, .. }) = &cached.job.unread {
-            tracing::warn!(job = %cached.key, why, "failed to read a stored job; its targets do not start until you correct its spec");
-        }
-        let (key, uid) = (cached.key.clone(), cached.uid.clone());
-        let before = cache.jobs.insert(key.clone(), cached).filter(|before| before.uid != uid);
-        // The name is free only after the deletion of the job that had it.
-        if let Some(uid) = before.map(|before| before.uid).filter(|uid| cache.add_tombstone(uid)) {
-            self.send(WatchEvent::JobGone(JobRef { key, uid }));
+        if let Some(UnreadSpec { message: why, .. }) = newest.as_ref().and_then(|newest| newest.job.unread.as_ref()) {
+            tracing::warn!(job = %key, why, "failed to read a stored job; its targets do not start until you correct its spec");
         }
         true
     }
 
+    /// Takes the last view of a deleted job.
     pub(crate) fn remove(&self, last: &CachedJob) {
-        let mut cache = self.cache.lock();
-        let is_news = cache.add_tombstone(&last.uid);
-        if cache.jobs.get(&last.key).is_some_and(|cached| cached.uid == last.uid) {
-            let before = cache.jobs.remove(&last.key).map_or(0, |cached| cached.bytes);
-            cache.shares.count(&last.key.namespace, before, 0);
-            cache.uncertain.remove(&last.key);
-        }
-        drop(cache);
-        if is_news {
-            self.send(WatchEvent::JobGone(JobRef { key: last.key.clone(), uid: last.uid.clone() }));
-        }
+        let dropped = self.cache.lock().remove(&last.key.object(), &last.uid);
+        dropped.iter().for_each(|dropped| self.tell_gone(dropped));
     }
 
-    fn send(&self, event: WatchEvent) {
-        // The receiver is dropped only while the host stops.
-        let _stopping = self.events.send(event).is_err();
+    /// Drops a job that the API server does not show now. A later view brings it back.
+    fn forget(&self, known: &CachedJob) {
+        let dropped = self.cache.lock().forget(&known.key.object(), &known.uid);
+        dropped.iter().for_each(|dropped| self.tell_gone(dropped));
     }
-}
 
-impl Jobs {
     /// Takes a complete list at this version.
     pub(crate) fn listed(&self, items: Vec<CachedJob>, version: u64) {
         let listed: HashSet<String> = items.iter().map(|cached| cached.uid.clone()).collect();
         items.into_iter().for_each(|cached| self.changed(cached));
-        let stale: Vec<CachedJob> = {
-            let cache = self.cache.lock();
-            let cached =
-                cache.jobs.values().filter(|cached| cached.version <= version && !listed.contains(&cached.uid));
-            cached.cloned().collect()
-        };
-        stale.iter().for_each(|cached| self.remove(cached));
+        let absent = self.cache.lock().absent_from(&listed, version);
+        absent.iter().for_each(|cached| self.forget(cached));
     }
 
     pub(crate) fn changed(&self, cached: CachedJob) {
@@ -266,6 +215,15 @@ impl Jobs {
         if self.put(cached) {
             self.send(WatchEvent::Job(key));
         }
+    }
+
+    fn tell_gone(&self, job: &CachedJob) {
+        self.send(WatchEvent::JobGone(JobRef { key: job.key.clone(), uid: job.uid.clone() }));
+    }
+
+    fn send(&self, event: WatchEvent) {
+        // The receiver is dropped only while the host stops.
+        let _stopping = self.events.send(event).is_err();
     }
 }
 
@@ -346,6 +304,8 @@ fn readable_fields(status: &Map<String, Value>) -> Map<String, Value> {
 
 #[cfg(test)]
 mod tests {
+    use oarlock_core::cache::object_cache::fitting;
+    use oarlock_core::object::memory::NamespaceShares;
     use serde_json::json;
     use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
@@ -377,9 +337,9 @@ mod tests {
         let (jobs, _heard) = jobs();
         jobs.changed(cached("a", 5));
         jobs.mark_uncertain(&key("a"));
-        assert!(matches!(jobs.view(&key("a")), View::Uncertain));
+        assert!(jobs.view(&key("a")).is_uncertain());
         jobs.changed(cached("a", 6));
-        assert!(matches!(jobs.view(&key("a")), View::Trusted(Some(_))));
+        assert!(matches!(jobs.view(&key("a")), CachedView::Certain(Some(_))));
     }
 
     #[test]
@@ -388,7 +348,7 @@ mod tests {
         jobs.changed(cached("a", 5));
         jobs.mark_uncertain(&key("a"));
         assert!(jobs.confirm(&key("a"), Some(cached("a", 5))).is_some());
-        assert!(matches!(jobs.view(&key("a")), View::Trusted(Some(_))));
+        assert!(matches!(jobs.view(&key("a")), CachedView::Certain(Some(_))));
         assert!(jobs.confirm(&key("a"), None).is_none());
     }
 
@@ -527,8 +487,21 @@ mod tests {
         jobs.changed(large("b", 10));
         assert!(has_spec("b"), "there is room now");
         let mut listed = NamespaceShares::default();
-        let fits = |cached: CachedJob, listed: &mut NamespaceShares| cached.within(listed, 0).job.spec.is_some();
+        let fits = |cached: CachedJob, listed: &mut NamespaceShares| fitting(cached, listed).job.spec.is_some();
         assert!(fits(large("c", 1), &mut listed) && !fits(large("e", 2), &mut listed));
+    }
+
+    #[test]
+    fn jobs_come_back_after_a_server_did_not_serve_their_kind_for_a_moment() {
+        let (jobs, mut replied) = jobs();
+        jobs.changed(cached("a", 5));
+        jobs.listed(vec![], u64::MAX);
+        assert!(jobs.keys().is_empty());
+        jobs.listed(vec![cached("a", 5)], 7);
+        assert_eq!(jobs.keys(), [key("a")]);
+        let events: Vec<bool> =
+            std::iter::from_fn(|| replied.try_recv().ok()).map(|event| matches!(event, WatchEvent::Job(_))).collect();
+        assert_eq!(events, [true, false, true]);
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::any::Any;
 use std::sync::{Arc, OnceLock};
 
 use oarlock_core::attempts::view::{ChildKind, ChildView};
+use oarlock_core::cache::object_cache::fitting;
 use oarlock_core::object::api_object::ObjectKey;
 use oarlock_core::object::memory::NamespaceShares;
 use oarlock_core::object::quota_key::QuotaKey;
@@ -106,7 +107,7 @@ impl EventHandler for OperationJobHandler {
     }
 
     fn fitting(&self, item: SeenJob, listed: &mut NamespaceShares) -> SeenJob {
-        SeenJob { cached: item.cached.map(|cached| cached.within(listed, 0)), ..item }
+        SeenJob { cached: item.cached.map(|cached| fitting(cached, listed)), ..item }
     }
 
     fn listed(&self, items: Vec<SeenJob>, version: u64) {
