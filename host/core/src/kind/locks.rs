@@ -1,19 +1,26 @@
-//! The objects that work on targets which allow only one at a time: the locks of a term.
+//! The locks of the objects of one kind, in one term: which object works on a target that allows only one at a time.
 //!
 //! A node belongs to one OpsJob at a time, and a pod to one OpsJob of each type. Source: docs/opsjob.md 3. The host restores the locks from the stored
-//! statuses when a term begins. The table drops no lock by itself.
+//! statuses when a term begins. The table drops no lock by itself: a plan releases the locks of its object, and the engine those of an object that is gone.
 
 use std::collections::HashMap;
 
 use k8s_openapi::jiff::Timestamp;
 
-/// A target that only one job may work on at a time.
+/// A target that only one object of a kind may work on at a time.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum TargetLock {
-    /// A node, by UID. A node that is created again under its name is another node.
-    Node(String),
-    /// A pod, by UID, for one type of jobs.
-    Pod(&'static str, String),
+pub struct TargetLock {
+    /// The name of the work. Works with other names on the same target do not exclude each other.
+    pub scope: String,
+    /// UID of the target. A target that is created again under its name is another target.
+    pub uid: String,
+}
+
+impl TargetLock {
+    /// Returns the lock of the target with this UID for this work.
+    pub fn new(scope: impl Into<String>, uid: impl Into<String>) -> Self {
+        Self { scope: scope.into(), uid: uid.into() }
+    }
 }
 
 /// The holder of each target.
@@ -130,7 +137,7 @@ mod tests {
     use super::*;
 
     fn node(number: u8) -> TargetLock {
-        TargetLock::Node(number.to_string())
+        TargetLock::new("Node", number.to_string())
     }
 
     #[test]
@@ -160,9 +167,9 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_is_for_one_job_of_each_type() {
+    fn a_target_is_for_one_job_of_each_work() {
         let mut target_locks = TargetLocks::default();
-        let of = |kind| [TargetLock::Pod(kind, "p".to_owned())];
+        let of = |work| [TargetLock::new(work, "p")];
         assert_eq!(
             (target_locks.take("a", "na", &of("dumplog")), target_locks.take("b", "nb", &of("exportimage"))),
             (Ok(()), Ok(()))

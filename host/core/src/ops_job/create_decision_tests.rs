@@ -4,6 +4,7 @@ use super::*;
 use crate::kind::locks::TargetLock;
 use crate::ops_job::spec::Defaults;
 use crate::ops_job::targets::NodeFacts;
+use crate::ops_job::view::NODE_WORK;
 
 fn body(inputs: &Value, mode: FieldValidation) -> Body {
     let body = json!({"name": "a", "type": "reboot", "inputs": inputs, "excludedNodes": ["gone", "c"]});
@@ -64,7 +65,7 @@ fn facts_are_asked_for_one_after_the_other_and_none_before_the_one_before_it() {
     known.rights.insert(Access::to_workload(&candidate), true);
     assert_eq!(needs(&known), RequiredFact::Found(vec![candidate]));
     known.found = all.found.map(|found| Found { of_workloads: Some(BTreeSet::from(["a".to_owned()])), ..found });
-    assert_eq!(needs(&known), RequiredFact::Locked(vec![TargetLock::Node("u-a".to_owned())]));
+    assert_eq!(needs(&known), RequiredFact::Locked(vec![TargetLock::new(NODE_WORK, "u-a")]));
     known.locked_target = Some(None);
     let CreateDecision::Accepted(job) = decide_create(&body, &known, here()).unwrap() else { panic!("all is known") };
     assert_eq!((job.workspace.as_deref(), job.resolved.targets.len()), (Some("d"), 1));
@@ -132,7 +133,7 @@ fn each_refusal_has_its_code() {
         (
             &of_node,
             with(|known| {
-                let target = TargetLock::Node("u-a".to_owned());
+                let target = TargetLock::new(NODE_WORK, "u-a");
                 known.locked_target = Some(Some(TargetLocked { target, holder: "other".to_owned() }));
             }),
             Code::Busy,

@@ -215,7 +215,7 @@ impl OpsJobs {
             events: changed.as_ref().map(|status| events(job, status)).unwrap_or_default(),
             status: changed.map(|status| new_status(&status, &job.status, facts)),
             again,
-            trouble: trouble.map(|ReadFailed { message, retry_after, .. }| Trouble { message, retry_after }),
+            trouble: trouble.map(Trouble::from),
             ..KindPlan::default()
         })
     }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::kind::locks::{TargetLock, TargetLocked};
+use crate::kind::locks::TargetLocked;
 use crate::ops_job::phases::PhaseReason;
 use crate::ops_job::targets::{MOST, Skipped, Unresolved};
 
@@ -21,7 +21,7 @@ pub(super) fn skipped_output(skipped: &[Skipped]) -> Vec<Value> {
 
 /// Returns the message for a job whose target another job holds. `targets` has the target's name.
 pub(super) fn locked_message(busy: &TargetLocked, targets: &[(String, String)]) -> PhaseReason {
-    let (TargetLock::Node(uid) | TargetLock::Pod(_, uid)) = &busy.target;
+    let uid = &busy.target.uid;
     let name = targets.iter().find(|(_, of)| of == uid).map_or(uid.as_str(), |(name, _)| name);
     let holder = &busy.holder;
     PhaseReason::new(

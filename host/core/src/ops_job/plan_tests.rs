@@ -7,6 +7,7 @@ use crate::ops_job::outcomes::{StoredFile, TargetOutcome};
 use crate::ops_job::pod_targets::{PodFacts, WorkloadPods};
 use crate::ops_job::spec::{Defaults, time_to_live};
 use crate::ops_job::targets::NodeFacts;
+use crate::ops_job::view::NODE_WORK;
 
 const HERE: Here<'_> = Here { cluster: "local", node: None };
 
@@ -215,7 +216,7 @@ fn a_reboot_comes_to_its_end_and_goes_when_its_time_is_over() {
     fixture.released();
     assert_eq!(fixture.outcome(), (Some(Phase::Succeeded), "Succeed", "3 of 3 targets succeeded"));
     assert_eq!(fixture.made, ["keep", "store", "create", "unpause", "delete", "drop"]);
-    assert_eq!(fixture.target_locks.holder(&TargetLock::Node("uid-a".into())), None);
+    assert_eq!(fixture.target_locks.holder(&TargetLock::new(NODE_WORK, "uid-a")), None);
     assert_eq!(fixture.pass().requeue_at, Some(at(9 + 60)));
     fixture.second = 69;
     fixture.settle();
@@ -535,7 +536,7 @@ fn the_logs_of_pods_are_collected_by_a_child_beside_them_and_put_together_before
     let targets = json!([{"name": "web-0", "uid": "uid-web-0"}, {"name": "web-1", "uid": "uid-web-1"}]);
     assert_eq!((&spec["targetKind"], &spec["targets"], &spec["parallelism"]), (&json!("Pod"), &targets, &json!(8)));
     assert_eq!(spec["failurePolicy"], json!({"type": "Continue", "maxFailures": 1}));
-    let place = TargetLock::Pod("dumplog", "uid-web-0".into());
+    let place = TargetLock::new("dumplog", "uid-web-0");
     assert_eq!(fixture.target_locks.holder(&place), Some("u"));
     fixture.child(TargetCounts { total: 2, succeeded: 1, failed: 1, ..TargetCounts::default() }, true);
     assert_eq!(fixture.pass().pending_read, Some(OpsRead::File));

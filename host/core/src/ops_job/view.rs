@@ -108,11 +108,14 @@ impl OpsJobView {
     }
 }
 
-/// Returns the part of a target that a job of this type holds.
+/// The name of the work of all types that work on nodes. Jobs of these types exclude each other.
+pub const NODE_WORK: &str = "node";
+
+/// Returns the lock that a job of this type needs on the target with this UID.
 pub fn lock_of(kind: Option<OpsType>, uid: &str) -> TargetLock {
     match kind.filter(|kind| !kind.is_for_nodes()) {
-        Some(kind) => TargetLock::Pod(kind.word(), uid.to_owned()),
-        None => TargetLock::Node(uid.to_owned()),
+        Some(kind) => TargetLock::new(kind.word(), uid),
+        None => TargetLock::new(NODE_WORK, uid),
     }
 }
 
@@ -314,7 +317,7 @@ mod tests {
         jobs.sort_by_key(|job| (job.claim_order(), job.name.clone()));
         let mut locks = TargetLocks::default();
         jobs.iter().for_each(|job| drop(locks.take(&job.uid, &job.name, &job.stored_locks())));
-        locks.holder(&TargetLock::Node("n".to_owned())).unwrap().to_owned()
+        locks.holder(&TargetLock::new(NODE_WORK, "n")).unwrap().to_owned()
     }
 
     #[test]

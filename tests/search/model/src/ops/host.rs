@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use oarlock_core::kind::locks::{TargetLock, TargetLocks};
+use oarlock_core::ops_job::view::NODE_WORK;
 
 use crate::ops::api::{ChildDocument, OpsApi, OpsDocument, OpsEvent, Subject};
 use crate::ops::round::OpsRound;
@@ -156,7 +157,7 @@ impl Claims {
 
     /// Returns the UID of the OpsJob that holds the node of each OpsJob.
     pub fn holders(&self) -> impl Iterator<Item = Option<&str>> {
-        self.tasks.iter().map(|task| self.locks.holder(&TargetLock::Node(node_uid(task.node))))
+        self.tasks.iter().map(|task| self.locks.holder(&TargetLock::new(NODE_WORK, node_uid(task.node))))
     }
 }
 
