@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use oarlock_core::kind::plan::{KindPlan, NewStatus, StoreTime, Trouble};
+use oarlock_core::kind::plan::{KindPlan, NewStatus, StoreTime};
 use oarlock_core::kind::plan_kind::Seen;
 use oarlock_core::object::api_object::Kind;
 use oarlock_core::object::fields::{at, list, text};
@@ -52,8 +52,7 @@ pub(crate) fn plan(seen: &Seen<'_, EchoJobs>) -> Result<KindPlan<()>, Pending> {
 }
 
 fn with_finalizer(job: &EchoJob) -> KindPlan<()> {
-    let others = job.object.finalizers.iter().map(String::as_str);
-    writes([finalizers(job, others.chain([FINALIZER]))])
+    writes(Write::add_finalizer(&job.object, FINALIZER))
 }
 
 /// Stores the namespaces before the first pod, so that a later host creates pods in the same namespaces.
@@ -68,7 +67,7 @@ fn with_namespaces(seen: &Seen<'_, EchoJobs>) -> Result<KindPlan<()>, Pending> {
         }
         Err(Pending::Failed(failed)) if failed.is_refused => {
             let plan = stores(job, EchoStatus { message: failed.message.clone(), ..job.status.clone() });
-            Ok(KindPlan { trouble: Some(Trouble { message: failed.message, retry_after: failed.retry_after }), ..plan })
+            Ok(KindPlan { trouble: Some(failed.into()), ..plan })
         }
         Err(pending) => Err(pending),
     }
@@ -104,8 +103,7 @@ fn cleaned_up(seen: &Seen<'_, EchoJobs>) -> Result<KindPlan<()>, Pending> {
     let job = seen.object;
     let left: Vec<Value> = seen.answers.to(&pods_of(job))?.parsed().collect();
     if left.is_empty() {
-        let others = job.object.finalizers.iter().map(String::as_str).filter(|name| *name != FINALIZER);
-        return Ok(writes([finalizers(job, others)]));
+        return Ok(writes(Write::remove_finalizer(&job.object, FINALIZER)));
     }
     let left = left.iter().filter_map(EchoPod::read).filter_map(|pod| pod.deletion());
     Ok(KindPlan { again: Some(after_seconds(seen.now, LOOK_AGAIN)), ..writes(left) })
@@ -125,13 +123,6 @@ fn writes(writes: impl IntoIterator<Item = Write>) -> KindPlan<()> {
 fn stores(job: &EchoJob, status: EchoStatus) -> KindPlan<()> {
     let status = (status != job.status).then(|| NewStatus { body: json!(status), when: StoreTime::Now });
     KindPlan { status, ..KindPlan::default() }
-}
-
-/// Returns the patch that sets the finalizers of a job at the version that the host saw.
-fn finalizers<'a>(job: &EchoJob, names: impl Iterator<Item = &'a str>) -> Write {
-    let names: Vec<&str> = names.collect();
-    let operation = json!({"op": "add", "path": "/metadata/finalizers", "value": names});
-    Write::patch_at(&job.object.resource_version, job.object.key.clone(), [operation])
 }
 
 pub(crate) fn selected_namespaces(job: &EchoJob) -> Read {

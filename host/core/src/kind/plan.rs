@@ -6,16 +6,17 @@ use k8s_openapi::jiff::Timestamp;
 use serde_json::Value;
 
 use crate::kind::locks::LockChange;
+use crate::requests::reads::ReadFailed;
 use crate::requests::writes::{EventNote, Recorded, Write};
 
 /// The next steps of the engine for an object. The engine takes the parts in the order of the fields.
 #[derive(Clone, Debug, PartialEq)]
 pub struct KindPlan<M> {
-    /// The memory for the next plan.
+    /// The memory for the next plan. Each plan replaces it, also with the default. If a write fails, the memory of the plan that sees the failure counts.
     pub memory: M,
     /// The change of the object's locks. The engine makes it together with the plan, so that no other plan comes between.
     pub locks: LockChange,
-    /// The writes to make now, in order. The first failed write ends them. A plan may base them only on what is stored. After a write of the object
+    /// The writes to make now, in order. The first failed write ends them, so put writes that failed before at the end. A plan may base them only on what is stored. After a write of the object
     /// itself, the round ends, and the reply leads to the next one. A write of an object that the host does not watch for the kind starts no round, so
     /// the plan then sets `again`. A write of an object that no longer exists counts as made.
     pub writes: Vec<Write>,
@@ -26,7 +27,7 @@ pub struct KindPlan<M> {
     pub after_status: Vec<Write>,
     /// The events to emit once the status is stored. Without a status there are none.
     pub events: Vec<EventNote>,
-    /// The time of the next round, if no change comes before. The engine ignores it after a failed write, and if there is a `trouble`.
+    /// The time of the next round, if no change comes before. A time that is over means at once. The engine ignores it after a failed write, and if there is a `trouble`.
     pub again: Option<Timestamp>,
     /// The reason for which the engine repeats the round later, after the rest of the plan.
     pub trouble: Option<Trouble>,
@@ -84,4 +85,10 @@ pub struct Trouble {
     pub message: String,
     /// The seconds to wait, if the API server names them.
     pub retry_after: Option<u32>,
+}
+
+impl From<ReadFailed> for Trouble {
+    fn from(failed: ReadFailed) -> Self {
+        Self { message: failed.message, retry_after: failed.retry_after }
+    }
 }

@@ -102,7 +102,7 @@ pub struct Seen<'a, K: PlanKind> {
     pub children: &'a [Arc<K::Child>],
     /// The memory from the last plan.
     pub memory: &'a K::Memory,
-    /// The answers to the reads of this round. They are older than the writes of the round.
+    /// The answers to the reads of this round. They are older than the writes of the round, and may be older than `now`.
     pub answers: &'a Answers,
     /// The write of this round that failed, if one did. The engine makes no `writes` of a plan that sees it. It changes the locks, stores the status, and
     /// does what follows the status.

@@ -98,7 +98,7 @@ pub enum Selected {
 pub struct Reduction {
     /// The name of the reduction.
     pub name: &'static str,
-    /// The only fields that the host parses (RFC 6901, such as `/spec/nodeName`). If there are none, the host parses the whole object.
+    /// The only fields that the host parses (RFC 6901, such as `/spec/nodeName`), also of the metadata. If there are none, the host parses the whole object.
     pub fields: &'static [&'static str],
     /// Returns the kept part of an object, or `None` if the answer leaves the object out. The set is [`Read::among`].
     pub keep: fn(Value, &BTreeSet<String>) -> Option<Value>,

@@ -206,6 +206,26 @@ impl Write {
         Self::Patch { object, subresource: None, body: at_version(version, operations) }
     }
 
+    /// Returns the patch that adds a finalizer to an object at the version that the host saw. Returns `None` if the object has the finalizer, or if the host
+    /// does not keep the whole object.
+    pub fn add_finalizer(object: &Object, name: &str) -> Option<Self> {
+        if !object.is_whole() || object.finalizers.iter().any(|has| has == name) {
+            return None;
+        }
+        let operation = match object.finalizers.is_empty() {
+            true => json!({"op": "add", "path": "/metadata/finalizers", "value": [name]}),
+            false => json!({"op": "add", "path": "/metadata/finalizers/-", "value": name}),
+        };
+        Some(Self::patch_at(&object.resource_version, object.key.clone(), [operation]))
+    }
+
+    /// Returns the patch that removes a finalizer from an object at the version that the host saw. Returns `None` if the object lacks the finalizer.
+    pub fn remove_finalizer(object: &Object, name: &str) -> Option<Self> {
+        let place = object.finalizers.iter().position(|has| has == name)?;
+        let operation = json!({"op": "remove", "path": format!("/metadata/finalizers/{place}")});
+        Some(Self::patch_at(&object.resource_version, object.key.clone(), [operation]))
+    }
+
     /// Returns a patch that replaces the status of an object at this version.
     pub fn status(object: ObjectKey, version: &str, status: &Value) -> Self {
         let body = at_version(version, [json!({"op": "add", "path": "/status", "value": status})]);
