@@ -16,9 +16,9 @@ pub struct KindPlan<M> {
     pub memory: M,
     /// The change of the object's locks. The engine makes it together with the plan, so that no other plan comes between.
     pub locks: LockChange,
-    /// The writes to make now, in order. The first failed write ends them, so put writes that failed before at the end. A plan may base them only on what is stored. After a write of the object
-    /// itself, the round ends, and the reply leads to the next one. A write of an object that the host does not watch for the kind starts no round, so
-    /// the plan then sets `again`. A write of an object that no longer exists counts as made.
+    /// The writes to make now, in order. The first failed write ends them, so put writes that failed before at the end. A plan may base them only on
+    /// what is stored. After a write of the object itself, the round ends, and the reply leads to the next one. A write of an object that the host does
+    /// not watch for the kind starts no round, so the plan then sets `again`. A write of an object that no longer exists counts as made.
     pub writes: Vec<Write>,
     /// The status to store, if it differs from the stored one. The engine stores it after all `writes` have succeeded, so it may say that they are
     /// made.
@@ -27,7 +27,8 @@ pub struct KindPlan<M> {
     pub after_status: Vec<Write>,
     /// The events to emit once the status is stored. Without a status there are none.
     pub events: Vec<EventNote>,
-    /// The time of the next round, if no change comes before. A time that is over means at once. The engine ignores it after a failed write, and if there is a `trouble`.
+    /// The time of the next round, if no change comes before. A time that is over means at once. The engine ignores it after a failed write, and if
+    /// there is a `trouble`.
     pub again: Option<Timestamp>,
     /// The reason for which the engine repeats the round later, after the rest of the plan.
     pub trouble: Option<Trouble>,

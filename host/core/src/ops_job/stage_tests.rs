@@ -352,7 +352,7 @@ fn a_refused_read_of_the_scripts_leaves_the_targets_locked() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(4_096))]
 
-    /// Whatever is stored and observed, the job has a stage, and its plan has only the effects of this stage.
+    /// Each job has a stage, with any stored and observed state. Its plan has only the effects of this stage.
     #[test]
     fn a_plan_has_only_the_effects_of_its_stage(mut life in any_life()) {
         let (_, allowed) = life.place();
