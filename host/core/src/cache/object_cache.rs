@@ -243,9 +243,12 @@ impl<O: CachedObject> ObjectCache<O> {
         self.uncertain.insert(key.clone(), version);
     }
 
-    /// Ends the uncertainty of a view, after a read of the object. The caller puts or removes the answer.
-    pub fn confirm(&mut self, key: &ObjectKey) {
+    /// Ends the uncertainty of a view, after a read of the object. `before` is the UID of the object that the cache had before the read. Drops that
+    /// object if the answer is another one, or none, and returns it. The caller puts the answer.
+    pub fn confirm(&mut self, key: &ObjectKey, before: Option<&str>, answer: Option<&O>) -> Option<Arc<O>> {
         self.uncertain.remove(key);
+        let other = before.filter(|before| answer.is_none_or(|answer| answer.uid() != *before))?;
+        self.forget(key, other)
     }
 
     /// Marks the object with this UID dirty, if the cache has it.

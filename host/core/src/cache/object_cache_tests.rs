@@ -115,7 +115,7 @@ fn a_view_is_uncertain_until_a_newer_one_or_a_read_comes() {
     assert!(matches!(cache.view(&key("a")), CachedView::Uncertain));
     cache.put(note("a", "u", 5));
     assert!(matches!(cache.view(&key("a")), CachedView::Uncertain), "an old event");
-    cache.confirm(&key("a"));
+    cache.confirm(&key("a"), None, None);
     assert!(matches!(cache.view(&key("a")), CachedView::Certain(Some(note)) if note.version == 5));
     cache.doubt(&key("a"));
     cache.put(note("a", "u", 6));

@@ -159,16 +159,15 @@ impl FlowCache {
         self.change(|state| match ParentKind::of_key(key) {
             Some(kind) => {
                 let parent = document.and_then(|document| Parent::read(kind, document));
-                let is_other = |before: &&str| parent.as_ref().is_none_or(|parent| parent.uid != **before);
-                before.filter(is_other).into_iter().for_each(|uid| state.forget_parent(key, uid));
-                state.parents.confirm(key);
+                let dropped = state.parents.confirm(key, before, parent.as_ref());
+                dropped.iter().for_each(|dropped| state.note_dropped(dropped));
                 parent.into_iter().for_each(|parent| state.put_parent(parent));
             }
             None => {
                 let template = document.and_then(StoredTemplate::read);
-                let is_other = |before: &&str| template.as_ref().is_none_or(|template| template.uid != **before);
-                before.filter(is_other).into_iter().for_each(|uid| state.forget_template(key, uid));
-                state.templates.confirm(key);
+                if state.templates.confirm(key, before, template.as_ref()).is_some() {
+                    state.mark_flows_dirty(key);
+                }
                 template.into_iter().for_each(|template| state.put_template(template));
             }
         });

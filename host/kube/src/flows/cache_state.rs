@@ -97,7 +97,7 @@ impl FlowCacheState {
         dropped.iter().for_each(|parent| self.note_dropped(parent));
     }
 
-    fn note_dropped(&mut self, parent: &Parent) {
+    pub(super) fn note_dropped(&mut self, parent: &Parent) {
         let key = parent.key();
         self.unname(parent);
         self.forget_children(parent);
@@ -157,7 +157,7 @@ impl FlowCacheState {
     }
 
     /// Marks the flows dirty that name this template.
-    fn mark_flows_dirty(&mut self, template: &ObjectKey) {
+    pub(super) fn mark_flows_dirty(&mut self, template: &ObjectKey) {
         let Self { named_by, parents, .. } = self;
         named_by.get(template).into_iter().flatten().for_each(|flow| parents.mark_dirty(flow));
     }

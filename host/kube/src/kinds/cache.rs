@@ -197,10 +197,8 @@ impl<K: PlanKind> EngineCache<K> {
     /// Takes the answer of the API server to a read of an object. `before` is the object that the cache had before the read.
     pub(crate) fn confirm(&self, key: &ObjectKey, before: Option<&K::Object>, answer: Option<K::Object>) {
         self.change(|state| {
-            // An object of another UID took the place of the one before.
-            let is_other = |before: &&K::Object| answer.as_ref().is_none_or(|answer| answer.uid() != before.uid());
-            before.filter(is_other).into_iter().for_each(|before| self.forget(state, before));
-            state.objects.confirm(key);
+            let dropped = state.objects.confirm(key, before.map(K::Object::uid), answer.as_ref());
+            dropped.iter().for_each(|dropped| self.observer.gone(dropped.uid()));
             answer.into_iter().for_each(|object| self.take(state, object, LearnedFrom::News));
         });
     }

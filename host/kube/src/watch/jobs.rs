@@ -138,14 +138,13 @@ impl Jobs {
 
     /// Puts the API server's answer to a read of this job into the cache. The job is no longer uncertain.
     pub(crate) fn confirm(&self, key: &JobKey, answer: Option<CachedJob>) -> Option<Arc<OperationJob>> {
-        self.cache.lock().confirm(&key.object());
-        match (answer, self.peek(key)) {
-            (Some(cached), known) => {
-                // A job of another UID took the place of the one before.
-                known.filter(|known| known.uid != cached.uid).into_iter().for_each(|known| self.forget(&known));
-                self.reply(cached);
-            }
-            (None, known) => known.into_iter().for_each(|cached| self.remove(&cached)),
+        let known = self.peek(key);
+        let before = known.as_ref().filter(|_| answer.is_some()).map(|known| known.uid.as_str());
+        let dropped = self.cache.lock().confirm(&key.object(), before, answer.as_ref());
+        dropped.iter().for_each(|dropped| self.tell_gone(dropped));
+        match answer {
+            Some(cached) => self.reply(cached),
+            None => known.iter().for_each(|cached| self.remove(cached)),
         }
         self.peek(key).map(|cached| cached.job.clone())
     }
