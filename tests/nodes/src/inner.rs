@@ -249,7 +249,7 @@ state = "/run/containerd"
     fn change_boot_id(&self) -> anyhow::Result<()> {
         let _ = run("umount", &[BOOT_ID]);
         let id = fs::read_to_string("/proc/sys/kernel/random/uuid").context("the kernel makes no UUID")?;
-        let own = self.folder.join("boot_id");
+        let own = self.layout.boot_id(&self.name);
         fs::write(&own, id).with_context(|| format!("cannot write {}", own.display()))?;
         run("mount", &["--bind", &own.display().to_string(), BOOT_ID]).map(drop)
     }

@@ -94,6 +94,12 @@ impl Layout {
         self.root.join("nodes").join(node_name(number))
     }
 
+    /// Returns the path of the boot id of a node's current boot. There is no file while the node has no power.
+    #[must_use]
+    pub fn boot_id(&self, node: &str) -> PathBuf {
+        self.root.join("nodes").join(node).join("boot_id")
+    }
+
     /// Returns the path of an account's kubeconfig for use inside the cluster.
     #[must_use]
     pub fn kubeconfig(&self, account: &str) -> PathBuf {

@@ -4,7 +4,7 @@
 //! does the death of the keeper.
 
 use std::collections::BTreeMap;
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::{BufRead as _, BufReader, ErrorKind, Write as _};
 use std::net::TcpStream;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
@@ -358,7 +358,14 @@ impl Nodes<'_> {
         let mut child = self.running.remove(&number).with_context(|| format!("{} has no power", node_name(number)))?;
         child.kill().context("cannot kill a node")?;
         child.wait().context("cannot wait for a node")?;
-        Ok(())
+        // A node without power has no boot id. So nobody takes the last one for that of the next boot.
+        let boot_id = self.layout.boot_id(&node_name(number));
+        match std::fs::remove_file(&boot_id) {
+            Err(cause) if cause.kind() != ErrorKind::NotFound => {
+                Err(cause).with_context(|| format!("cannot remove {}", boot_id.display()))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Carries out the order in a line, and writes the outcome.

@@ -121,7 +121,9 @@ impl Scenario {
                 let has_hold =
                     keys_at(&found, "/metadata/annotations").iter().any(|key| key.starts_with("hold.oarlock.dev/"));
                 let is_free = !has_hold && found.pointer("/spec/unschedulable").is_none();
-                Ok((is_free && is_ready(&found)).then_some(()))
+                // Until the kubelet of a new boot reports, the API shows a node that is Ready in its last boot.
+                let has_booted = text_at(&found, "/status/nodeInfo/bootID") == self.cluster.boot_id(node)?;
+                Ok((is_free && has_booted && is_ready(&found)).then_some(()))
             })?;
         }
         self.kubectl(&["delete", "namespace", &self.namespace, "--wait=false"]).map(drop)

@@ -373,6 +373,17 @@ impl SharedCluster {
         Ok(log.lines().filter(|line| line.contains(" booted with ")).count())
     }
 
+    /// Returns the boot id of a node's current boot, from the node's own file.
+    ///
+    /// # Errors
+    ///
+    /// If the node has no power, or has not booted yet.
+    pub(crate) fn boot_id(&self, node: &str) -> anyhow::Result<String> {
+        let path = self.layout.boot_id(node);
+        let text = std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        Ok(text.trim().to_owned())
+    }
+
     /// Returns the processes of the cluster whose command line has all of these words.
     pub(crate) fn processes(&self, words: &[&str]) -> Vec<u32> {
         let own = self.layout.root.display().to_string();
