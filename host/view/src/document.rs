@@ -167,7 +167,7 @@ fn target_fields(target: &TargetView) -> TargetFields<'_> {
 }
 
 /// Returns a time in RFC 3339, in UTC and with whole seconds.
-pub(crate) fn rfc_3339(time: Timestamp) -> String {
+pub fn rfc_3339(time: Timestamp) -> String {
     Timestamp::from_second(time.as_second()).unwrap_or(time).to_string()
 }
 

@@ -74,8 +74,28 @@ impl<'a> FlowGraph<'a> {
         &self.faults
     }
 
+    /// Returns the steps of `flows`, in the order of the spec. An index of a step is an index of this list.
+    pub fn steps(&self) -> &[&'a UnitView] {
+        &self.steps
+    }
+
+    /// Returns the steps of `finally`.
+    pub fn finally(&self) -> &[&'a UnitView] {
+        &self.finally
+    }
+
+    /// Returns the indexes of the steps that a step depends on.
+    pub fn dependencies(&self, step: usize) -> &[usize] {
+        self.dependencies.get(step).map(Vec::as_slice).unwrap_or_default()
+    }
+
+    /// Returns the indexes of the steps by layer. Each step is one layer below the lowest step that it depends on.
+    pub fn layers(&self) -> &[Vec<usize>] {
+        &self.layers.layers
+    }
+
     /// Returns true if the dependency of `step` on `on` is part of a cycle.
-    pub(crate) fn is_in_cycle(&self, step: usize, on: usize) -> bool {
+    pub fn is_in_cycle(&self, step: usize, on: usize) -> bool {
         self.in_cycles.contains(&(step, on))
     }
 

@@ -111,9 +111,9 @@ pub(crate) fn bar<const N: usize>(parts: &[Part; N], percent: usize, width: usiz
     Line::from(spans)
 }
 
-/// Divides `room` columns by the counts. Each count that is not 0 gets at least one column. If all counts are 0, the last part gets all
-/// columns.
-fn shares<const N: usize>(counts: [usize; N], room: usize) -> [usize; N] {
+/// Divides `room` columns of a bar by the counts. Each count that is not 0 gets at least one column. If all counts are 0, the last part
+/// gets all columns.
+pub fn shares<const N: usize>(counts: [usize; N], room: usize) -> [usize; N] {
     let total: usize = counts.iter().sum();
     let share = |count: usize| match total {
         0 => 0,

@@ -11,7 +11,7 @@ use oarlock_api::{
 };
 use serde::Serialize;
 
-use crate::ops_view::ShownOutput;
+use crate::ops_view::{ShownInput, ShownOutput};
 use crate::shown_progress::{ShownCounts, ShownProgress};
 use crate::target_accounts::TargetAccounts;
 use crate::target_view::TargetView;
@@ -69,16 +69,24 @@ pub struct JobView {
     pub waiting: Option<String>,
     /// The conditions that explain why the job waits or failed.
     pub notices: Vec<Notice>,
+    /// All conditions of the job, in the order of its status.
+    pub conditions: Vec<Notice>,
     /// The limits that the spec sets, such as `parallelism 10`.
     pub bounds: Vec<String>,
     /// The limit on the targets that may start.
     pub partition: Option<usize>,
+    /// True if the targets are nodes, and false if they are pods.
+    pub has_nodes: bool,
     /// True for a dry run.
     pub dry_run: bool,
     /// True if the job was deleted and is still releasing its targets.
     pub is_deleting: bool,
+    /// The inputs of an OpsJob.
+    pub inputs: Vec<ShownInput>,
     /// The outputs of an OpsJob.
     pub outputs: Vec<ShownOutput>,
+    /// True if the OpsJob has had an OperationJob, which has the name of the OpsJob.
+    pub has_child: bool,
     /// The number of the job's records.
     pub(crate) records: usize,
     /// The number of unread records with targets that have ended.
@@ -112,9 +120,11 @@ impl JobView {
             ended: time(status.end_time.as_deref()),
             waits_for: status.waits_for.clone().filter(|word| !word.is_empty()),
             waiting: waiting(&status),
-            notices: notices(&status),
+            notices: conditions(&status).filter(tells).map(notice).collect(),
+            conditions: conditions(&status).map(notice).collect(),
             bounds: bounds(&spec),
             partition: spec.partition.map(|most| usize::try_from(most).unwrap_or(0)),
+            has_nodes: spec.target_kind.as_deref() == Some("Node"),
             dry_run: spec.dry_run.unwrap_or_default(),
             is_deleting: job.metadata.deletion_timestamp.is_some(),
             records: number(Some(summary.count)),
@@ -163,6 +173,16 @@ impl JobView {
         })
     }
 
+    /// Returns true for an OpsJob, and false for an OperationJob.
+    pub fn is_ops(&self) -> bool {
+        self.is_ops
+    }
+
+    /// Returns the times at which targets ended, in order.
+    pub fn ends(&self) -> &[Timestamp] {
+        &self.ends
+    }
+
     /// Returns the number of targets that ended after one time and not after another.
     pub(crate) fn ended_between(&self, after: Timestamp, until: Timestamp) -> usize {
         let before = |time: Timestamp| self.ends.partition_point(|end| *end <= time);
@@ -204,16 +224,18 @@ fn counts(status: &OperationJobStatus, targets: &[TargetView]) -> ShownCounts {
     }
 }
 
-fn notices(status: &OperationJobStatus) -> Vec<Notice> {
-    let conditions = status.conditions.as_deref().unwrap_or_default();
-    let tells = |condition: &&Condition| TELLING.contains(&(condition.kind.as_str(), condition.status.as_str()));
-    let notice = |condition: &Condition| Notice {
-        condition: condition.kind.clone(),
-        status: condition.status.clone(),
-        reason: condition.reason.clone(),
-        message: condition.message.clone(),
-    };
-    conditions.iter().filter(tells).map(notice).collect()
+fn conditions(status: &OperationJobStatus) -> impl Iterator<Item = &Condition> {
+    status.conditions.as_deref().unwrap_or_default().iter()
+}
+
+/// Returns true for a condition that explains why the job waits or failed.
+fn tells(condition: &&Condition) -> bool {
+    TELLING.contains(&(condition.kind.as_str(), condition.status.as_str()))
+}
+
+fn notice(condition: &Condition) -> Notice {
+    let Condition { kind, status, reason, message, .. } = condition.clone();
+    Notice { condition: kind, status, reason, message }
 }
 
 /// Returns the message of the condition that is True while a job runs, if it says that the job waits.

@@ -35,7 +35,7 @@ mod unit_view;
 mod watched;
 
 pub use changes::{ViewChange, changes};
-pub use document::{change_line, job_document, jobs_document};
+pub use document::{change_line, job_document, jobs_document, rfc_3339};
 pub use flow_document::{flow_change_line, flow_document};
 pub use flow_graph::FlowGraph;
 pub use flow_mermaid::graph_mermaid;
@@ -44,19 +44,21 @@ pub use flow_screen::{FlowScreen, draw_flow};
 pub use flow_text::graph_text;
 pub use flow_view::{FlowKind, FlowView, RETRY_ANNOTATION};
 pub use frame::draw;
+pub use head::shares;
 pub use job_plan::{
     ClusterPlugin, Comparison, JobPlan, PlanChange, PlanCounts, PlanOutcome, PlanPlugin, PlanTarget, ServerAnswer,
     plan_document,
 };
 pub use job_view::{JobView, Notice};
-pub use ops_view::ShownOutput;
+pub use ops_view::{ShownInput, ShownOutput};
 pub use outlook::Outlook;
 pub use plain::{ListColumns, TargetRows, change_text, job_list, job_text, text_table};
 pub use plan_text::plan_text;
 pub use retry::retry_value;
 pub use screen::{Connection, Filter, JobScreen, Keypress, Moment, Reaction};
 pub use shown_progress::{ShownCounts, ShownProgress};
-pub use shown_text::escaped;
+pub use shown_text::{cut_end, cut_middle, escaped};
+pub use span_text::between;
 pub use target_view::TargetView;
 pub use unit_state::{ShownState, UnitCounts};
 pub use unit_view::{StepWhen, UnitView};

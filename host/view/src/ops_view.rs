@@ -25,6 +25,15 @@ const TELLING: [(&str, &str); 5] = [
 /// The most targets that a job can have. A spec with a higher number is wrong and must not cost memory.
 const MOST_TARGETS: usize = 10_000;
 
+/// An input of a job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ShownInput {
+    /// The name of the input. Several inputs may have the same name.
+    pub name: String,
+    /// The value as the job has it: text, or a script in Base64.
+    pub value: String,
+}
+
 /// An output of a job.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ShownOutput {
@@ -72,10 +81,14 @@ impl JobView {
             started: time(ops, "/status/startedAt"),
             ended: time(ops, "/status/finishedAt"),
             waits_for: list(ops, "/status/waitingFor").first().and_then(Value::as_str).map(str::to_owned),
-            notices: notices(ops),
+            notices: conditions(ops).filter(tells).map(notice).collect(),
+            conditions: conditions(ops).map(notice).collect(),
             bounds: bounds(ops),
+            has_nodes: !matches!(text(ops, "/spec/type"), "dumplog" | "exportimage"),
             is_deleting: ops.pointer("/metadata/deletionTimestamp").is_some(),
+            inputs: inputs(ops),
             outputs: outputs(ops),
+            has_child: ops.pointer("/status/operationJob").is_some(),
             ..Self::default()
         };
         view.with_targets(targets)
@@ -142,14 +155,19 @@ fn counts(ops: &Value) -> ShownCounts {
     }
 }
 
-fn notices(ops: &Value) -> Vec<Notice> {
-    let tells = |one: &&Value| TELLING.contains(&(text(one, "/type"), text(one, "/status")));
-    let notice = |one: &Value| {
-        let [condition, status, reason, message] =
-            ["/type", "/status", "/reason", "/message"].map(|field| text(one, field).to_owned());
-        Notice { condition, status, reason, message }
-    };
-    list(ops, "/status/conditions").iter().filter(tells).map(notice).collect()
+fn conditions(ops: &Value) -> impl Iterator<Item = &Value> {
+    list(ops, "/status/conditions").iter()
+}
+
+/// Returns true for a condition that explains why the job waits or how it ended.
+fn tells(condition: &&Value) -> bool {
+    TELLING.contains(&(text(condition, "/type"), text(condition, "/status")))
+}
+
+fn notice(condition: &Value) -> Notice {
+    let [kind, status, reason, message] =
+        ["/type", "/status", "/reason", "/message"].map(|field| text(condition, field).to_owned());
+    Notice { condition: kind, status, reason, message }
 }
 
 fn bounds(ops: &Value) -> Vec<String> {
@@ -163,6 +181,13 @@ fn bounds(ops: &Value) -> Vec<String> {
         number("/spec/timeoutSecond").map(|seconds| format!("timeout {seconds} s")),
     ];
     bounds.into_iter().flatten().collect()
+}
+
+fn inputs(ops: &Value) -> Vec<ShownInput> {
+    let inputs = list(ops, "/spec/inputs").iter();
+    inputs
+        .map(|one| ShownInput { name: text(one, "/name").to_owned(), value: text(one, "/value").to_owned() })
+        .collect()
 }
 
 fn outputs(ops: &Value) -> Vec<ShownOutput> {

@@ -23,7 +23,7 @@ pub fn escaped(text: &str) -> Cow<'_, str> {
 }
 
 /// Returns `text` in `width` columns, with an ellipsis if the text is longer.
-pub(crate) fn cut_end(text: &str, width: usize) -> Cow<'_, str> {
+pub fn cut_end(text: &str, width: usize) -> Cow<'_, str> {
     if text.width() <= width {
         return Cow::Borrowed(text);
     }
@@ -31,7 +31,7 @@ pub(crate) fn cut_end(text: &str, width: usize) -> Cow<'_, str> {
 }
 
 /// Returns `text` in `width` columns, without its middle if the text is longer, because names of pods differ at their ends.
-pub(crate) fn cut_middle(text: &str, width: usize) -> Cow<'_, str> {
+pub fn cut_middle(text: &str, width: usize) -> Cow<'_, str> {
     if text.width() <= width || width < 5 {
         return cut_end(text, width);
     }

@@ -17,8 +17,8 @@ pub(crate) fn span(span: SignedDuration) -> String {
     }
 }
 
-/// Returns the duration between two times, if both are known.
-pub(crate) fn between(from: Option<Timestamp>, to: Option<Timestamp>) -> Option<String> {
+/// Returns the duration between two times, such as `2m5s`, if both are known.
+pub fn between(from: Option<Timestamp>, to: Option<Timestamp>) -> Option<String> {
     Some(span(to?.duration_since(from?)))
 }
 

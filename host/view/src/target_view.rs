@@ -117,8 +117,8 @@ impl TargetView {
         parts.join("; ")
     }
 
-    /// Returns the extras for people, in words.
-    fn shown_extras(&self) -> impl Iterator<Item = String> {
+    /// Returns the extras for people, in words, such as `new pod web-7` or `task check Done`.
+    pub fn shown_extras(&self) -> impl Iterator<Item = String> {
         let shown = self.extra.iter().filter(|(key, _)| !NOTES_OF_THE_HOST.contains(&key.as_str()));
         shown.map(|(key, value)| match key.as_str() {
             "NewPod" => format!("new pod {value}"),

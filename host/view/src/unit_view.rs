@@ -53,6 +53,8 @@ pub struct UnitView {
     pub when: StepWhen,
     /// True for a step of `finally`.
     pub is_finally: bool,
+    /// True if the child of the step is an OperationJob, and false if the child is a Job.
+    pub is_operation: bool,
     /// The state of the unit.
     pub state: ShownState,
     /// A CamelCase word about the state, or an empty text.
@@ -89,7 +91,9 @@ impl UnitView {
         let otherwise = if is_finally { StepWhen::Finished } else { StepWhen::Success };
         let when = StepWhen::read(text(step, "when").as_str(), otherwise);
         let handles_failure = is_set(step, "handlesFailure");
-        Self { name: text(step, "name"), dependencies, when, is_finally, handles_failure, ..Self::default() }
+        let is_operation = step.get("operation").is_some_and(Value::is_object);
+        let name = text(step, "name");
+        Self { name, dependencies, when, is_finally, is_operation, handles_failure, ..Self::default() }
     }
 
     /// Returns the unit with the data from an entry of the status or of a record.
