@@ -1,0 +1,172 @@
+//! The graph of a JobFlow as a drawing: a column for each layer, a box for each step, and a curve for each dependency.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use maud::{Markup, html};
+use oarlock_view::{FlowGraph, StepWhen, UnitView, cut_end, cut_middle, escaped};
+
+use crate::mark::Mark;
+use crate::text_html::label;
+
+/// The size of a box, and the room between boxes.
+const WIDTH: usize = 214;
+const HEIGHT: usize = 40;
+const GAP_X: usize = 60;
+const GAP_Y: usize = 14;
+/// The room around the drawing.
+const EDGE: usize = 16;
+/// The columns of a name in a box.
+const NAME: usize = 22;
+/// The columns of the words below a name.
+const WORDS: usize = 28;
+/// The most dependencies that are drawn.
+const MOST_CURVES: usize = 3_000;
+
+/// The places of the steps.
+struct Drawing<'a> {
+    graph: &'a FlowGraph<'a>,
+    /// The left and upper edge of each step of `flows`, in drawing units.
+    places: Vec<Place>,
+    /// The places of the steps of `finally`.
+    last: Vec<Place>,
+    width: usize,
+    height: usize,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Place {
+    x: usize,
+    y: usize,
+}
+
+/// Returns the section with the drawing. The section is a fragment with the id `graph`.
+///
+/// `link` returns the address of a step's row.
+pub(crate) fn section(graph: &FlowGraph<'_>, link: &dyn Fn(usize) -> String) -> Markup {
+    let drawing = Drawing::new(graph);
+    let curves: usize = (0..graph.steps().len()).map(|step| graph.dependencies(step).len()).sum();
+    html! {
+        section id="graph" class="panel" aria-labelledby="graph-title" {
+            h2 id="graph-title" { "Graph" }
+            @for fault in graph.faults().iter().take(20) { p class="notice" { (label(fault)) } }
+            @if graph.steps().is_empty() && graph.finally().is_empty() { p class="muted" { "The flow has no steps." } }
+            @else {
+                div class="scroll" tabindex="0" role="group" aria-labelledby="graph-title" { (drawing.svg(link)) }
+                @if curves > MOST_CURVES { p class="muted" { "The drawing has the first " (MOST_CURVES) " of " (curves) " dependencies." } }
+                p class="muted" { "Each step is at the right of the steps that it depends on. The table below has the same steps." }
+            }
+        }
+    }
+}
+
+impl<'a> Drawing<'a> {
+    fn new(graph: &'a FlowGraph<'a>) -> Self {
+        let rows = ordered(graph);
+        let tallest = rows.iter().map(Vec::len).max().unwrap_or(0).max(graph.finally().len());
+        let height = tallest * (HEIGHT + GAP_Y) + 2 * EDGE;
+        let place = |column: usize, row: usize, of: usize| {
+            let above = (tallest.saturating_sub(of)) * (HEIGHT + GAP_Y) / 2;
+            Place { x: EDGE + column * (WIDTH + GAP_X), y: EDGE + above + row * (HEIGHT + GAP_Y) }
+        };
+        let mut places = vec![Place::default(); graph.steps().len()];
+        for (column, steps) in rows.iter().enumerate() {
+            for (row, step) in steps.iter().enumerate() {
+                if let Some(known) = places.get_mut(*step) {
+                    *known = place(column, row, steps.len());
+                }
+            }
+        }
+        let count = graph.finally().len();
+        let last = (0..count).map(|row| place(rows.len(), row, count)).collect();
+        let columns = rows.len() + usize::from(count > 0);
+        Self { graph, places, last, width: columns * (WIDTH + GAP_X) + 2 * EDGE, height }
+    }
+
+    fn svg(&self, link: &dyn Fn(usize) -> String) -> Markup {
+        let (steps, finally) = (self.graph.steps(), self.graph.finally());
+        html! {
+            svg class="flow" width=(self.width) height=(self.height) viewBox={ "0 0 " (self.width) " " (self.height) }
+                role="group" aria-label={ "Graph of " (steps.len()) " steps" } {
+                @for (class, path) in self.curves() { path class={ "edge " (class) } d=(path) {} }
+                @for (step, place) in steps.iter().zip(&self.places) { (box_of(step, *place, link(step.index))) }
+                @if let Some(first) = self.last.first() {
+                    line class="finally" x1=(first.x.saturating_sub(GAP_X / 2)) x2=(first.x.saturating_sub(GAP_X / 2)) y1="4" y2=(self.height.saturating_sub(4)) {}
+                }
+                @for (step, place) in finally.iter().zip(&self.last) { (box_of(step, *place, link(step.index))) }
+            }
+        }
+    }
+
+    /// Returns the curves by their class: dependencies that are satisfied, open ones, ones of a failed step, ones of a cycle.
+    fn curves(&self) -> BTreeMap<&'static str, String> {
+        let mut paths: BTreeMap<&'static str, String> = BTreeMap::new();
+        let steps = self.graph.steps();
+        let pairs = (0..steps.len()).flat_map(|step| self.graph.dependencies(step).iter().map(move |on| (step, *on)));
+        for (step, on) in pairs.take(MOST_CURVES) {
+            let (Some(to), Some(from)) = (self.places.get(step), self.places.get(on)) else { continue };
+            let class = match steps.get(on).map(|unit| Mark::of_unit(unit.state)) {
+                _ if self.graph.is_in_cycle(step, on) => "cycle",
+                Some(Mark::Succeeded) => "done",
+                Some(Mark::Failed) => "bad",
+                _ => "open",
+            };
+            let (x1, y1, x2, y2) = (from.x + WIDTH, from.y + HEIGHT / 2, to.x, to.y + HEIGHT / 2);
+            let bend = GAP_X * 2 / 3;
+            let path = paths.entry(class).or_default();
+            let _always = write!(path, "M{x1} {y1}C{} {y1} {} {y2} {x2} {y2}", x1 + bend, x2.saturating_sub(bend));
+        }
+        paths
+    }
+}
+
+/// Returns the layers, each sorted by the middle of the steps that its steps depend on, so that fewer curves cross.
+fn ordered(graph: &FlowGraph<'_>) -> Vec<Vec<usize>> {
+    let mut rows: Vec<Vec<usize>> = graph.layers().to_vec();
+    let mut row_of = vec![0_usize; graph.steps().len()];
+    for steps in &mut rows {
+        let middle = |step: &usize| {
+            let on = graph.dependencies(*step);
+            let sum: usize = on.iter().filter_map(|on| row_of.get(*on)).sum();
+            (sum * 100).checked_div(on.len()).unwrap_or(0)
+        };
+        steps.sort_by_cached_key(middle);
+        let count = steps.len();
+        for (row, step) in steps.iter().enumerate() {
+            if let Some(known) = row_of.get_mut(*step) {
+                // Rows count from the middle of their layer, because layers are centred.
+                *known = (1_000 + 2 * row).saturating_sub(count);
+            }
+        }
+    }
+    rows
+}
+
+/// Returns the box of a step, which links to its row of the table.
+fn box_of(step: &UnitView, place: Place, link: String) -> Markup {
+    let mark = Mark::of_unit(step.state);
+    let name = escaped(&step.name);
+    let Place { x, y } = place;
+    html! {
+        a class={ "step e-" (mark.key()) } href=(link) {
+            title { (label(&step.name)) ": " (words(step)) }
+            rect x=(x) y=(y) width=(WIDTH) height=(HEIGHT) rx="5" {}
+            use href={ "#g-" (mark.key()) } transform={ "translate(" (x + 10) " " (y + 9) ") scale(2.2)" } {}
+            text class="name" x=(x + 42) y=(y + 17) { (cut_middle(&name, NAME)) }
+            text class="words" x=(x + 42) y=(y + 32) { (cut_end(&words(step), WORDS)) }
+        }
+    }
+}
+
+/// Returns the state, the attempt and the condition of a step, as far as they are not the usual ones.
+fn words(step: &UnitView) -> String {
+    let mut words = step.state.word().to_owned();
+    if step.attempt > 0 {
+        words += &format!(", attempt {}", step.attempt.saturating_add(1));
+    }
+    let usual = if step.is_finally { StepWhen::Finished } else { StepWhen::Success };
+    if step.when != usual {
+        words += &format!(", on {}", step.when.word());
+    }
+    words
+}
