@@ -1,7 +1,7 @@
 //! Writes every page that the crate can show into a folder, with its files and with the events of a change: `samples FOLDER`.
 //!
 //! A page is `NAME.html`. The files of the page are at their own paths. `changes.events` has the events of 50 targets that ended on the
-//! page `job-10000.html`.
+//! page `job-10000.html`, which is `changed.html` after them.
 #![allow(
     dead_code,
     missing_docs,
@@ -12,7 +12,7 @@
 
 use std::path::Path;
 
-use oarlock_page::assets;
+use oarlock_page::{PartQuery, StreamEvent, assets};
 
 #[path = "../tests/page/samples.rs"]
 mod samples;
@@ -39,9 +39,10 @@ fn main() {
     }
     let ended: Vec<usize> = (0..50).map(|at| 6_000 + at * 9).collect();
     let page =
-        |details| samples::of_job("job", &samples::SampleJob::of(details, false).view(), Default::default()).content;
+        |details| samples::of_job("changed", &samples::SampleJob::of(details, false).view(), PartQuery::default());
     let (before, now) = (page(samples::moved(10_000, &[])), page(samples::moved(10_000, &ended)));
-    let wire: String = now.changes_since(&before, 0).iter().map(oarlock_page::StreamEvent::wire).collect();
+    std::fs::write(folder.join("changed.html"), now.html()).unwrap();
+    let wire: String = now.content.changes_since(&before.content, 0).iter().map(StreamEvent::wire).collect();
     println!("{:<24} {:>8} bytes", "changes.events", wire.len());
     std::fs::write(folder.join("changes.events"), wire).unwrap();
 }

@@ -40,6 +40,7 @@ pub(crate) fn section(job: &JobView) -> Markup {
                 None => p class="muted" {
                     @match job.missing_detail() {
                         Some(sentence) => { (sentence) "." },
+                        None if job.counts.ended() > 0 || job.counts.in_flight > 0 => "The times of the targets are not known.",
                         None => "No target has started.",
                     }
                 },

@@ -16,6 +16,8 @@ const GAP_X: usize = 60;
 const GAP_Y: usize = 14;
 /// The room around the drawing.
 const EDGE: usize = 16;
+/// The room below the boxes for the curves of a cycle.
+const BACK: usize = 44;
 /// The columns of a name in a box.
 const NAME: usize = 22;
 /// The columns of the words below a name.
@@ -64,7 +66,8 @@ impl<'a> Drawing<'a> {
     fn new(graph: &'a FlowGraph<'a>) -> Self {
         let rows = ordered(graph);
         let tallest = rows.iter().map(Vec::len).max().unwrap_or(0).max(graph.finally().len());
-        let height = tallest * (HEIGHT + GAP_Y) + 2 * EDGE;
+        let back = if graph.has_cycle() { BACK } else { 0 };
+        let height = tallest * (HEIGHT + GAP_Y) + 2 * EDGE + back;
         let place = |column: usize, row: usize, of: usize| {
             let above = (tallest.saturating_sub(of)) * (HEIGHT + GAP_Y) / 2;
             Place { x: EDGE + column * (WIDTH + GAP_X), y: EDGE + above + row * (HEIGHT + GAP_Y) }
@@ -112,9 +115,16 @@ impl<'a> Drawing<'a> {
                 _ => "open",
             };
             let (x1, y1, x2, y2) = (from.x + WIDTH, from.y + HEIGHT / 2, to.x, to.y + HEIGHT / 2);
-            let bend = GAP_X * 2 / 3;
             let path = paths.entry(class).or_default();
-            let _always = write!(path, "M{x1} {y1}C{} {y1} {} {y2} {x2} {y2}", x1 + bend, x2.saturating_sub(bend));
+            let _always = if x2 > x1 {
+                let bend = GAP_X * 2 / 3;
+                write!(path, "M{x1} {y1}C{} {y1} {} {y2} {x2} {y2}", x1 + bend, x2.saturating_sub(bend))
+            } else {
+                // The curve of a cycle leads back below the boxes.
+                let (x1, y1, x2, y2) = (from.x + WIDTH / 2, from.y + HEIGHT, to.x + WIDTH / 2, to.y + HEIGHT);
+                let low = y1.max(y2) + BACK;
+                write!(path, "M{x1} {y1}C{x1} {low} {x2} {low} {x2} {y2}")
+            };
         }
         paths
     }

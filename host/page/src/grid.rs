@@ -56,7 +56,11 @@ pub(crate) fn grid(
         Fragment { id: format!("tile-{at}"), html: html.into_string() }
     };
     let items = cells.chunks(TILE).enumerate().map(item).collect();
-    let size = if cells.len() > TILE { "many" } else { "few" };
+    let size = match cells.len().div_ceil(TILE) {
+        0 | 1 => "few",
+        2..=6 => "some",
+        _ => "many",
+    };
     FragmentList {
         id: "tiles",
         before: format!("<div id=\"tiles\" class=\"tiles {size}\">"),

@@ -110,14 +110,14 @@ impl ListedJob {
         let id = format!("row-{}-{uid}", self.object.kind.short());
         let html = html! {
             tr id=(id) {
-                td { (self.object.kind.word()) }
-                td { (name(&self.object.namespace)) }
                 th scope="row" { a href=(self.object) { (name(&self.object.name)) } }
-                td { (line(&self.action, 40)) }
                 td { (self.mark.with_word(&self.state)) }
                 td class="bar-cell" { (self.bar.svg()) }
                 td class="wide" { (line(&self.waits_for, TEXT)) }
                 td class="number" { @if let Some(created) = self.created { (time(created, Relative::Age)) } }
+                td { (name(&self.object.namespace)) }
+                td { (self.object.kind.word()) }
+                td { (line(&self.action, 40)) }
             }
         };
         Fragment { id, html: html.into_string() }
@@ -151,7 +151,7 @@ pub fn list_content<'a>(jobs: impl IntoIterator<Item = &'a ListedJob>, query: &J
         .with("empty", empty(query, all, fitting.is_empty()));
     let head = html! {
         thead { tr {
-            @for column in ["Kind", "Namespace", "Name", "Action", "State", "Progress", "Waits for", "Age"] { th scope="col" { (column) } }
+            @for column in ["Name", "State", "Progress", "Waits for", "Age", "Namespace", "Kind", "Action"] { th scope="col" { (column) } }
         } }
     };
     content.with_list(FragmentList {

@@ -12,7 +12,7 @@ use crate::mark::{Bar, Mark};
 use crate::object_head::{self, ObjectHead};
 use crate::part_table::PartTable;
 use crate::shown_event::{self, ShownEvent};
-use crate::text_html::{Relative, fact, filled, line, message, name, point, time};
+use crate::text_html::{Relative, fact, filled, label, line, message, name, point, time};
 
 /// The namespace of the OperationJobs of OpsJobs.
 const OPS_NAMESPACE: &str = "oarlock-ops";
@@ -91,7 +91,7 @@ pub(crate) fn from_place(from: usize) -> PartQuery {
 
 /// Returns the title of a page about an object.
 pub(crate) fn title(object: &ObjectAddress, state: &str) -> String {
-    format!("{}/{}: {state}", object.kind.short(), object.name)
+    format!("{}/{}: {}", object.kind.short(), label(&object.name), label(state))
 }
 
 /// Returns the progress of a job in words.
@@ -226,7 +226,7 @@ fn output_value(output: &ShownOutput) -> Markup {
 pub fn target_content(job: &JobView, index: usize, events: &[ShownEvent]) -> Option<Content> {
     let target = job.targets().get(index)?;
     let object = ObjectAddress::of_job(job);
-    let title = format!("{} of {}/{}: {}", target.label(), object.kind.short(), object.name, target.state());
+    let title = format!("{} of {}", label(&target.label()), title(&object, target.state()));
     let content = Content::new(title)
         .with("head", target_head(&object, job, target))
         .with("story", story(job, target))
