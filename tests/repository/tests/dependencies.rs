@@ -122,6 +122,15 @@ fn view_knows_neither_cluster_nor_terminal_nor_decisions() {
 }
 
 #[test]
+fn page_knows_neither_cluster_nor_server_nor_decisions() {
+    holds_its_list("oarlock-page");
+    keeps_out(
+        "oarlock-page",
+        &["kube-client", "tokio", "hyper", "axum-core", "http", "wasmtime", "oarlock-core", "oarlock-kube"],
+    );
+}
+
+#[test]
 fn sdk_is_for_authors_and_brings_little() {
     holds_its_list("oarlock-sdk");
     keeps_out("oarlock-sdk", &["jsonschema", "oarlock-contract"]);
@@ -199,6 +208,7 @@ fn every_list_belongs_to_a_test() {
         "oarlock-contract",
         "oarlock-core",
         "oarlock-kube",
+        "oarlock-page",
         "oarlock-sdk",
         "oarlock-sim",
         "oarlock-view",
