@@ -10,7 +10,8 @@ use std::time::Duration;
 use oarlock_artefacts::Artefacts;
 use oarlock_core::object::own::SYSTEM_NAMESPACES;
 use oarlock_core::ops_job::published::{
-    PUBLISHED, Published, RENEWED_WITHIN, Reach, Renewals, ServedType, SharedSettings, Unpublished, check, unserved,
+    MOST_PLUGINS, PUBLISHED, Published, PublishedPlugin, RENEWED_WITHIN, Reach, Renewals, ServedType, SharedSettings,
+    Unpublished, check, unserved,
 };
 use oarlock_core::ops_job::spec::{Defaults, OpsType};
 use oarlock_core::plugin::lookup::PluginLookup;
@@ -19,7 +20,7 @@ use oarlock_history::History;
 use oarlock_kube::lease::fence::Fence;
 use oarlock_kube::ops::Ops;
 use oarlock_rest::HostOf;
-use oarlock_wasm::{FirstScan, Plugins};
+use oarlock_wasm::{FirstScan, PluginState, PluginStatus, Plugins};
 use parking_lot::Mutex;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -72,7 +73,16 @@ pub(crate) fn published(plugins: &Plugins, place: &HostLocation) -> Published {
         exports: place.exports.is_some(),
         types: OpsType::ALL.into_iter().map(of_type).collect(),
         settings: shared_settings(&place.cluster, history, place.artefacts.as_ref()),
+        plugins: plugins.list().into_iter().take(MOST_PLUGINS).map(listed).collect(),
     }
+}
+
+/// Returns a plugin file as the host publishes it.
+fn listed(plugin: PluginStatus) -> PublishedPlugin {
+    let PluginStatus { source, name, version, action, digest, state, reason, message, .. } = plugin;
+    let problem = if state == PluginState::Serving { String::new() } else { format!("{reason}: {message}") };
+    let [version, action, digest] = [version, action, digest].map(Option::unwrap_or_default);
+    PublishedPlugin { name: name.unwrap_or(source), action, version, digest, problem }.shortened()
 }
 
 /// Returns the services of a process that is host and server at once.

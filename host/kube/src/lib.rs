@@ -24,6 +24,7 @@ pub mod watch {
     pub(crate) mod handler;
     pub mod health;
     pub(crate) mod jobs;
+    pub mod mirror;
     pub mod objects;
     pub(crate) mod on_demand;
     pub(crate) mod operation_jobs;

@@ -26,6 +26,10 @@ pub const KEY: &str = "host.json";
 const MOST_BYTES: usize = 512 * 1024;
 /// The most characters of the reason why a type is not served.
 const WHY: usize = 1_024;
+/// The most characters of a plugin's name, version or action.
+const NAME: usize = 128;
+/// The most plugin files that are published.
+pub const MOST_PLUGINS: usize = 100;
 /// The longest time between two renewals of the published text.
 pub const RENEWED_WITHIN: Duration = Duration::from_secs(30);
 /// The age at which the published text counts as old: two renewals in a row are missing.
@@ -54,6 +58,41 @@ pub struct Published {
     pub types: BTreeMap<String, ServedType>,
     /// A digest of each setting that host and servers share, by the setting's name.
     pub settings: BTreeMap<String, String>,
+    /// The plugin files of the host. An older host publishes none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub plugins: Vec<PublishedPlugin>,
+}
+
+/// A plugin file of the leading host.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PublishedPlugin {
+    /// The name of the plugin, or of its file if the plugin cannot be read.
+    pub name: String,
+    /// The action that jobs name.
+    pub action: String,
+    /// The version.
+    pub version: String,
+    /// The digest of the file, `sha256:...`.
+    pub digest: String,
+    /// The reason why the plugin does not serve: a word and a sentence. Empty if it serves.
+    pub problem: String,
+}
+
+impl PublishedPlugin {
+    /// Returns the plugin with texts of limited length. The authors of a plugin choose them.
+    #[must_use]
+    pub fn shortened(self) -> Self {
+        let short = |text: String| shown(&text, NAME);
+        let Self { name, action, version, digest, problem } = self;
+        Self {
+            name: short(name),
+            action: short(action),
+            version: short(version),
+            digest: short(digest),
+            problem: shown(&problem, WHY),
+        }
+    }
 }
 
 /// The service for one type at the leading host.

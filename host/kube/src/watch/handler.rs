@@ -13,6 +13,10 @@ pub(crate) trait EventHandler: Send + Sync + 'static {
     type Item: Send;
     /// Returns the projection for documents of this kind.
     fn projection(&self) -> Arc<Projection>;
+    /// Returns the field selector of the list and the watch, if they are only for some objects.
+    fn selector(&self) -> Option<&str> {
+        None
+    }
     /// Returns the kept part of a document, or `None` if the document is not an object.
     fn pick(&self, document: Value) -> Option<Self::Item>;
     /// Returns the part of a list item for which there is room besides the items that were listed before. The items of an unfinished list

@@ -166,7 +166,7 @@ impl<S: EventHandler> Reflector<S> {
     async fn list_and_watch(&self) -> Result<std::convert::Infallible, ReflectError> {
         let resource =
             self.link.discovery.resource(&self.link.transport, &self.kind).await.map_err(ReflectError::Find)?;
-        let from = Collection { resource: &resource, namespace: None, labels: None, fields: None };
+        let from = Collection { resource: &resource, namespace: None, labels: None, fields: self.handler.selector() };
         let projection = self.handler.projection();
         let shares = Mutex::new(NamespaceShares::within(&self.link.listing));
         let fitting = |item| Some(self.handler.fitting(self.handler.pick(item)?, &mut shares.lock()));
@@ -197,6 +197,7 @@ impl<S: EventHandler> Reflector<S> {
         let resource = from.resource;
         let path = resource.collection(from.namespace).unwrap_or_default();
         let params = WatchParams::default().timeout(WATCH_SECONDS);
+        let params = from.fields.iter().fold(params, |params, fields| params.fields(fields));
         let request = kube::core::Request::new(path).watch(&params, version);
         let call = ApiCall { verb: "watch", resource: &resource.plural, request };
         let mut chunks = match self.link.transport.open(call).await {
