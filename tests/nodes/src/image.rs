@@ -50,7 +50,7 @@ pub fn write(archive: &Archive) -> anyhow::Result<()> {
         "architecture": architecture(), "os": "linux", "config": archive.config,
         "rootfs": {"type": "layers", "diff_ids": [format!("sha256:{difference}")]},
     });
-    let config = Blob::json("application/vnd.oci.archive.config.v1+json", &config)?;
+    let config = Blob::json("application/vnd.oci.image.config.v1+json", &config)?;
     let manifest = json!({"schemaVersion": 2, "mediaType": MANIFEST, "config": config.descriptor(), "layers": [layer.descriptor()]});
     let manifest = Blob::json(MANIFEST, &manifest)?;
     let names =

@@ -16,6 +16,7 @@ mod phases;
 mod plugins;
 mod python;
 mod rest;
+mod sbom;
 mod suite;
 mod workspace;
 

@@ -12,7 +12,7 @@ use anyhow::{Context as _, bail};
 
 use crate::binaries::Binary;
 use crate::cluster::{base_images, is_root};
-use crate::image;
+use crate::image::{self, ImageParts};
 use crate::phases::Phases;
 use crate::suite;
 use crate::workspace::{binary, components_folder, root, target_folder};
@@ -81,7 +81,8 @@ fn grants() -> anyhow::Result<PathBuf> {
 
 /// Writes the image of the host in its test build, with the libraries that the host is linked to.
 fn host_image(program: &Path) -> anyhow::Result<PathBuf> {
-    let root = image::root_of(&binary("debug", "oarlock"))?;
+    let (host, components) = (binary("debug", "oarlock"), components_folder());
+    let root = image::root_of(&ImageParts { host: &host, components: &components, bill: None })?;
     let linked = Command::new("ldd").arg(root.join("oarlock")).output().context("cannot run ldd")?;
     for library in String::from_utf8_lossy(&linked.stdout).split_whitespace().filter(|word| word.starts_with('/')) {
         let place = root.join(library.trim_start_matches('/'));

@@ -1,0 +1,34 @@
+//! The bill of materials of the host: every crate that is linked into it, with its version, licence and checksum.
+//!
+//! cargo-cyclonedx writes the bill. This module installs it into the target folder once.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use anyhow::Context as _;
+
+use crate::workspace::{cargo, root, succeed, target_folder};
+
+/// The version of cargo-cyclonedx.
+const VERSION: &str = "0.5.9";
+
+/// Writes the bill of the host for this target and these features, as CycloneDX JSON. Returns the path of the file.
+pub(crate) fn write(target: &str, features: &[&str]) -> anyhow::Result<PathBuf> {
+    let tools = target_folder().join("tools");
+    let program = tools.join("bin").join("cargo-cyclonedx");
+    if !program.exists() {
+        let mut install = cargo(&["install", "--locked", "cargo-cyclonedx", "--version", VERSION, "--root"]);
+        succeed(install.arg(&tools)).context("cannot install cargo-cyclonedx")?;
+    }
+    let mut command = Command::new(program);
+    command.current_dir(root()).args(["cyclonedx", "--format", "json", "--quiet", "--target", target]);
+    command.args(["--manifest-path", "host/Cargo.toml", "--override-filename", "oarlock.cdx"]).args(features);
+    // Without this, the bill has the time at which it was written.
+    command.env("SOURCE_DATE_EPOCH", "0");
+    succeed(&mut command)?;
+    let (written, bill) = (root().join("host/oarlock.cdx.json"), target_folder().join("images/oarlock.cdx.json"));
+    std::fs::create_dir_all(target_folder().join("images")).context("cannot create the folder of images")?;
+    std::fs::copy(&written, &bill).with_context(|| format!("cannot copy {}", written.display()))?;
+    std::fs::remove_file(&written).with_context(|| format!("cannot remove {}", written.display()))?;
+    Ok(bill)
+}
