@@ -19,10 +19,13 @@ use oarlock_kube::lease::elector::LeaderElector;
 use oarlock_kube::ops::Ops;
 use oarlock_kube::transport::server_version::ServerProblem;
 use oarlock_kube::watch::health::KindHealth;
+use oarlock_kube::watch::mirror::Mirror;
 use oarlock_kube::{Cluster, HOLD_SECRET, Setup};
-use oarlock_rest::Rest;
+use oarlock_rest::{Beside, Listening, Rest};
 use oarlock_wasm::{CAPS, CompileWith, FirstScan, GrantsState, Plugins, PluginsError};
+use oarlock_web::{Admission, WebOptions};
 use tokio::sync::watch;
+use tokio::task::JoinHandle;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
@@ -34,7 +37,7 @@ use crate::kinds::{ServedKind, plural};
 use crate::metrics::Metrics;
 use crate::ports::Ports;
 use crate::published::of_this_process;
-use crate::rest::{RestArgs, RestParts};
+use crate::rest::{self, RestArgs, RestParts, readiness};
 use crate::served_actions::ServedActions;
 
 /// The name of the lease. One host of a cluster leads.
@@ -160,6 +163,22 @@ impl Host {
             namespace: self.namespace.clone(),
         };
         parts.rest(args)
+    }
+
+    /// Serves the REST API and the pages until `stop`. On an address of this machine, the pages need no login.
+    pub fn answer(&self, listener: Listening, args: &RestArgs, stop: CancellationToken) -> JoinHandle<()> {
+        let rest = self.rest(args);
+        self.metrics().shows_rest(&rest);
+        let admission = if listener.address().ip().is_loopback() { Admission::Loopback } else { Admission::Login };
+        let pages = oarlock_web::pages(WebOptions {
+            rest: rest.clone(),
+            mirror: Mirror::watch(&self.ports.cluster, &oarlock_web::KINDS),
+            host: of_this_process(self.ports.plugins.clone(), self.place.clone()),
+            admission,
+            stop: stop.clone(),
+        });
+        let beside = Beside { ready: readiness(self.health()), pages: Some(pages) };
+        rest::serve(listener, rest, beside, stop)
     }
 
     /// Returns the health of the host.

@@ -15,7 +15,7 @@ use oarlock_core::object::own::SYSTEM_NAMESPACES;
 use oarlock_core::ops_job::quota::QuotaBounds;
 use oarlock_history::History;
 use oarlock_kube::ops::Ops;
-use oarlock_rest::{HostOf, Listening, Origin, Readiness, Rest, RestError, RestOptions, Tls};
+use oarlock_rest::{Beside, HostOf, Listening, Origin, Readiness, Rest, RestError, RestOptions, Tls};
 
 use crate::health::Health;
 
@@ -114,19 +114,19 @@ impl RestParts {
 pub(crate) fn serve(
     listener: Listening,
     rest: Rest,
-    health: Arc<Health>,
+    beside: Beside,
     stop: tokio_util::sync::CancellationToken,
 ) -> tokio::task::JoinHandle<()> {
-    let (ready, url) = (readiness(health), listener.url());
+    let url = listener.url();
     tokio::spawn(async move {
         tracing::info!(url, "the REST API of OpsJobs is served");
-        if let Err(error) = listener.serve(rest, ready, stop).await {
+        if let Err(error) = listener.serve(rest, beside, stop).await {
             tracing::error!(%error, "the REST API of OpsJobs has stopped");
         }
     })
 }
 
 /// Returns the function that tells the API whether the process is ready.
-fn readiness(health: Arc<Health>) -> Readiness {
+pub(crate) fn readiness(health: Arc<Health>) -> Readiness {
     Arc::new(move || health.readiness())
 }

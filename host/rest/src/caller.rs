@@ -125,7 +125,11 @@ impl Callers {
 
     /// Returns the caller of a request with these headers, at this second.
     pub(crate) async fn of(&self, headers: &HeaderMap, now: i64) -> Result<Arc<Caller>, OpsRefusal> {
-        let token = token(headers)?;
+        self.of_token(token(headers)?, now).await
+    }
+
+    /// Returns the caller with this token, at this second.
+    pub(crate) async fn of_token(&self, token: &str, now: i64) -> Result<Arc<Caller>, OpsRefusal> {
         let parts = TokenParts::of(token).ok_or_else(|| unknown("the token is no JSON Web Token"))?;
         // A token expires by the clock of the API server.
         let now = now.saturating_add(self.issuer.clock_is_ahead().await);

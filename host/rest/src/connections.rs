@@ -16,7 +16,7 @@ use std::time::Duration;
 use axum_server::accept::Accept;
 use futures::future::BoxFuture;
 use futures::task::AtomicWaker;
-use http::Request;
+use http::{Request, Version};
 use parking_lot::Mutex;
 use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadBuf};
@@ -46,6 +46,8 @@ const READER_AFTER: u64 = 1024 * 1024;
 const READERS: usize = 32;
 /// The most connections at one time.
 pub(crate) const ALL: usize = MOST + OF_PROXIES + CLOSING;
+/// The most requests in progress on streams of HTTP/2.
+pub(crate) const STREAMS: usize = 512;
 /// The most bytes of the socket buffers of all connections.
 pub(crate) const MOST_BYTES: usize = 2 * (ALL * (RECEIVED + SENT) + READERS * SENT_OF_READERS);
 /// How long a client may take to read its last answer and close its side. The connection keeps its slot until then, because the kernel
@@ -76,6 +78,7 @@ struct Shared {
     began: Instant,
     closed: AtomicU64,
     readers: Arc<Semaphore>,
+    streams: Arc<Semaphore>,
 }
 
 #[derive(Default)]
@@ -130,6 +133,9 @@ impl Drop for Open {
     }
 }
 
+/// The slot of a request. It is released on drop.
+pub(crate) struct StreamPlace(#[expect(dead_code, reason = "held until it is dropped")] Option<OwnedSemaphorePermit>);
+
 /// Returns true if a connection from the second place counts against a limit of the first.
 type Counts = fn(&Place, &Place) -> bool;
 
@@ -137,7 +143,16 @@ impl Connections {
     pub(crate) fn of(proxies: Proxies) -> Self {
         let (table, closed) = (Mutex::default(), AtomicU64::new(0));
         let readers = Arc::new(Semaphore::new(READERS));
-        Self(Arc::new(Shared { proxies, table, began: Instant::now(), closed, readers }))
+        let streams = Arc::new(Semaphore::new(STREAMS));
+        Self(Arc::new(Shared { proxies, table, began: Instant::now(), closed, readers, streams }))
+    }
+
+    /// Returns a slot for a request, or `None` if too many streams have one. A request of HTTP/1 has the slot of its connection.
+    pub(crate) fn stream_place(&self, version: Version) -> Option<StreamPlace> {
+        if version < Version::HTTP_2 {
+            return Some(StreamPlace(None));
+        }
+        self.0.streams.clone().try_acquire_owned().ok().map(|place| StreamPlace(Some(place)))
     }
 
     /// Admits a connection. Above a limit, it closes the silent connection of that limit that was silent for longest. Returns `None` if all

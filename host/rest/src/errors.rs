@@ -40,7 +40,9 @@ pub(crate) fn answer(refusal: &OpsRefusal) -> Response<Body> {
 /// Returns an answer with the error body of this API, if it is an error without such a body.
 pub(crate) fn with_body(response: Response<Body>) -> Response<Body> {
     let status = response.status();
-    let has_form = response.headers().get(header::CONTENT_TYPE).is_some_and(|form| form == "application/json");
+    // Pages have their own form.
+    let has_form = |form: &HeaderValue| form == "application/json" || form.as_bytes().starts_with(b"text/html");
+    let has_form = response.headers().get(header::CONTENT_TYPE).is_some_and(has_form);
     if has_form || !(status.is_client_error() || status.is_server_error()) {
         return response;
     }

@@ -37,7 +37,7 @@ mod visible;
 pub use crate::caller::Caller;
 pub use crate::cors::Origin;
 pub use crate::counters::RestCounts;
-pub use crate::serve::{Listening, Readiness, RestError, Tls};
+pub use crate::serve::{Beside, Listening, Readiness, RestError, Tls};
 pub use crate::signatures::make_first_key;
 pub use crate::state::{HostOf, Rest, RestOptions};
 
@@ -45,6 +45,8 @@ pub use crate::state::{HostOf, Rest, RestOptions};
 /// answers, lists, single jobs, and lookups.
 pub const MOST_MEMORY: usize = connections::MOST_BYTES
     + connections::ALL * (serve::HEAD + OF_TOKEN + OF_TLS + 3 * file_answer::CHUNK)
+    + connections::ALL * serve::RECEIVED as usize
+    + connections::STREAMS * (serve::HEAD + OF_TOKEN + serve::SENT_OF_STREAM)
     + bodies::ROOM / 2 * 3
     + answer_room::ROOM
     + turns::MOST_JOBS * OF_LISTED_JOB

@@ -16,6 +16,8 @@ use axum_server::tls_rustls::{RustlsAcceptor, RustlsConfig};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use hyper_util::server::conn::auto::Http2Builder;
 use oarlock_core::ops_job::refusal::{Code, OpsRefusal};
 use ring::rand::{SecureRandom as _, SystemRandom};
 use rustls::ServerConfig;
@@ -42,6 +44,12 @@ const ANSWER_TIME: Duration = Duration::from_secs(30);
 const LAST_ANSWERS: Duration = Duration::from_secs(30);
 /// The most connections that the kernel queues until they are accepted. A client without a place in the queue retries after a second.
 const BACKLOG: i32 = 4_096;
+/// The bounds of HTTP/2: the streams of a connection, the bytes of the head of a request, the buffers of a stream, and the largest frame.
+const STREAMS: u32 = 32;
+const HEAD_OF_STREAM: u32 = 32 * 1024;
+pub(crate) const SENT_OF_STREAM: usize = 32 * 1024;
+pub(crate) const RECEIVED: u32 = 64 * 1024;
+const FRAME: u32 = 16 * 1024;
 /// The time between two checks of the TLS files.
 const LOOK_AGAIN: Duration = Duration::from_secs(10);
 /// The content security policies of the documentation page and of all other answers. The page sets styles on its own elements.
@@ -95,6 +103,14 @@ pub struct Listening {
     tls: Option<(Tls, RustlsConfig)>,
 }
 
+/// The parts of a process that a listener serves beside the API.
+pub struct Beside {
+    /// Returns whether the process is ready, and what it waits for.
+    pub ready: Readiness,
+    /// The pages for browsers. With pages, the listener also speaks HTTP/2, so that a browser needs only one connection.
+    pub pages: Option<Router>,
+}
+
 /// Returns whether the process is ready, and what it waits for.
 pub type Readiness = Arc<dyn Fn() -> (StatusCode, String) + Send + Sync>;
 
@@ -110,10 +126,7 @@ impl Listening {
         let tls = match tls {
             None => None,
             Some(tls) => match RustlsConfig::from_pem_file(&tls.certificate, &tls.key).await {
-                Ok(config) => {
-                    speak_http1(&config);
-                    Some((tls, config))
-                }
+                Ok(config) => Some((tls, config)),
                 Err(cause) => return Err(RestError::Tls { tls, cause }),
             },
         };
@@ -146,10 +159,11 @@ impl Listening {
     ///
     /// # Errors
     /// If the listener fails.
-    pub async fn serve(self, rest: Rest, ready: Readiness, stop: CancellationToken) -> std::io::Result<()> {
+    pub async fn serve(self, rest: Rest, beside: Beside, stop: CancellationToken) -> std::io::Result<()> {
         let scheme = if self.tls.is_some() { "https" } else { "http" };
+        let protocols = if beside.pages.is_some() { Protocols::Http2 } else { Protocols::Http1 };
         let connections = rest.parts().connections.clone();
-        let app = router(rest, ready, scheme).into_make_service_with_connect_info::<SocketAddr>();
+        let app = router(rest, beside, scheme).into_make_service_with_connect_info::<SocketAddr>();
         let (app, bounded) = (Paced::of(app, &connections), BoundedAcceptor(connections));
         let handle = Handle::new();
         let ended = stop.clone();
@@ -160,14 +174,17 @@ impl Listening {
                 handle.graceful_shutdown(Some(LAST_ANSWERS));
             }
         });
-        // Without this, the server would wait for the first bytes of a connection without a timeout to detect HTTP/2.
-        let mut server = axum_server::from_tcp(self.listener)?.handle(handle).http1_only();
+        // Without this timeout, a client that sends nothing would keep its connection while the server detects the protocol.
+        let server = axum_server::from_tcp(self.listener)?.handle(handle).first_request_timeout(HEAD_TIME);
+        let mut server = if protocols == Protocols::Http1 { server.http1_only() } else { server };
         let http = server.http_builder();
         http.http1().header_read_timeout(HEAD_TIME).max_buf_size(HEAD).max_headers(HEADERS);
+        bound_http2(&mut http.http2());
         let served = match self.tls {
             None => server.acceptor(bounded).serve(app).await,
             Some((files, config)) => {
-                let reloading = tokio::spawn(reload(files, config.clone(), stop));
+                protocols.offer(&config);
+                let reloading = tokio::spawn(reload(files, config.clone(), protocols, stop));
                 let acceptor = RustlsAcceptor::new(config).handshake_timeout(HEAD_TIME).acceptor(bounded);
                 let served = server.acceptor(acceptor).serve(app).await;
                 reloading.abort();
@@ -179,15 +196,37 @@ impl Listening {
     }
 }
 
-/// Offers only HTTP/1.1 to clients.
-fn speak_http1(config: &RustlsConfig) {
-    let mut own = ServerConfig::clone(&config.get_inner());
-    own.alpn_protocols = vec![b"http/1.1".to_vec()];
-    config.reload_from_config(Arc::new(own));
+/// The protocols that a listener offers to clients.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Protocols {
+    /// Only HTTP/1.1.
+    Http1,
+    /// HTTP/2 and HTTP/1.1.
+    Http2,
+}
+
+impl Protocols {
+    /// Offers the protocols in TLS handshakes.
+    fn offer(self, config: &RustlsConfig) {
+        let mut own = ServerConfig::clone(&config.get_inner());
+        let offered: &[&[u8]] = match self {
+            Self::Http1 => &[b"http/1.1"],
+            Self::Http2 => &[b"h2", b"http/1.1"],
+        };
+        own.alpn_protocols = offered.iter().map(|name| name.to_vec()).collect();
+        config.reload_from_config(Arc::new(own));
+    }
+}
+
+/// Bounds the streams of a connection, and their buffers.
+fn bound_http2(http: &mut Http2Builder<'_, TokioExecutor>) {
+    http.max_concurrent_streams(STREAMS).max_header_list_size(HEAD_OF_STREAM).max_send_buf_size(SENT_OF_STREAM);
+    http.initial_stream_window_size(RECEIVED).initial_connection_window_size(RECEIVED).max_frame_size(FRAME);
+    http.keep_alive_interval(HEAD_TIME).keep_alive_timeout(HEAD_TIME).timer(TokioTimer::new());
 }
 
 /// Loads the certificate again when its files change. If the new certificate is unusable, the old one stays.
-async fn reload(files: Tls, config: RustlsConfig, stop: CancellationToken) {
+async fn reload(files: Tls, config: RustlsConfig, protocols: Protocols, stop: CancellationToken) {
     let mut before = contents(&files).await;
     while stop.run_until_cancelled(sleep(LOOK_AGAIN)).await.is_some() {
         let now = contents(&files).await;
@@ -197,7 +236,7 @@ async fn reload(files: Tls, config: RustlsConfig, stop: CancellationToken) {
         let Some((certificate, key)) = now.clone() else { continue };
         match config.reload_from_pem(certificate, key).await {
             Ok(()) => {
-                speak_http1(&config);
+                protocols.offer(&config);
                 tracing::info!("the certificate of the REST API was read anew");
             }
             Err(error) => {
@@ -214,7 +253,8 @@ async fn contents(files: &Tls) -> Option<(Vec<u8>, Vec<u8>)> {
     Some((certificate, key))
 }
 
-fn router(rest: Rest, ready: Readiness, scheme: &'static str) -> Router {
+fn router(rest: Rest, beside: Beside, scheme: &'static str) -> Router {
+    let Beside { ready, pages } = beside;
     let no_method = handlers::no_method;
     let jobs = Router::new()
         .route("/api/v1/opsjobs", post(handlers::create).get(handlers::list).fallback(no_method))
@@ -244,6 +284,7 @@ fn router(rest: Rest, ready: Readiness, scheme: &'static str) -> Router {
         .merge(jobs)
         .merge(files)
         .merge(docs)
+        .merge(pages.unwrap_or_default())
         .route("/openapi.json", get(document).fallback(no_method))
         .route("/healthz", get(openapi::healthz).fallback(no_method))
         .route("/readyz", get(readyz).fallback(no_method))
@@ -282,6 +323,9 @@ async fn all(State(whole): State<Whole>, mut request: Request<Body>, next: Next)
     request.extensions_mut().insert(Client(reached.map(|reached| reached.client).unwrap_or_default()));
     let is_page = request.uri().path().starts_with("/docs");
     let has_form = request.uri().path() != "/readyz";
+    let Some(_place) = whole.rest.parts().connections.stream_place(request.version()) else {
+        return errors::answer(&OpsRefusal::new(Code::Unreachable, "too many requests at once".to_owned()).after(1));
+    };
     let mut response = in_time(next.run(request)).await;
     if has_form {
         response = errors::with_body(response);
@@ -482,7 +526,7 @@ mod tests {
         std::fs::write(&files.key, &old.1).expect("a file");
         let config = RustlsConfig::from_pem_file(&files.certificate, &files.key).await.expect("a certificate");
         let stop = CancellationToken::new();
-        let reloading = tokio::spawn(reload(files.clone(), config.clone(), stop.clone()));
+        let reloading = tokio::spawn(reload(files.clone(), config.clone(), Protocols::Http1, stop.clone()));
         let first = after(&files, [&old.0, &old.1], &config).await;
         for unfit in [[new.0.as_str(), old.1.as_str()], ["", ""], ["no certificate", "no key"]] {
             assert!(Arc::ptr_eq(&first, &after(&files, unfit, &config).await), "{unfit:?} was taken");

@@ -87,7 +87,8 @@ impl Signatures {
         if expires <= now { refused("the address has expired") } else { Ok(()) }
     }
 
-    async fn keys(&self) -> Result<Vec<Vec<u8>>, OpsRefusal> {
+    /// Returns the current key and, after a rotation, the previous one.
+    pub(crate) async fn keys(&self) -> Result<Vec<Vec<u8>>, OpsRefusal> {
         if let Some(keys) = self.kept() {
             return Ok(keys);
         }

@@ -4,11 +4,13 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::Method;
 use ipnet::IpNet;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::Client;
 use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind};
 use oarlock_artefacts::Artefacts;
+use oarlock_core::ops_job::access::Access;
 use oarlock_core::ops_job::found::policy_gap;
 use oarlock_core::ops_job::names::{API_VERSION, OPS_KIND};
 use oarlock_core::ops_job::published::{Published, Unpublished};
@@ -22,11 +24,12 @@ use tokio::time::Instant;
 use crate::answer_room::AnswerRoom;
 use crate::audit_log::AuditLog;
 use crate::bodies::Bodies;
-use crate::caller::Callers;
+use crate::caller::{Caller, Callers};
 use crate::connections::Connections;
 use crate::cors::Origin;
 use crate::counters::{RestCounts, Unentitled};
 use crate::errors::{of_read, of_request};
+use crate::issuer::TokenParts;
 use crate::proxies::Proxies;
 use crate::quotas::Quotas;
 use crate::rates::Rates;
@@ -157,6 +160,43 @@ impl Rest {
     pub fn counts(&self) -> RestCounts {
         let RestState { unentitled, connections, .. } = self.parts();
         RestCounts { unentitled: unentitled.all(), closed_connections: connections.closed() }
+    }
+
+    /// Returns the caller with this token.
+    ///
+    /// # Errors
+    /// If the token is invalid, if it has expired, or if the API server does not answer.
+    pub async fn caller(&self, token: &str) -> Result<Arc<Caller>, OpsRefusal> {
+        self.0.callers.of_token(token, self.0.now().as_second()).await
+    }
+
+    /// Returns the second since 1970 at which a token expires, as the token says.
+    pub fn token_expires(&self, token: &str) -> Option<i64> {
+        TokenParts::of(token)?.claims.exp?.as_i64()
+    }
+
+    /// Returns true if a caller has this right. The answer may be 10 s old.
+    ///
+    /// # Errors
+    /// If the API server does not answer, or if the caller's namespace has asked too often.
+    pub async fn has(&self, caller: &Caller, access: &Access) -> Result<bool, OpsRefusal> {
+        self.0.rights.has(caller, access).await
+    }
+
+    /// Counts a read against the rate limits of a caller.
+    ///
+    /// # Errors
+    /// If the caller, its namespace, or all callers together have made too many reads. The refusal says when to try again.
+    pub async fn count_read(&self, caller: &Caller) -> Result<(), OpsRefusal> {
+        self.0.rates.take(caller, &Method::GET).await
+    }
+
+    /// Returns the current key of the Secret and, after a rotation, the previous one. Each has at least 32 bytes.
+    ///
+    /// # Errors
+    /// If the Secret cannot be read, or has no key yet.
+    pub async fn keys(&self) -> Result<Vec<Vec<u8>>, OpsRefusal> {
+        self.0.signatures.keys().await
     }
 
     pub(crate) fn parts(&self) -> &RestState {

@@ -30,7 +30,7 @@ use crate::host::{Host, HostOptions};
 use crate::host_place::HostLocation;
 use crate::images::ExportRegistry;
 use crate::manifests::{HOST_NAMESPACE, SHIPPED_GRANTS};
-use crate::rest::{self, RestArgs};
+use crate::rest::RestArgs;
 use oarlock_artefacts::Artefacts;
 
 const EXAMPLES: &str = "\
@@ -39,7 +39,7 @@ Examples:
   oarlock dev --plugins target/wasm32-wasip2/release --kubeconfig-out dev.kubeconfig --log info
   oarlock dev --plugins target/wasm32-wasip2/release --grant-all    while you develop a plugin
 
-  oarlock dev --plugins target/wasm32-wasip2/release --grant-all --rest 127.0.0.1:8090    with the REST API of OpsJobs
+  oarlock dev --plugins target/wasm32-wasip2/release --grant-all --rest 127.0.0.1:8090    with the page and the REST API there
 
 Then use the KUBECONFIG that the command prints, in another terminal:
   kubectl get pods,collasets,deployments
@@ -76,13 +76,15 @@ pub(crate) struct DevArgs {
     listen: SocketAddr,
     #[command(flatten)]
     exports: ExportArgs,
-    /// Address that serves the REST API of OpsJobs, from the process of the host [default: the REST API is off]
-    #[arg(long, value_name = "ADDRESS:PORT", value_parser = health::parse_address)]
-    rest: Option<SocketAddr>,
+    /// Address that serves the page of jobs and the REST API of OpsJobs, from the process of the host
+    ///
+    /// On this machine the page needs no login. On another address it needs a certificate, and a token as `oarlock server` does.
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:0", value_parser = health::parse_address)]
+    rest: SocketAddr,
     #[command(flatten)]
     requests: RestArgs,
     /// Path for an admin's token of the REST API [default: a temporary file]
-    #[arg(long, value_name = "FILE", requires = "rest")]
+    #[arg(long, value_name = "FILE")]
     rest_token_out: Option<PathBuf>,
 }
 
@@ -110,19 +112,12 @@ pub(crate) async fn run(args: DevArgs) -> anyhow::Result<ExitCode> {
     } else {
         format!("edit {}", grants.display())
     };
-    let rest = match args.rest {
-        Some(address) => Some(args.requests.listen(address).await?),
-        None => None,
-    };
+    let rest = args.requests.listen(args.rest).await?;
     let token = args.rest_token_out.unwrap_or_else(|| scratch.path().join("rest-token"));
-    if rest.is_some() {
-        write_token(&furnished.client, &args.requests.audience, &token).await?;
-    }
+    write_token(&furnished.client, &args.requests.audience, &token).await?;
     let token = std::fs::canonicalize(&token).unwrap_or(token);
     println!("{}", greeting(&Addresses { api: address, health: health_address }, &kubeconfig, &args.plugins, &granted));
-    if let Some(rest) = &rest {
-        println!("{}", rest_greeting(&rest.url(), &token));
-    }
+    println!("{}", rest_greeting(&rest.url(), &token));
     println!("images are exported to {}", exports.registry);
     let options = HostOptions {
         client: furnished.client.clone(),
@@ -140,15 +135,9 @@ pub(crate) async fn run(args: DevArgs) -> anyhow::Result<ExitCode> {
     let process = Host::start(options).await?;
     let serving =
         tokio::spawn(health::serve(listener, process.health(), process.metrics(), stop.clone().cancelled_owned()));
-    let answering = rest.map(|listener| {
-        let (rest, health) = (process.rest(&args.requests), process.health());
-        process.metrics().shows_rest(&rest);
-        rest::serve(listener, rest, health, stop.clone())
-    });
+    let answering = process.answer(rest, &args.requests, stop.clone());
     process.run(stop).await?;
-    if let Some(answering) = answering {
-        answering.await.context("serving the REST API panicked")?;
-    }
+    answering.await.context("serving the REST API panicked")?;
     furnished.world.stop().await;
     serving.await.context("serving /livez, /readyz and /metrics panicked")?;
     Ok(ExitCode::SUCCESS)
@@ -222,6 +211,8 @@ fn rest_greeting(url: &str, token: &Path) -> String {
     let token = token.display();
     format!(
         "
+Jobs are shown in a browser at {url}
+
 OpsJobs by REST are served at {url}, with a page about it at {url}/docs:
 
   export OARLOCK_SERVER={url} OARLOCK_TOKEN_FILE={token}

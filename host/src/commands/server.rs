@@ -11,7 +11,10 @@ use k8s_openapi::jiff::Timestamp;
 use oarlock_core::ops_job::spec::Defaults;
 use oarlock_kube::ops::Ops;
 use oarlock_kube::transport::client::connect;
+use oarlock_kube::watch::mirror::Mirror;
 use oarlock_kube::{Cluster, Setup};
+use oarlock_rest::Beside;
+use oarlock_web::{Admission, WebOptions};
 use rustix::process::{Resource, getrlimit, setrlimit};
 
 use super::artefacts::ArtefactArgs;
@@ -23,7 +26,7 @@ use crate::host_place::LOCAL_CLUSTER;
 use crate::manifests::HOST_NAMESPACE;
 use crate::metrics::Metrics;
 use crate::published::{HostWatch, shared_settings};
-use crate::rest::{self, RestArgs, RestParts};
+use crate::rest::{self, RestArgs, RestParts, readiness};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -33,6 +36,8 @@ Examples:
       serve on this machine for the cluster of the current kubectl context, beside `oarlock host --data ./data`
   oarlock server --listen :8443 --cert tls.crt --key tls.key --artefacts s3://files --cluster-id blue
       serve other machines, beside a host with the same --artefacts, --cluster-id and OARLOCK_HISTORY
+  oarlock server --web --listen :8443 --cert tls.crt --key tls.key
+      also serve the page of all jobs, at https://NAME:8443; people log in with: kubectl create token NAME --audience oarlock
   curl http://127.0.0.1:8081/readyz
       show what the server still waits for; the same address serves /livez and /metrics
   export OARLOCK_SERVER=http://127.0.0.1:8090 OARLOCK_TOKEN=$(kubectl create token NAME --audience oarlock)
@@ -52,6 +57,11 @@ pub(crate) struct RestServerArgs {
     listen: SocketAddr,
     #[command(flatten)]
     rest: RestArgs,
+    /// Serve the page of all jobs at the same address, for people with a browser
+    ///
+    /// The page asks for a token for the audience of this server, and shows what the token's owner may read with kubectl. It changes nothing.
+    #[arg(long)]
+    web: bool,
     /// Address that serves /livez, /readyz and /metrics; `:8081` is port 8081 on all addresses
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8081", value_parser = health::parse_address)]
     health: SocketAddr,
@@ -71,7 +81,7 @@ pub(crate) struct RestServerArgs {
 
 /// Serves until a stop signal.
 pub(crate) async fn run(args: RestServerArgs) -> anyhow::Result<ExitCode> {
-    let RestServerArgs { listen, rest, health, namespace, cluster_id, artefacts, history, cluster } = args;
+    let RestServerArgs { listen, rest, web, health, namespace, cluster_id, artefacts, history, cluster } = args;
     raise_descriptors();
     // The host sets the same umask. The server may share a folder with it.
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
@@ -96,7 +106,17 @@ pub(crate) async fn run(args: RestServerArgs) -> anyhow::Result<ExitCode> {
     let parts = RestParts { client, ops, host: watch.host(), cluster: id, artefacts, history, namespace };
     let rest = parts.rest(&rest);
     metrics.shows_rest(&rest);
-    let answering = rest::serve(listener, rest, health.clone(), stop.clone());
+    let pages = web.then(|| {
+        oarlock_web::pages(WebOptions {
+            rest: rest.clone(),
+            mirror: Mirror::watch(&cluster, &oarlock_web::KINDS),
+            host: watch.host(),
+            admission: Admission::Login,
+            stop: stop.clone(),
+        })
+    });
+    let beside = Beside { ready: readiness(health.clone()), pages };
+    let answering = rest::serve(listener, rest, beside, stop.clone());
     health::serve(probes, health, metrics, stop.cancelled_owned()).await;
     answering.await.context("serving the REST API panicked")?;
     reading.abort();

@@ -1,0 +1,207 @@
+//! The open pages. All viewers with the same sight of an address share one page, which is rendered once for each change.
+//!
+//! A page is rendered at most once a second. Nothing queues for a slow viewer: whenever its connection has room, it gets the changes from
+//! what it has to what is newest then.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use oarlock_core::object::memory::{MemoryBudget, NamespaceShares};
+use oarlock_page::{Content, PageAddress};
+use parking_lot::Mutex;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep};
+use tokio_util::sync::CancellationToken;
+
+use crate::shown::Shown;
+use crate::sight::Sight;
+
+/// The shortest time between two contents of a page.
+const AT_MOST_EVERY: Duration = Duration::from_secs(1);
+/// How long a page without viewers is kept, so that a browser that opens its stream gets only the changes.
+const KEPT: Duration = Duration::from_secs(60);
+/// The memory limit from which the room for pages follows: a quarter of it, which is 64 MiB. Viewers of one namespace may take a quarter of
+/// the room.
+const MEMORY: u64 = 256 * 1024 * 1024;
+/// The number of contents that a page remembers, for browsers that open their stream a little late.
+const RECENT: usize = 4;
+
+/// An address, and the part of it that its viewers may see.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Scene {
+    /// The address as text.
+    pub(crate) address: String,
+    /// The part that the viewers may see.
+    pub(crate) sight: Sight,
+}
+
+/// A page that some viewers look at.
+pub(crate) struct OpenPage {
+    address: PageAddress,
+    sight: Sight,
+    newest: watch::Sender<Arc<Content>>,
+    recent: Mutex<VecDeque<(String, Arc<Content>)>>,
+    used: Mutex<Instant>,
+    /// The key of the viewer who opened the page, and the bytes that count for it.
+    counted: Mutex<(String, usize)>,
+}
+
+impl OpenPage {
+    /// Returns the newest content, and reports later ones.
+    pub(crate) fn watch(&self) -> watch::Receiver<Arc<Content>> {
+        *self.used.lock() = Instant::now();
+        self.newest.subscribe()
+    }
+
+    /// Returns the newest content.
+    pub(crate) fn newest(&self) -> Arc<Content> {
+        *self.used.lock() = Instant::now();
+        self.newest.borrow().clone()
+    }
+
+    /// Returns the content with this version, if the page remembers it.
+    pub(crate) fn with_version(&self, version: &str) -> Option<Arc<Content>> {
+        self.recent.lock().iter().find(|(known, _)| known == version).map(|(_, content)| content.clone())
+    }
+
+    fn take(&self, content: Content) {
+        let (version, content) = (content.version(), Arc::new(content));
+        let mut recent = self.recent.lock();
+        if recent.back().is_some_and(|(last, _)| *last == version) {
+            return;
+        }
+        recent.push_back((version, content.clone()));
+        if recent.len() > RECENT {
+            recent.pop_front();
+        }
+        drop(recent);
+        self.newest.send_replace(content);
+    }
+
+    fn is_idle(&self) -> bool {
+        self.newest.receiver_count() == 0 && self.used.lock().elapsed() > KEPT
+    }
+}
+
+/// The open pages of a process.
+pub(crate) struct Hub {
+    shown: Arc<Shown>,
+    pages: Mutex<Pages>,
+}
+
+struct Pages {
+    open: HashMap<Scene, Arc<OpenPage>>,
+    shares: NamespaceShares,
+}
+
+impl Pages {
+    /// Counts the bytes of a page. Returns false if there is no room for it.
+    fn count(&mut self, page: &OpenPage, bytes: usize) -> bool {
+        let mut counted = page.counted.lock();
+        let is_admitted = self.shares.admit(&counted.0, counted.1, bytes).is_ok();
+        counted.1 = if is_admitted { bytes } else { 0 };
+        is_admitted
+    }
+
+    /// Drops the pages to which this applies.
+    fn shed(&mut self, is_over: impl Fn(&OpenPage) -> bool) {
+        let Self { open, shares } = self;
+        open.retain(|_, page| {
+            let is_over = is_over(page);
+            if is_over {
+                let (key, bytes) = &*page.counted.lock();
+                shares.count(key, *bytes, 0);
+            }
+            !is_over
+        });
+    }
+}
+
+/// Returns the bytes of a page, with those of the contents that it remembers.
+fn bytes_of(content: &Content) -> usize {
+    content.fragments().map(|fragment| fragment.html.len()).sum::<usize>().saturating_mul(RECENT)
+}
+
+impl Hub {
+    /// Returns a hub without pages.
+    pub(crate) fn new(shown: Arc<Shown>) -> Self {
+        let room = MemoryBudget::default();
+        room.bound(MEMORY);
+        let pages = Pages { open: HashMap::new(), shares: NamespaceShares::within(&room) };
+        Self { shown, pages: Mutex::new(pages) }
+    }
+
+    /// Returns the page of an address as viewers with this sight see it. `key` is the key whose quota the page uses. Returns `None` if the
+    /// viewers of this key, or all viewers, have too many pages open.
+    pub(crate) fn open(&self, address: &PageAddress, sight: Sight, key: &str) -> Option<Arc<OpenPage>> {
+        let scene = Scene { address: address.to_string(), sight };
+        if let Some(page) = self.pages.lock().open.get(&scene) {
+            return Some(page.clone());
+        }
+        let content = Arc::new(self.shown.content(address, &scene.sight));
+        let bytes = bytes_of(&content);
+        let page = Arc::new(OpenPage {
+            address: address.clone(),
+            sight: scene.sight.clone(),
+            recent: Mutex::new(VecDeque::from([(content.version(), content.clone())])),
+            newest: watch::Sender::new(content),
+            used: Mutex::new(Instant::now()),
+            counted: Mutex::new((key.to_owned(), 0)),
+        });
+        let mut pages = self.pages.lock();
+        if !pages.count(&page, bytes) {
+            pages.shed(|page| page.newest.receiver_count() == 0);
+            if !pages.count(&page, bytes) {
+                return None;
+            }
+        }
+        if let Some(other) = pages.open.insert(scene, page.clone()) {
+            let (key, bytes) = &*other.counted.lock();
+            pages.shares.count(key, *bytes, 0);
+        }
+        Some(page)
+    }
+
+    /// Keeps the pages up to date until `stop`.
+    pub(crate) async fn run(self: Arc<Self>, stop: CancellationToken) {
+        loop {
+            let next = async {
+                tokio::select! {
+                    () = self.shown.changed() => {}
+                    // Some pages depend on the time, such as the list of what failed in the last day.
+                    () = sleep(KEPT) => {}
+                }
+            };
+            if stop.run_until_cancelled(next).await.is_none() {
+                return;
+            }
+            let hub = self.clone();
+            // Rendering a job of 10,000 targets takes milliseconds, in which this process answers others.
+            if let Err(error) = tokio::task::spawn_blocking(move || hub.render()).await {
+                tracing::error!(%error, "rendering the pages panicked");
+            }
+            if stop.run_until_cancelled(sleep(AT_MOST_EVERY)).await.is_none() {
+                return;
+            }
+        }
+    }
+
+    /// Renders the pages that show a changed object.
+    fn render(&self) {
+        let changed = self.shown.take_changes();
+        let pages: Vec<Arc<OpenPage>> = {
+            let mut pages = self.pages.lock();
+            pages.shed(OpenPage::is_idle);
+            pages.open.values().cloned().collect()
+        };
+        for page in pages {
+            if self.shown.concerns(&page.address, &changed) {
+                let content = self.shown.content(&page.address, &page.sight);
+                // A page that grows beyond the room stays until its viewers go.
+                let _ = self.pages.lock().count(&page, bytes_of(&content));
+                page.take(content);
+            }
+        }
+    }
+}

@@ -1,0 +1,328 @@
+//! The objects that the pages show: the mirror of the cluster, with one small row for each object.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::jiff::Timestamp;
+use oarlock_api::{OperationJob, OperationRecord};
+use oarlock_core::object::own::OPS_NAMESPACE;
+use oarlock_core::ops_job::published::PublishedPlugin;
+use oarlock_kube::watch::mirror::{Changed, Mirror, MirroredKind, MirroredObject};
+use oarlock_page::{
+    Content, FlowPage, JobPage, ListedJob, ListedPlugin, ObjectAddress, ObjectKind, PageAddress, PageRefusal,
+    PartQuery, ShownEvent, flow_content, job_content, list_content, plugins_content, refusal_content, target_content,
+};
+use oarlock_rest::HostOf;
+use oarlock_view::{FlowView, JobView};
+use parking_lot::{Mutex, RwLock};
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use crate::sight::{Details, Scope, Sight};
+
+const JOBS: MirroredKind = of_spec("apps.kusionstack.io/v1alpha1", "OperationJob");
+const FLOWS: MirroredKind = of_spec("api.practice.com/v1alpha1", "JobFlow");
+const DAEMONS: MirroredKind = of_spec("api.practice.com/v1alpha1", "DaemonJob");
+const OPS: MirroredKind = of_spec("oarlock.dev/v1alpha1", "OpsJob");
+const JOB_RECORDS: MirroredKind = MirroredKind {
+    api_version: "oarlock.dev/v1alpha1",
+    kind: "OperationRecord",
+    fields: &["/job", "/shard", "/firstIndex", "/epoch", "/targets"],
+    owner: "/job/uid",
+    selector: "",
+};
+const FLOW_RECORDS: MirroredKind = MirroredKind {
+    api_version: "oarlock.dev/v1alpha1",
+    kind: "JobRecord",
+    fields: &["/shard", "/units"],
+    owner: "/metadata/ownerReferences/0/uid",
+    selector: "",
+};
+const JOB_EVENTS: MirroredKind = events("involvedObject.kind=OperationJob");
+const FLOW_EVENTS: MirroredKind = events("involvedObject.kind=JobFlow");
+const DAEMON_EVENTS: MirroredKind = events("involvedObject.kind=DaemonJob");
+const OPS_EVENTS: MirroredKind = events("involvedObject.kind=OpsJob");
+
+/// The kinds that the pages show, and those with their details.
+pub static KINDS: [MirroredKind; 10] =
+    [JOBS, FLOWS, DAEMONS, OPS, JOB_RECORDS, FLOW_RECORDS, JOB_EVENTS, FLOW_EVENTS, DAEMON_EVENTS, OPS_EVENTS];
+
+/// The time after which a list is rendered anew although no object changed, because it also depends on the time.
+const LISTED_AGAIN: Duration = Duration::from_secs(60);
+
+const fn of_spec(api_version: &'static str, kind: &'static str) -> MirroredKind {
+    MirroredKind { api_version, kind, fields: &["/spec", "/status"], owner: "", selector: "" }
+}
+
+const fn events(selector: &'static str) -> MirroredKind {
+    MirroredKind {
+        api_version: "v1",
+        kind: "Event",
+        fields: &[
+            "/involvedObject/uid",
+            "/type",
+            "/reason",
+            "/message",
+            "/eventTime",
+            "/lastTimestamp",
+            "/count",
+            "/series",
+        ],
+        owner: "/involvedObject/uid",
+        selector,
+    }
+}
+
+/// Returns the kinds of an object, and of its events.
+fn mirrored(kind: ObjectKind) -> (MirroredKind, MirroredKind) {
+    match kind {
+        ObjectKind::OperationJob => (JOBS, JOB_EVENTS),
+        ObjectKind::JobFlow => (FLOWS, FLOW_EVENTS),
+        ObjectKind::DaemonJob => (DAEMONS, DAEMON_EVENTS),
+        ObjectKind::OpsJob => (OPS, OPS_EVENTS),
+    }
+}
+
+/// The objects of which something changed.
+#[derive(Debug, Default)]
+pub(crate) struct Touched {
+    objects: BTreeSet<String>,
+    /// True if a list may show something else.
+    has_lists: bool,
+}
+
+#[derive(Default)]
+struct Rows {
+    rows: BTreeMap<String, ListedJob>,
+    by_uid: HashMap<String, ObjectAddress>,
+    uids: HashMap<String, String>,
+}
+
+/// The objects that the pages show.
+pub(crate) struct Shown {
+    mirror: Mirror,
+    host: Arc<HostOf>,
+    rows: RwLock<Rows>,
+    listed: Mutex<Option<Instant>>,
+}
+
+impl Shown {
+    pub(crate) fn new(mirror: Mirror, host: Arc<HostOf>) -> Self {
+        Self { mirror, host, rows: RwLock::default(), listed: Mutex::default() }
+    }
+
+    /// Waits until an object may have changed.
+    pub(crate) async fn changed(&self) {
+        self.mirror.changed().await;
+    }
+
+    /// Brings the rows up to date. Returns the objects that changed since the last call.
+    pub(crate) fn take_changes(&self) -> Touched {
+        let changes = self.mirror.take_changed();
+        let mut touched = Touched::default();
+        for change in changes {
+            self.take(&change, &mut touched);
+        }
+        let mut listed = self.listed.lock();
+        touched.has_lists |= listed.is_none_or(|since| since.elapsed() >= LISTED_AGAIN);
+        if touched.has_lists {
+            *listed = Some(Instant::now());
+        }
+        touched
+    }
+
+    fn take(&self, change: &Changed, touched: &mut Touched) {
+        let kind = ObjectKind::ALL.into_iter().find(|kind| mirrored(*kind).0 == *change.of);
+        let Some(kind) = kind else {
+            // The object has details of another one.
+            let owner = change.object.as_ref().and_then(|object| object.owner().map(str::to_owned));
+            let rows = self.rows.read();
+            touched.objects.extend(owner.and_then(|uid| rows.by_uid.get(&uid)).map(ToString::to_string));
+            return;
+        };
+        let namespace = change.key.namespace.clone().unwrap_or_default();
+        let address = ObjectAddress { kind, namespace, name: change.key.name.clone() };
+        if kind == ObjectKind::OperationJob && address.namespace == OPS_NAMESPACE {
+            let owner =
+                ObjectAddress { kind: ObjectKind::OpsJob, namespace: String::new(), name: address.name.clone() };
+            touched.objects.insert(owner.to_string());
+        }
+        let place = address.to_string();
+        let row = change.object.as_ref().map(|object| (row(kind, object), object.uid().to_owned()));
+        let mut rows = self.rows.write();
+        if let Some(uid) = rows.uids.remove(&place) {
+            rows.by_uid.remove(&uid);
+        }
+        let before = match row {
+            Some((row, uid)) => {
+                rows.by_uid.insert(uid.clone(), address);
+                rows.uids.insert(place.clone(), uid);
+                rows.rows.insert(place.clone(), row.clone()).filter(|before| *before == row)
+            }
+            None => {
+                rows.rows.remove(&place);
+                None
+            }
+        };
+        touched.has_lists |= before.is_none();
+        touched.objects.insert(place);
+    }
+
+    /// Returns true if a page may show something else than before.
+    pub(crate) fn concerns(&self, address: &PageAddress, touched: &Touched) -> bool {
+        match address {
+            PageAddress::Jobs(_) => touched.has_lists,
+            PageAddress::Object(object, _) | PageAddress::Target(object, _) => {
+                touched.objects.contains(&object.to_string())
+            }
+            PageAddress::Plugins => true,
+        }
+    }
+
+    /// Returns the page of an address, as far as this sight goes.
+    pub(crate) fn content(&self, address: &PageAddress, sight: &Sight) -> Content {
+        match address {
+            PageAddress::Jobs(query) => {
+                let rows = self.rows.read();
+                list_content(rows.rows.values().filter(|row| is_seen(row, sight)), query, Timestamp::now())
+            }
+            PageAddress::Object(object, parts) => self.object(object, sight, Part::Table(parts)),
+            PageAddress::Target(object, index) => self.object(object, sight, Part::Target(*index)),
+            PageAddress::Plugins => plugins_content(&self.plugins()),
+        }
+    }
+
+    fn object(&self, address: &ObjectAddress, sight: &Sight, part: Part<'_>) -> Content {
+        let missing = || refusal_content(&PageRefusal::NotFound(format!("{} {}", address.kind.word(), address.name)));
+        let (of, of_events) = mirrored(address.kind);
+        let Some(object) = self.mirror.get(&of, &address.namespace, &address.name) else { return missing() };
+        let document = match document(&object, address.kind) {
+            Ok(document) => document,
+            Err(why) => return refusal_content(&PageRefusal::Outage(why)),
+        };
+        let Details { records: has_details, events: has_events } = match sight {
+            Sight::Object(details) => *details,
+            Sight::List(_) | Sight::Whole => Details { records: false, events: false },
+        };
+        let events = if has_events { self.events(&of_events, object.uid()) } else { Vec::new() };
+        let job = match address.kind {
+            ObjectKind::OperationJob => self.job(document, &object, has_details),
+            ObjectKind::OpsJob => Ok(self.ops(&document, &object, has_details)),
+            ObjectKind::JobFlow | ObjectKind::DaemonJob => {
+                let records = if has_details { self.owned(&FLOW_RECORDS, &object) } else { Vec::new() };
+                let flow = FlowView::new(&document, &records);
+                let whole = PartQuery::default();
+                let parts = if let Part::Table(parts) = part { parts } else { &whole };
+                return flow_content(&FlowPage { flow: &flow, events: &events, parts });
+            }
+        };
+        match (job, part) {
+            (Err(why), _) => refusal_content(&PageRefusal::Outage(why)),
+            (Ok(job), Part::Table(parts)) => job_content(&JobPage { job: &job, events: &events, parts }),
+            (Ok(job), Part::Target(index)) => target_content(&job, index, &events).unwrap_or_else(missing),
+        }
+    }
+
+    fn job(&self, document: Value, object: &MirroredObject, has_details: bool) -> Result<JobView, String> {
+        let job: OperationJob = serde_json::from_value(document).map_err(|error| error.to_string())?;
+        let records = if has_details { self.owned(&JOB_RECORDS, object) } else { Vec::new() };
+        let records: Vec<OperationRecord> =
+            records.into_iter().filter_map(|record| serde_json::from_value(record).ok()).collect();
+        Ok(JobView::new(&job, &records))
+    }
+
+    fn ops(&self, document: &Value, object: &MirroredObject, has_details: bool) -> JobView {
+        let child = self.mirror.get(&JOBS, OPS_NAMESPACE, object.name()).filter(|_| has_details);
+        let child: Option<OperationJob> = child.and_then(|child| serde_json::from_value(child.document().ok()?).ok());
+        let is_own = |child: &OperationJob| {
+            let mut owners = child.metadata.owner_references.iter().flatten();
+            owners.any(|owner| owner.uid == object.uid())
+        };
+        JobView::of_ops(document, child.filter(is_own).as_ref())
+    }
+
+    /// Returns the objects of an owner in its own namespace. Anybody may write the UID of an owner.
+    fn owned(&self, of: &MirroredKind, owner: &MirroredObject) -> Vec<Value> {
+        let owned = self.mirror.owned_by(of, owner.uid());
+        let own = owned.iter().filter(|object| object.namespace() == owner.namespace());
+        own.filter_map(|object| object.document().ok()).collect()
+    }
+
+    /// Returns the events of the object with this UID, the newest first.
+    fn events(&self, of: &MirroredKind, uid: &str) -> Vec<ShownEvent> {
+        let documents = self.mirror.owned_by(of, uid);
+        let mut events: Vec<ShownEvent> =
+            documents.iter().filter_map(|object| Some(event(&object.document().ok()?))).collect();
+        events.sort_by_key(|event| std::cmp::Reverse(event.time));
+        events
+    }
+
+    /// Returns the plugins that the leader publishes.
+    fn plugins(&self) -> Vec<ListedPlugin> {
+        let Ok(host) = (self.host)() else { return Vec::new() };
+        let listed = |plugin: PublishedPlugin| {
+            let PublishedPlugin { name, action, version, digest, problem } = plugin;
+            ListedPlugin { name, action, version, digest, problem }
+        };
+        host.plugins.iter().cloned().map(listed).collect()
+    }
+}
+
+/// The part of an object that a page shows.
+#[derive(Clone, Copy)]
+enum Part<'a> {
+    Table(&'a PartQuery),
+    Target(usize),
+}
+
+/// Returns true if a viewer with this sight may see a row.
+fn is_seen(row: &ListedJob, sight: &Sight) -> bool {
+    let ObjectAddress { kind, namespace, .. } = row.object();
+    match sight {
+        Sight::List(seen) => match seen.get(kind) {
+            Some(Scope::Cluster) => true,
+            Some(Scope::Namespaces(all)) => all.contains(namespace),
+            None => false,
+        },
+        Sight::Object(_) => false,
+        Sight::Whole => true,
+    }
+}
+
+/// Returns the row of an object. An object that cannot be read has a row with its name.
+fn row(kind: ObjectKind, object: &MirroredObject) -> ListedJob {
+    let document = document(object, kind).unwrap_or_else(|_| {
+        json!({"kind": kind.word(), "metadata": {"namespace": object.namespace(), "name": object.name(), "uid": object.uid()}})
+    });
+    match kind {
+        ObjectKind::OperationJob => {
+            ListedJob::of_job(&JobView::new(&serde_json::from_value(document).unwrap_or_default(), &[]))
+        }
+        ObjectKind::OpsJob => ListedJob::of_job(&JobView::of_ops(&document, None)),
+        ObjectKind::JobFlow | ObjectKind::DaemonJob => ListedJob::of_flow(&FlowView::new(&document, [])),
+    }
+}
+
+/// Returns the document of an object with its kind, which the items of a list do not have.
+fn document(object: &MirroredObject, kind: ObjectKind) -> Result<Value, String> {
+    let mut document = object.document()?;
+    if let Some(fields) = document.as_object_mut() {
+        fields.insert("kind".to_owned(), json!(kind.word()));
+    }
+    Ok(document)
+}
+
+/// Returns an event of core/v1 as a page shows it.
+fn event(document: &Value) -> ShownEvent {
+    let text = |pointer: &str| document.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+    let time = ["/series/lastObservedTime", "/lastTimestamp", "/eventTime"];
+    let count = ["/series/count", "/count"].iter().find_map(|pointer| document.pointer(pointer)?.as_u64());
+    ShownEvent {
+        time: time.iter().find_map(|pointer| text(pointer).parse().ok()),
+        is_warning: text("/type") == "Warning",
+        reason: text("/reason").to_owned(),
+        message: text("/message").to_owned(),
+        count: count.and_then(|count| count.try_into().ok()).unwrap_or(1),
+    }
+}

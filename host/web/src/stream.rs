@@ -1,0 +1,237 @@
+//! The stream of events of a browser: the changes of up to 20 pages, as long as the viewer may see them.
+
+use std::collections::{HashMap, VecDeque};
+use std::convert::Infallible;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::{Body, Bytes};
+use futures::future::{Either, select, select_all};
+use futures::stream;
+use oarlock_page::{Content, PageAddress, StreamEvent};
+use parking_lot::Mutex;
+use tokio::sync::watch;
+use tokio::time::{Instant, interval, sleep_until};
+
+use crate::sight::{Sight, SightFailed};
+use crate::viewer::{NoViewer, Viewer};
+use crate::web::WebState;
+
+/// The time between two signs of life.
+const BEAT: Duration = Duration::from_secs(15);
+/// The time between two checks of the viewer's rights.
+const ASKED_AGAIN: Duration = Duration::from_secs(10);
+/// The most streams at one time: of one user or namespace, and of all.
+const OF_ONE: usize = 128;
+const OF_ALL: usize = 512;
+
+/// The streams that are open, by the key of their viewers.
+#[derive(Clone, Default)]
+pub(crate) struct Streams(Arc<Mutex<HashMap<String, usize>>>);
+
+/// The slot of a stream. It is released on drop.
+pub(crate) struct StreamSlot {
+    streams: Streams,
+    key: String,
+}
+
+impl Streams {
+    /// Returns a slot for a stream of a viewer with this key, or `None` if there are too many.
+    pub(crate) fn take(&self, key: &str) -> Option<StreamSlot> {
+        let mut open = self.0.lock();
+        let own = open.get(key).copied().unwrap_or(0);
+        if own >= OF_ONE || open.values().sum::<usize>() >= OF_ALL {
+            return None;
+        }
+        open.insert(key.to_owned(), own.saturating_add(1));
+        Some(StreamSlot { streams: self.clone(), key: key.to_owned() })
+    }
+}
+
+impl Drop for StreamSlot {
+    fn drop(&mut self) {
+        let mut open = self.streams.0.lock();
+        match open.get_mut(&self.key) {
+            Some(own) if *own > 1 => *own -= 1,
+            _ => drop(open.remove(&self.key)),
+        }
+    }
+}
+
+/// A page in a stream, as a browser asks for it.
+pub(crate) struct Followed {
+    /// The page. `None` if the text of the browser is no address.
+    pub(crate) address: Option<PageAddress>,
+    /// The version that the browser shows.
+    pub(crate) version: String,
+}
+
+/// A page of which a stream sends the changes.
+struct Subscription {
+    address: PageAddress,
+    newest: watch::Receiver<Arc<Content>>,
+    /// The content that the browser has.
+    has: Option<Arc<Content>>,
+}
+
+/// The state of a stream between two chunks.
+struct Sending {
+    web: Arc<WebState>,
+    viewer: Viewer,
+    /// The pages, by their places in the query. `None` for a page that the viewer may not see.
+    pages: Vec<Option<Subscription>>,
+    /// The events that the connection has not taken yet.
+    ready: VecDeque<StreamEvent>,
+    beat: tokio::time::Interval,
+    ask: Instant,
+    is_over: bool,
+    _slot: StreamSlot,
+}
+
+/// Returns the body of a stream with the changes of these pages.
+pub(crate) async fn body(web: Arc<WebState>, viewer: Viewer, followed: Vec<Followed>, slot: StreamSlot) -> Body {
+    let mut sending = Sending {
+        beat: interval(BEAT),
+        ask: Instant::now() + ASKED_AGAIN,
+        web,
+        viewer,
+        pages: Vec::new(),
+        ready: VecDeque::new(),
+        is_over: false,
+        _slot: slot,
+    };
+    for Followed { address, version } in followed {
+        let subscription = match address {
+            Some(address) => sending.subscribe(address, &version).await,
+            None => None,
+        };
+        sending.pages.push(subscription);
+    }
+    Body::from_stream(stream::unfold(sending, |mut sending| async {
+        let chunk = sending.next().await?;
+        Some((Ok::<_, Infallible>(chunk), sending))
+    }))
+}
+
+impl Sending {
+    /// Returns the page, if the viewer may see it. Otherwise the stream of the page ends.
+    async fn subscribe(&mut self, address: PageAddress, version: &str) -> Option<Subscription> {
+        let of = self.pages.len();
+        let page = match self.web.sight(&self.viewer, &address).await {
+            Ok(sight) => self.web.open(&self.viewer, &address, sight).map_err(|refusal| refusal.message),
+            Err(failed) => Err(failed.sentence()),
+        };
+        match page {
+            Ok(page) => Some(Subscription { newest: page.watch(), has: page.with_version(version), address }),
+            Err(text) => {
+                self.ready.push_back(StreamEvent::End { of: Some(of), text });
+                None
+            }
+        }
+    }
+
+    /// Returns the next bytes, once there are any. Returns `None` at the end of the stream.
+    async fn next(&mut self) -> Option<Bytes> {
+        loop {
+            if let Some(event) = self.ready.pop_front() {
+                return Some(Bytes::from(event.wire()));
+            }
+            if self.is_over {
+                return None;
+            }
+            self.collect();
+            if self.ready.is_empty() {
+                self.wait().await;
+            }
+        }
+    }
+
+    /// Collects the changes of all pages since the browser got the last ones.
+    fn collect(&mut self) {
+        for (of, page) in self.pages.iter_mut().enumerate() {
+            let Some(page) = page else { continue };
+            let newest = page.newest.borrow_and_update().clone();
+            match &page.has {
+                Some(has) if Arc::ptr_eq(has, &newest) => {}
+                Some(has) => self.ready.extend(newest.changes_since(has, of)),
+                None => self.ready.push_back(StreamEvent::Resync { of }),
+            }
+            page.has = Some(newest);
+        }
+    }
+
+    /// Waits for a change, for the next sign of life, or for the next check of rights.
+    async fn wait(&mut self) {
+        let now = self.web.now();
+        if now >= self.viewer.until {
+            let text = "The session has ended. Log in again.".to_owned();
+            return self.end(StreamEvent::End { of: None, text });
+        }
+        let changed = self.pages.iter_mut().flatten().map(|page| Box::pin(page.newest.changed()));
+        let changed: Vec<_> = changed.collect();
+        let changed =
+            async { if changed.is_empty() { std::future::pending().await } else { drop(select_all(changed).await) } };
+        let turn = async {
+            tokio::select! {
+                _ = self.beat.tick() => Turn::Beat,
+                () = sleep_until(self.ask) => Turn::Ask,
+                () = self.web.stop.cancelled() => Turn::Stop,
+            }
+        };
+        let turn = match select(pin!(changed), pin!(turn)).await {
+            Either::Left(_) => return,
+            Either::Right((turn, _)) => turn,
+        };
+        match turn {
+            Turn::Beat => self.ready.push_back(StreamEvent::Beat),
+            Turn::Ask => self.ask_again().await,
+            // The browser opens a new stream, from another server if there is one.
+            Turn::Stop => self.is_over = true,
+        }
+    }
+
+    fn end(&mut self, event: StreamEvent) {
+        self.ready.push_back(event);
+        self.is_over = true;
+    }
+
+    /// Ends the streams of pages that the viewer may no longer see.
+    async fn ask_again(&mut self) {
+        self.ask = Instant::now() + ASKED_AGAIN;
+        if let Err(NoViewer::Expired(text)) = self.viewer.check(&self.web.rest).await {
+            return self.end(StreamEvent::End { of: None, text });
+        }
+        let addresses: Vec<_> = self.pages.iter().map(|page| page.as_ref().map(|page| page.address.clone())).collect();
+        for (of, address) in addresses.into_iter().enumerate() {
+            let Some(address) = address else { continue };
+            match self.web.sight(&self.viewer, &address).await {
+                Ok(sight) => self.see(of, &address, sight),
+                Err(SightFailed::Unanswered(_)) => {}
+                Err(failed) => {
+                    self.ready.push_back(StreamEvent::End { of: Some(of), text: failed.sentence() });
+                    if let Some(page) = self.pages.get_mut(of) {
+                        *page = None;
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl Sending {
+    /// Shows a page from now on as far as this sight goes.
+    fn see(&mut self, of: usize, address: &PageAddress, sight: Sight) {
+        let Some(Some(page)) = self.pages.get_mut(of) else { return };
+        // Without room for the other page, the next check tries again. The browser then has the last content.
+        let Ok(open) = self.web.open(&self.viewer, address, sight) else { return };
+        page.newest = open.watch();
+    }
+}
+
+/// The event that a stream waits for beside changes.
+enum Turn {
+    Beat,
+    Ask,
+    Stop,
+}
