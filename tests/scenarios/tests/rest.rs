@@ -19,6 +19,8 @@ mod foreign_client;
 mod history;
 #[path = "rest/logs.rs"]
 mod logs;
+#[path = "rest/pages.rs"]
+mod pages;
 #[path = "rest/quotas.rs"]
 mod quotas;
 #[cfg(test)]

@@ -18,7 +18,9 @@ const OLDEST: &str = "import sys; sys.exit(sys.version_info < (3, 11))";
 pub(crate) fn with(requirements: &Path) -> anyhow::Result<PathBuf> {
     let wanted =
         std::fs::read_to_string(requirements).with_context(|| format!("cannot read {}", requirements.display()))?;
-    let folder = target_folder().join("fuzz").join("python");
+    // Packages of another requirements file may conflict with these.
+    let name = requirements.parent().and_then(Path::file_name).unwrap_or_default();
+    let folder = target_folder().join("python").join(name);
     let (python, mark) = (folder.join("bin").join("python"), folder.join("requirements.txt"));
     let is_there = std::fs::read_to_string(&mark).is_ok_and(|had| had == wanted);
     if is_there && runs(Command::new(&python).args(["-c", OLDEST])) {
@@ -31,7 +33,6 @@ pub(crate) fn with(requirements: &Path) -> anyhow::Result<PathBuf> {
     if !runs(Command::new("python3").args(["-c", "import ensurepip, venv"])) {
         apt("python3-venv")?;
     }
-    // Packages of another requirements file may conflict with this file.
     let _ = std::fs::remove_dir_all(&folder);
     succeed(Command::new("python3").args(["-m", "venv"]).arg(&folder))?;
     let mut install = Command::new(&python);

@@ -1,4 +1,4 @@
-//! Tests the REST API with cases from its OpenAPI document, and opens its page in a browser.
+//! Tests the REST API with cases from its OpenAPI document, and opens its page and the pages of jobs in a browser.
 //!
 //! The machine needs Python, and Chromium as a Debian package. The exit code is the outcome. All servers listen only on
 //! this machine, and the tested host has a cluster in memory.
@@ -31,7 +31,7 @@ const SHOWN: usize = 1_000;
 /// The command `cargo xtask test rest`.
 pub(crate) fn run() -> anyhow::Result<ExitCode> {
     let phases = Phases::default();
-    let mut found = None;
+    let (mut found, mut driver) = (None, None);
     let prepared = phases.run("target wasm32-wasip2", plugins::ensure_target)
         && phases.run("components", plugins::compile)
         && phases.run("the host", || succeed(&mut cargo_on_all("build", &["--bins"])))
@@ -39,9 +39,16 @@ pub(crate) fn run() -> anyhow::Result<ExitCode> {
             found = Some(python::with(&root().join("tests/search/fuzz/requirements.txt"))?);
             Ok(())
         })
-        && phases.run("Chromium", browser::ensure);
-    match found.filter(|_| prepared) {
-        Some(python) => play(&phases, &python),
+        && phases.run("Chromium", browser::ensure)
+        && phases.run("Playwright", || {
+            driver = Some(python::with(&root().join("tests/browser/requirements.txt"))?);
+            Ok(())
+        });
+    match found.zip(driver).filter(|_| prepared) {
+        Some((python, driver)) => {
+            play(&phases, &python);
+            phases.run("the pages of jobs in a browser", || pages(&driver));
+        }
         None => phases.not_run("the REST API", "what it needs is missing"),
     }
     Ok(phases.close())
@@ -62,6 +69,13 @@ fn play(phases: &Phases, python: &Path) {
         }
         None => phases.not_run("cases from the OpenAPI document", "the host did not start"),
     }
+}
+
+/// Runs the tests of the pages of jobs.
+fn pages(python: &Path) -> anyhow::Result<()> {
+    let mut command = Command::new(python);
+    command.arg(root().join("tests/browser/pages.py")).arg(binary("debug", "oarlock")).arg(components_folder());
+    succeed(command.env("PYTHONDONTWRITEBYTECODE", "1").env("NO_PROXY", "127.0.0.1"))
 }
 
 /// A host with a cluster in memory. The host ends when this value is dropped.

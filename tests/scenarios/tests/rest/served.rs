@@ -366,6 +366,15 @@ impl Served {
         Ok(Answer { status: head.status.as_u16(), headers: head.headers, body })
     }
 
+    /// Sends a GET with these headers. Returns the answer before its body has ended.
+    pub(crate) async fn begin(&self, path: &str, headers: &[(&str, &str)]) -> anyhow::Result<http::Response<Body>> {
+        let mut config = Config::new(self.url.parse()?);
+        config.read_timeout = None;
+        let request =
+            headers.iter().fold(Request::builder().uri(path), |request, (name, value)| request.header(*name, *value));
+        Ok(Client::try_from(config)?.send(request.body(Body::from(Vec::new()))?).await?)
+    }
+
     /// Waits until the cluster no longer has this OpsJob.
     pub(crate) async fn until_gone(&self, id: &str) -> anyhow::Result<()> {
         let kind = ApiResource::from_gvk(&GroupVersionKind::gvk("oarlock.dev", "v1alpha1", "OpsJob"));

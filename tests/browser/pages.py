@@ -1,0 +1,338 @@
+"""The pages of jobs in a real Chromium, on a real host and server with a cluster in memory.
+
+`cargo xtask test rest` runs this file with the paths of the host's binary and of the components. Each function whose name
+begins with `test_` is a test. The figures are printed, and only counts and sizes are bounds.
+"""
+
+import contextlib
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+import urllib.request
+from pathlib import Path
+
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import sync_playwright
+
+HOST, COMPONENTS = sys.argv[1], sys.argv[2]
+CHROMIUM = "/usr/bin/chromium"
+FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+         "--disable-component-update", "--disable-sync", "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"]
+#: The longest wait for something that another process does, in seconds.
+PATIENCE = 60
+#: A text with everything that could break out of a page. It is an action, which has no rules for its characters.
+HOSTILE = "<img src=x onerror=alert(1)>\u202e\"'&</script>" + "x" * 200
+
+
+def until(what, look):
+    """Returns the first true value of `look`."""
+    begun, last = time.monotonic(), None
+    while time.monotonic() - begun < PATIENCE:
+        try:
+            last = look()
+            if last:
+                return last
+        except OSError as error:
+            last = error
+        time.sleep(0.05)
+    raise AssertionError(f"never: {what}; last: {last}")
+
+
+def free_port():
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return taken.getsockname()[1]
+
+
+class Cluster:
+    """A cluster in memory with a host, and the requests to its API, which asks for no login."""
+
+    def __init__(self, folder):
+        self.folder = Path(folder)
+        self.log = open(self.folder / "dev.log", "w+")
+        self.kubeconfig = self.folder / "kubeconfig"
+        self.page = f"http://127.0.0.1:{free_port()}"
+        self.process = subprocess.Popen(
+            [HOST, "dev", "--plugins", COMPONENTS, "--grant-all", "--rest", self.page.removeprefix("http://"),
+             "--read-rate", "100000", "--kubeconfig-out", self.kubeconfig, "--data", self.folder / "data"],
+            stdout=self.log, stderr=self.log, cwd=folder)
+        until("the host is ready", lambda: urllib.request.urlopen(self.page + "/readyz").status == 200)
+        self.api = re.search(r"server: \"([^\"]+)\"", self.kubeconfig.read_text()).group(1)
+
+    def call(self, method, path, body=None, kind="application/json"):
+        request = urllib.request.Request(self.api + path, method=method, headers={"content-type": kind},
+                                         data=None if body is None else json.dumps(body).encode())
+        with urllib.request.urlopen(request) as answer:
+            return json.load(answer)
+
+    def job(self, namespace, name, **spec):
+        spec = {"action": "Replace", "targets": [{"name": "nobody"}], **spec}
+        return self.call("POST", f"/apis/apps.kusionstack.io/v1alpha1/namespaces/{namespace}/operationjobs", {
+            "apiVersion": "apps.kusionstack.io/v1alpha1", "kind": "OperationJob", "metadata": {"name": name}, "spec": spec})
+
+    def patch(self, namespace, name, patch):
+        path = f"/apis/apps.kusionstack.io/v1alpha1/namespaces/{namespace}/operationjobs/{name}"
+        return self.call("PATCH", path, patch, "application/merge-patch+json")
+
+    def namespace(self, name):
+        self.call("POST", "/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+
+    def token(self, name):
+        base = "/api/v1/namespaces/default/serviceaccounts"
+        self.call("POST", base, {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name}})
+        spec = {"audiences": ["oarlock"]}
+        answer = self.call("POST", f"{base}/{name}/token",
+                           {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec})
+        return answer["status"]["token"]
+
+    def allow(self, namespace, account):
+        """Lets an account read the OperationJobs of a namespace."""
+        base = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}"
+        name = f"{account}-reads"
+        rules = [{"apiGroups": ["apps.kusionstack.io"], "resources": ["operationjobs"], "verbs": ["get", "list"]}]
+        group = {"apiVersion": "rbac.authorization.k8s.io/v1", "metadata": {"name": name}}
+        self.call("POST", f"{base}/roles", {**group, "kind": "Role", "rules": rules})
+        self.call("POST", f"{base}/rolebindings", {
+            **group, "kind": "RoleBinding", "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name},
+            "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": "default"}]})
+        return f"{base}/rolebindings/{name}"
+
+    def end(self):
+        self.process.terminate()
+        self.process.wait(PATIENCE)
+        self.log.seek(0)
+        said = self.log.read()
+        assert "panicked at" not in said, said
+
+
+class Server:
+    """A server with pages beside the host. It asks for a login."""
+
+    def __init__(self, cluster):
+        self.cluster, self.port = cluster, free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.start()
+
+    def start(self):
+        with open(self.cluster.folder / "server.log", "a") as log:
+            self.process = subprocess.Popen(
+                [HOST, "server", "--web", "--listen", f"127.0.0.1:{self.port}", "--health", "127.0.0.1:0", "--read-rate", "100000",
+                 "--kubeconfig", self.cluster.kubeconfig, "--data", self.cluster.folder / "data"], stdout=log, stderr=log)
+        until("the server is ready", lambda: urllib.request.urlopen(self.url + "/readyz").status == 200)
+
+    def kill(self):
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
+
+    def end(self):
+        self.process.terminate()
+        self.process.wait(PATIENCE)
+
+
+class Tab:
+    """A tab of a browser. It fails for every error of its scripts and for every request elsewhere."""
+
+    def __init__(self, context, base):
+        self.page, self.base, self.errors, self.asked = context.new_page(), base, [], []
+        self.page.set_default_timeout(PATIENCE * 1000)
+        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
+        self.page.on("dialog", lambda dialog: (self.errors.append(f"dialog: {dialog.message}"), dialog.dismiss()))
+        self.page.on("request", lambda request: self.asked.append(request.url))
+
+    def go(self, path):
+        answer = self.page.goto(self.base + path)
+        return answer.status
+
+    def log_in(self, token, path="/ui/"):
+        self.go(path)
+        self.page.fill("input[name=token]", token)
+        self.page.click("section#login button[type=submit]")
+        self.page.wait_for_selector("#filters, #refusal, #head")
+
+    def state(self, *words):
+        """Waits until the corner of the page says one of these states."""
+        selector = ", ".join(f"#live[data-state={word}]" for word in words)
+        self.page.wait_for_selector(selector, state="attached")
+
+    def shows(self, text):
+        self.page.get_by_text(text).first.wait_for(state="attached")
+
+    def check(self):
+        assert not self.errors, self.errors
+        elsewhere = [url for url in self.asked if not url.startswith((self.base, "data:"))]
+        assert not elsewhere, elsewhere
+        self.page.close()
+
+
+def accessible(tab, what):
+    """Fails for everything that axe finds."""
+    found = Axe().run(tab.page)
+    assert found.violations_count == 0, f"{what}:\n{found.generate_report()}"
+
+
+@contextlib.contextmanager
+def tab_of(browser, base, **options):
+    context = browser.new_context(**options)
+    tab = Tab(context, base)
+    yield tab
+    tab.check()
+    context.close()
+
+
+def test_an_empty_cluster_says_how_to_begin_and_a_new_job_appears_by_itself(cluster, browser):
+    with tab_of(browser, cluster.page) as tab:
+        assert tab.go("/ui/") == 200
+        tab.state("live")
+        accessible(tab, "an empty list")
+        begun = time.monotonic()
+        cluster.job("default", "first-of-all", paused=True)
+        tab.page.wait_for_selector("#rows tr")
+        print(f"    a new job is shown after {time.monotonic() - begun:.2f} s")
+        tab.page.click("text=first-of-all")
+        tab.state("live")
+        tab.shows("nobody")
+        accessible(tab, "a job")
+        cluster.patch("default", "first-of-all", {"spec": {"paused": False}})
+        tab.page.wait_for_selector("header#head >> text=Failed")
+
+
+def test_names_and_texts_that_are_html_stay_texts(cluster, browser):
+    cluster.job("default", "hostile", action=HOSTILE)
+    for width in [360, 1280, 3840]:
+        with tab_of(browser, cluster.page, viewport={"width": width, "height": 900}) as tab:
+            tab.go("/ui/?q=hostile")
+            tab.page.wait_for_selector("#rows tr")
+            tab.page.click("text=hostile")
+            tab.page.wait_for_selector("header#head")
+            wide = tab.page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+            assert wide <= 0, f"{width}: the page is {wide} pixels too wide"
+            accessible(tab, f"a hostile job at {width}")
+            tab.go("/ui/opj/%3Cscript%3Ealert(1)%3C%2Fscript%3E/%E2%80%AEx")
+            accessible(tab, "a page of nothing")
+
+
+def test_ten_thousand_targets_stay_small_and_quick(cluster, browser):
+    targets = [{"name": f"web-7d9f8c6b5d-{number:05}"} for number in range(10_000)]
+    cluster.job("default", "huge", targets=targets, paused=True)
+    until("the host has accepted it", lambda: cluster.call(
+        "GET", "/apis/apps.kusionstack.io/v1alpha1/namespaces/default/operationjobs/huge").get("status", {}).get("totalPodCount"))
+    with tab_of(browser, cluster.page) as tab:
+        tab.go("/ui/")
+        tab.state("live")
+        begun = time.monotonic()
+        tab.go("/ui/opj/default/huge")
+        first = time.monotonic() - begun
+        paint = tab.page.evaluate("performance.getEntriesByName('first-contentful-paint')[0]?.startTime ?? 0")
+        size = len(tab.page.evaluate("document.documentElement.outerHTML").encode())
+        nodes = tab.page.evaluate("document.querySelectorAll('*').length")
+        memory = tab.page.evaluate("performance.memory.usedJSHeapSize") / 1e6
+        print(f"    10,000 targets: {size / 1000:.0f} KB, {nodes} nodes, loaded in {first:.2f} s, first content after {paint:.0f} ms, "
+              f"{memory:.0f} MB of scripts")
+        assert size <= 300_000 and nodes <= 3_000, (size, nodes)
+        accessible(tab, "10,000 targets")
+        tab.state("live")
+        session = tab.page.context.new_cdp_session(tab.page)
+        session.send("Network.enable")
+        counted = [0]
+        session.on("Network.dataReceived", lambda data: counted.__setitem__(0, counted[0] + data["dataLength"]))
+        cluster.patch("default", "huge", {"spec": {"paused": False, "parallelism": 50}})
+        until("targets end", lambda: tab.page.locator("header#head").inner_text().count("failed"))
+        assert tab.page.evaluate("document.querySelectorAll('*').length") <= 3_000
+
+
+def test_a_page_outlives_its_server_and_catches_up(cluster, browser):
+    server = Server(cluster)
+    token = cluster.token("watcher")
+    cluster.namespace("green")
+    cluster.allow("green", "watcher")
+    with tab_of(browser, server.url) as tab:
+        tab.log_in(token, "/ui/?namespace=green")
+        tab.state("live")
+        server.kill()
+        tab.state("poll", "lost")
+        cluster.job("green", "made-meanwhile", paused=True)
+        server.start()
+        tab.page.wait_for_selector("#rows >> text=made-meanwhile")
+        tab.state("live")
+        cluster.job("green", "made-later", paused=True)
+        tab.page.wait_for_selector("#rows >> text=made-later")
+    server.end()
+
+
+def test_two_browsers_see_what_each_may_and_nothing_once_the_right_is_gone(cluster, browser):
+    server = Server(cluster)
+    for name in ["red", "blue"]:
+        cluster.namespace(name)
+        cluster.job(name, f"of-{name}", paused=True)
+    tokens = {name: cluster.token(f"{name}-viewer") for name in ["red", "blue"]}
+    bindings = {name: cluster.allow(name, f"{name}-viewer") for name in ["red", "blue"]}
+    with tab_of(browser, server.url) as red, tab_of(browser, server.url) as blue:
+        for name, tab in [("red", red), ("blue", blue)]:
+            tab.go("/ui/")
+            accessible(tab, "the login")
+            tab.log_in(tokens[name], "/ui/?namespace=red,blue")
+            tab.shows(f"of-{name}")
+            other = "blue" if name == "red" else "red"
+            assert f"of-{other}" not in tab.page.content(), "a viewer sees what another one may see"
+            assert tab.go(f"/ui/opj/{other}/of-{other}") == 403
+            accessible(tab, "a refusal")
+            tab.go(f"/ui/opj/{name}/of-{name}")
+            tab.state("live")
+        cluster.call("DELETE", bindings["red"])
+        red.page.wait_for_selector("#refusal")
+        red.state("ended")
+        assert "of-red" not in red.page.inner_text("main")
+        assert blue.page.get_attribute("#live", "data-state") == "live"
+        blue.page.click("text=Log out")
+        blue.page.wait_for_selector("section#login")
+        blue.go("/ui/opj/blue/of-blue")
+        blue.page.wait_for_selector("section#login")
+    server.end()
+
+
+def test_tabs_of_one_browser_share_one_stream(cluster, browser):
+    for number in range(3):
+        cluster.job("default", f"shared-{number}", paused=True)
+    context = browser.new_context()
+    tabs = [Tab(context, cluster.page) for _ in range(3)]
+    for number, tab in enumerate(tabs):
+        tab.go(f"/ui/opj/default/shared-{number}")
+    for tab in tabs:
+        tab.state("live")
+    cluster.patch("default", "shared-2", {"spec": {"paused": False}})
+    tabs[2].page.wait_for_selector("header#head >> text=Failed")
+    for tab in tabs:
+        assert not any("/ui/stream?" in url for url in tab.asked), "a tab has a stream of its own"
+        tab.check()
+    context.close()
+
+
+def main():
+    tests = [(name, test) for name, test in globals().items() if name.startswith("test_")]
+    failed = []
+    with tempfile.TemporaryDirectory(prefix="oarlock-pages-") as folder, sync_playwright() as playwright:
+        cluster = Cluster(folder)
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        for name, test in tests:
+            begun = time.monotonic()
+            try:
+                test(cluster, browser)
+                print(f"  {time.monotonic() - begun:5.1f} s  {name}: ok", flush=True)
+            except Exception:
+                failed.append(name)
+                print(f"  {time.monotonic() - begun:5.1f} s  {name}: FAILED\n{traceback.format_exc()}", flush=True)
+        browser.close()
+        cluster.end()
+    print(f"pages: {len(tests) - len(failed)} passed, {len(failed)} failed")
+    sys.exit(1 if failed else 0)
+
+
+if __name__ == "__main__":
+    main()
