@@ -15,7 +15,7 @@ pub const LOGOUT: &str = "/ui/logout";
 /// The path of the list of plugins.
 pub const PLUGINS: &str = "/ui/plugins";
 /// The path of the stream of events. Its query has up to [`MOST_STREAMED`] pairs of `of`, an address, and `at`, the version of that
-/// page ([`Content::version`](crate::Content::version)).
+/// page ([`PageContent::version`](crate::PageContent::version)).
 pub const STREAM: &str = "/ui/stream";
 /// The most addresses of one stream.
 pub const MOST_STREAMED: usize = 20;

@@ -4,8 +4,8 @@ use maud::{Markup, html};
 
 use crate::address::{JobQuery, LOGOUT, ObjectKind, PLUGINS, PageAddress, ROOT, STREAM};
 use crate::asset::ASSETS;
-use crate::content::{Content, html_document};
 use crate::mark::definitions;
+use crate::page_content::{PageContent, html_document};
 use crate::text_html::name;
 
 /// The value of the header `Content-Security-Policy` of every answer of the page.
@@ -25,7 +25,7 @@ pub struct Shell<'a> {
 }
 
 /// Returns the whole document. It loads nothing but the files of [`assets`](crate::assets()).
-pub fn document(content: &Content, shell: &Shell<'_>) -> String {
+pub fn document(content: &PageContent, shell: &Shell<'_>) -> String {
     let files = &*ASSETS;
     let live = shell.live.map(ToString::to_string);
     let head = html! {

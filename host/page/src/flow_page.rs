@@ -5,12 +5,12 @@ use oarlock_view::{FlowGraph, FlowKind, FlowView, UnitView};
 
 use crate::address::{ObjectAddress, ObjectKind, PageAddress, PartQuery};
 use crate::command_lines;
-use crate::content::{Content, Fragment};
 use crate::flow_drawing;
 use crate::grid::{Cell, grid};
 use crate::job_page::{ended, from_place, title};
 use crate::mark::{Bar, Mark};
 use crate::object_head::{self, ObjectHead};
+use crate::page_content::{Fragment, PageContent};
 use crate::part_table::{PartTable, ROWS};
 use crate::shown_event::{self, ShownEvent};
 use crate::text_html::{Relative, fact, filled, label, line, message, name, time};
@@ -41,7 +41,7 @@ impl ObjectAddress {
 }
 
 /// Returns the page of a JobFlow or a DaemonJob.
-pub fn flow_content(page: &FlowPage<'_>) -> Content {
+pub fn flow_content(page: &FlowPage<'_>) -> PageContent {
     let FlowPage { flow, events, parts } = *page;
     let object = ObjectAddress::of_flow(flow);
     let table = PartTable {
@@ -51,7 +51,7 @@ pub fn flow_content(page: &FlowPage<'_>) -> Content {
         by_need: flow.by_need().map(|unit| unit.index).collect(),
         columns: &["Name", "State", "For", "Attempts", "Detail"],
     };
-    let mut content = Content::new(title(&object, &state(flow)))
+    let mut content = PageContent::new(title(&object, &state(flow)))
         .with("head", head(&object, flow))
         .with("notices", object_head::notices(&flow.notices, flow.missing_detail()));
     let place = |from| PageAddress::Object(object.clone(), from_place(from)).to_string();

@@ -8,8 +8,8 @@ use std::fmt::Write as _;
 
 use maud::{Markup, html};
 
-use crate::content::{Fragment, FragmentList};
 use crate::mark::Mark;
+use crate::page_content::{Fragment, FragmentList};
 use crate::text_html::filled;
 
 /// The most cells of a tile. It is also the number of rows of a table that begins at a tile.

@@ -9,8 +9,8 @@ use oarlock_view::{FlowKind, FlowView, JobView, cut_end, escaped};
 
 use crate::address::{JobQuery, ListState, ObjectAddress, ObjectKind, PageAddress, ROOT};
 use crate::command_lines;
-use crate::content::{Content, Fragment, FragmentList};
 use crate::mark::{Bar, Mark};
+use crate::page_content::{Fragment, FragmentList, PageContent};
 use crate::text_html::{Relative, line, name, time};
 use crate::{flow_page, job_page};
 
@@ -131,7 +131,11 @@ fn kept(text: &str) -> String {
 
 /// Returns the page with those `jobs` that fit the query. The caller passes only objects that the viewer may list. `now` decides which
 /// failures are recent.
-pub fn list_content<'a>(jobs: impl IntoIterator<Item = &'a ListedJob>, query: &JobQuery, now: Timestamp) -> Content {
+pub fn list_content<'a>(
+    jobs: impl IntoIterator<Item = &'a ListedJob>,
+    query: &JobQuery,
+    now: Timestamp,
+) -> PageContent {
     let text = query.text.to_lowercase();
     let (mut all, mut fitting): (usize, Vec<&ListedJob>) = (0, Vec::new());
     for job in jobs {
@@ -145,7 +149,7 @@ pub fn list_content<'a>(jobs: impl IntoIterator<Item = &'a ListedJob>, query: &J
     let skip = query.skip.min(fitting.len());
     let rows: Vec<Fragment> = fitting.iter().skip(skip).take(ROWS).map(|job| job.row()).collect();
     let shown = Window { skip, count: rows.len(), of: fitting.len() };
-    let content = Content::new(query.kind.map_or_else(|| "Jobs".to_owned(), |kind| format!("{}s", kind.word())))
+    let content = PageContent::new(query.kind.map_or_else(|| "Jobs".to_owned(), |kind| format!("{}s", kind.word())))
         .with("filters", filters(query))
         .with("pager", pager(query, shown))
         .with("empty", empty(query, all, fitting.is_empty()));

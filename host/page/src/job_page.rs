@@ -6,10 +6,10 @@ use oarlock_view::{JobView, Outlook, ShownOutput, ShownProgress, TargetView, bet
 use crate::address::{ObjectAddress, ObjectKind, PageAddress, PartQuery};
 use crate::chart;
 use crate::command_lines;
-use crate::content::{Content, Fragment};
 use crate::grid::{Cell, grid};
 use crate::mark::{Bar, Mark};
 use crate::object_head::{self, ObjectHead};
+use crate::page_content::{Fragment, PageContent};
 use crate::part_table::PartTable;
 use crate::shown_event::{self, ShownEvent};
 use crate::text_html::{Relative, fact, filled, label, line, message, name, point, time};
@@ -41,7 +41,7 @@ impl ObjectAddress {
 }
 
 /// Returns the page of an OperationJob or an OpsJob.
-pub fn job_content(page: &JobPage<'_>) -> Content {
+pub fn job_content(page: &JobPage<'_>) -> PageContent {
     let JobPage { job, events, parts } = *page;
     let object = ObjectAddress::of_job(job);
     let table = PartTable {
@@ -51,7 +51,7 @@ pub fn job_content(page: &JobPage<'_>) -> Content {
         by_need: job.by_need().map(|target| target.index).collect(),
         columns: &["Target", "State", "For", "Detail"],
     };
-    let mut content = Content::new(title(&object, &state(job)))
+    let mut content = PageContent::new(title(&object, &state(job)))
         .with("head", head(&object, job))
         .with("notices", object_head::notices(&job.notices, job.missing_detail()));
     if job.is_ops() {
@@ -223,11 +223,11 @@ fn output_value(output: &ShownOutput) -> Markup {
 }
 
 /// Returns the page with the story of one target. Returns `None` if the job has no target with this index.
-pub fn target_content(job: &JobView, index: usize, events: &[ShownEvent]) -> Option<Content> {
+pub fn target_content(job: &JobView, index: usize, events: &[ShownEvent]) -> Option<PageContent> {
     let target = job.targets().get(index)?;
     let object = ObjectAddress::of_job(job);
     let title = format!("{} of {}", label(&target.label()), title(&object, target.state()));
-    let content = Content::new(title)
+    let content = PageContent::new(title)
         .with("head", target_head(&object, job, target))
         .with("story", story(job, target))
         .with("detail", extras(target))

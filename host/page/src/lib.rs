@@ -7,13 +7,12 @@
 //! A server does this for a GET of an address: it parses the address ([`PageAddress::parse`]), checks the rights of the viewer, makes the
 //! content ([`list_content`], [`job_content`], [`target_content`], [`flow_content`], [`plugins_content`], or [`refusal_content`]), and sends
 //! the [`document`]. For a stream ([`StreamEvent`]) it makes the contents again after each change, and sends
-//! [`Content::changes_since`].
+//! [`PageContent::changes_since`].
 
 mod address;
 mod asset;
 mod chart;
 mod command_lines;
-mod content;
 mod document_shell;
 mod flow_drawing;
 mod flow_page;
@@ -23,6 +22,7 @@ mod job_page;
 mod login_form;
 mod mark;
 mod object_head;
+mod page_content;
 mod part_table;
 mod plugin_list;
 mod shell_word;
@@ -35,12 +35,12 @@ pub use address::{
     PageAddress, PartQuery, ROOT, STREAM,
 };
 pub use asset::{Asset, asset_at, assets};
-pub use content::{Content, Fragment};
 pub use document_shell::{CONTENT_SECURITY_POLICY, Shell, document};
 pub use flow_page::{FlowPage, flow_content};
 pub use job_list::{ListedJob, ROWS, list_content};
 pub use job_page::{JobPage, job_content, target_content};
 pub use login_form::{LoginProblem, PageRefusal, login_content, refusal_content};
+pub use page_content::{Fragment, PageContent};
 pub use plugin_list::{ListedPlugin, plugins_content};
 pub use shown_event::ShownEvent;
 pub use stream_event::StreamEvent;

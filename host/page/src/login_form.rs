@@ -3,7 +3,7 @@
 use maud::html;
 
 use crate::address::{LOGIN, PageAddress, ROOT};
-use crate::content::Content;
+use crate::page_content::PageContent;
 use crate::text_html::{line, message};
 
 /// The reason for which the login form is shown again.
@@ -36,7 +36,7 @@ impl LoginProblem {
 }
 
 /// Returns the login form. It sends the fields `token` and `next` as a form to [`LOGIN`]. `next` is the page after the login.
-pub fn login_content(next: &PageAddress, problem: Option<&LoginProblem>) -> Content {
+pub fn login_content(next: &PageAddress, problem: Option<&LoginProblem>) -> PageContent {
     let html = html! {
         section id="login" class="panel login" aria-labelledby="login-title" {
             h1 id="login-title" { "Log in" }
@@ -61,7 +61,7 @@ pub fn login_content(next: &PageAddress, problem: Option<&LoginProblem>) -> Cont
             }
         }
     };
-    Content::new("Log in").with("login", html)
+    PageContent::new("Log in").with("login", html)
 }
 
 /// The reason why a page has no content.
@@ -98,7 +98,7 @@ impl PageRefusal {
 }
 
 /// Returns the page for a refusal.
-pub fn refusal_content(refusal: &PageRefusal) -> Content {
+pub fn refusal_content(refusal: &PageRefusal) -> PageContent {
     let html = html! {
         section id="refusal" class="panel empty" aria-labelledby="refusal-title" {
             h1 id="refusal-title" { (refusal.title()) }
@@ -123,5 +123,5 @@ pub fn refusal_content(refusal: &PageRefusal) -> Content {
             p { a href=(ROOT) { "All jobs" } }
         }
     };
-    Content::new(refusal.title()).with("refusal", html)
+    PageContent::new(refusal.title()).with("refusal", html)
 }

@@ -3,8 +3,8 @@
 use maud::{Markup, PreEscaped, html};
 
 use crate::address::{ObjectAddress, PageAddress, PartQuery};
-use crate::content::{Fragment, FragmentList};
 use crate::mark::Mark;
+use crate::page_content::{Fragment, FragmentList};
 use crate::text_html::label;
 
 /// The most rows of a window.

@@ -2,7 +2,7 @@
 
 use maud::html;
 
-use crate::content::Content;
+use crate::page_content::PageContent;
 use crate::text_html::{line, message, name};
 
 /// A plugin of the leader.
@@ -21,7 +21,7 @@ pub struct ListedPlugin {
 }
 
 /// Returns the page with the plugins, in the order of the caller.
-pub fn plugins_content(plugins: &[ListedPlugin]) -> Content {
+pub fn plugins_content(plugins: &[ListedPlugin]) -> PageContent {
     let html = html! {
         section id="plugins" aria-labelledby="plugins-title" {
             h1 id="plugins-title" { "Plugins" }
@@ -47,5 +47,5 @@ pub fn plugins_content(plugins: &[ListedPlugin]) -> Content {
             }
         }
     };
-    Content::new("Plugins").with("plugins", html)
+    PageContent::new("Plugins").with("plugins", html)
 }

@@ -5,7 +5,7 @@
 //!
 //! - It sends `beat` at once, so that the browser knows that no proxy holds the stream back, and then every 15 s.
 //! - For each address whose page has another version than `at`, it sends `resync`. From then on it sends the changes of each page
-//!   ([`Content::changes_since`](crate::Content::changes_since)).
+//!   ([`PageContent::changes_since`](crate::PageContent::changes_since)).
 //! - It sends `end` if the viewer may no longer see a page, or if the login has expired.
 //!
 //! Each event has a name and one line of JSON. `of` in the JSON is the place of the address in the query, from 0. A browser that hears

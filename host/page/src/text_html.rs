@@ -36,7 +36,7 @@ pub(crate) fn line(text: &str, width: usize) -> Markup {
     html! { bdi title=[title] { (cut) } }
 }
 
-/// Returns a message with all of its lines. Of a long message, the reader sees the beginning, and opens the rest.
+/// Returns a message with all of its lines. A long message shows its beginning, and the reader opens the rest.
 pub(crate) fn message(text: &str) -> Markup {
     let lines: Vec<_> = text.lines().map(escaped).collect();
     let whole = lines.join("\n");

@@ -255,6 +255,20 @@ mod tests {
     }
 
     #[test]
+    fn all_inputs_and_conditions_are_there_besides_what_a_person_should_read() {
+        let mut job = ops(&json!({"phase": "Running", "operationJob": {"name": "boot"}, "conditions": [
+            {"type": "TargetsResolved", "status": "True", "reason": "Found", "message": "3 nodes"},
+            {"type": "Failed", "status": "True", "reason": "Stopped", "message": "m"}]}));
+        job["spec"]["inputs"] = json!([{"name": "node", "value": "a"}, {"name": "node", "value": "b"}, 7]);
+        let view = JobView::of_ops(&job, None);
+        let inputs: Vec<(&str, &str)> =
+            view.inputs.iter().map(|input| (input.name.as_str(), input.value.as_str())).collect();
+        assert_eq!(inputs, [("node", "a"), ("node", "b"), ("", "")]);
+        assert_eq!((view.conditions.len(), view.notices.len()), (2, 1));
+        assert!(view.has_child && view.has_nodes && view.is_ops());
+    }
+
+    #[test]
     fn nothing_in_a_job_can_break_the_view() {
         for wrong in [json!(null), json!({"spec": [], "status": {"phase": 7, "outputs": {}, "conditions": [1, {}]}})] {
             assert!(!JobView::of_ops(&wrong, None).has_ended());

@@ -19,7 +19,7 @@ fn changed(events: &[StreamEvent]) -> Vec<&str> {
     ids
 }
 
-fn page(ended: &[usize]) -> oarlock_page::Content {
+fn page(ended: &[usize]) -> oarlock_page::PageContent {
     of_job("job", &SampleJob::of(moved(10_000, ended), false).view(), PartQuery::default()).content
 }
 

@@ -1,15 +1,15 @@
 //! Lists: filters, windows, and the order of rows.
 
-use oarlock_page::{Content, JobQuery, ListState, ObjectKind, PageAddress, ROWS, list_content};
+use oarlock_page::{JobQuery, ListState, ObjectKind, PageAddress, PageContent, ROWS, list_content};
 
 use crate::samples::{after, listed};
 
-fn rows(content: &Content) -> Vec<String> {
+fn rows(content: &PageContent) -> Vec<String> {
     let rows = content.fragments().filter(|fragment| fragment.id.starts_with("row-"));
     rows.map(|fragment| fragment.html.clone()).collect()
 }
 
-fn list(count: usize, address: &str) -> Content {
+fn list(count: usize, address: &str) -> PageContent {
     let Some(PageAddress::Jobs(query)) = PageAddress::parse(address) else { panic!("{address} is no list") };
     list_content(&listed(count), &query, after(3_600))
 }

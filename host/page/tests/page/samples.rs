@@ -3,8 +3,8 @@
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use oarlock_api::{OperationJob, OperationRecord};
 use oarlock_page::{
-    Content, FlowPage, JobPage, JobQuery, ListedJob, ListedPlugin, LoginProblem, ObjectAddress, ObjectKind,
-    PageAddress, PageRefusal, PartQuery, Shell, ShownEvent, document, flow_content, job_content, list_content,
+    FlowPage, JobPage, JobQuery, ListedJob, ListedPlugin, LoginProblem, ObjectAddress, ObjectKind, PageAddress,
+    PageContent, PageRefusal, PartQuery, Shell, ShownEvent, document, flow_content, job_content, list_content,
     login_content, plugins_content, refusal_content, target_content,
 };
 use oarlock_view::{FlowView, JobView};
@@ -319,7 +319,7 @@ fn events() -> Vec<ShownEvent> {
 /// A page by its file name.
 pub(crate) struct SamplePage {
     pub(crate) file: String,
-    pub(crate) content: Content,
+    pub(crate) content: PageContent,
     pub(crate) address: Option<PageAddress>,
 }
 
@@ -401,7 +401,7 @@ pub(crate) fn all() -> Vec<SamplePage> {
         digest: format!("sha256:{}", "0f".repeat(32)),
         problem: problem.to_owned(),
     };
-    let still = |file: &str, content: Content| SamplePage { file: file.to_owned(), content, address: None };
+    let still = |file: &str, content: PageContent| SamplePage { file: file.to_owned(), content, address: None };
     pages.extend([
         still(
             "plugins",

@@ -43,12 +43,12 @@ pub(crate) struct FragmentList {
 
 /// The content of one page.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Content {
+pub struct PageContent {
     title: String,
     pieces: Vec<Piece>,
 }
 
-impl Content {
+impl PageContent {
     /// Returns a content without pieces. The title is text, not HTML.
     pub(crate) fn new(title: impl Into<String>) -> Self {
         Self { title: title.into(), pieces: Vec::new() }
@@ -183,11 +183,11 @@ pub(crate) fn html_document(head: &Markup, body: &Markup) -> String {
 mod tests {
     use super::*;
 
-    fn content(rows: &[(&str, &str)]) -> Content {
+    fn content(rows: &[(&str, &str)]) -> PageContent {
         let item = |(id, html): &(&str, &str)| Fragment { id: (*id).to_owned(), html: (*html).to_owned() };
         let items = rows.iter().map(item).collect();
         let list = FragmentList { id: "rows", before: "<ul id=rows>".into(), items, after: "</ul>".into() };
-        Content::new("t").with("head", html! { h1 id="head" { "x" } }).with_list(list)
+        PageContent::new("t").with("head", html! { h1 id="head" { "x" } }).with_list(list)
     }
 
     fn wire(before: &[(&str, &str)], now: &[(&str, &str)]) -> Vec<String> {
@@ -219,7 +219,7 @@ mod tests {
 
     #[test]
     fn pages_with_other_parts_are_loaded_anew() {
-        let bare = Content::new("t").with("head", html! { h1 id="head" { "x" } });
+        let bare = PageContent::new("t").with("head", html! { h1 id="head" { "x" } });
         assert_eq!(bare.changes_since(&content(&[]), 0), [StreamEvent::Resync { of: 0 }]);
         assert_eq!(content(&[]).changes_since(&bare, 0), [StreamEvent::Resync { of: 0 }]);
     }
