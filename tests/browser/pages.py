@@ -1,27 +1,30 @@
 """The pages of jobs in a real Chromium, on a real host and server with a cluster in memory.
 
-`cargo xtask test rest` runs this file with the paths of the host's binary and of the components. Each function whose name
-begins with `test_` is a test. The figures are printed, and only counts and sizes are bounds.
+`cargo xtask test rest` runs this file with the paths of the host's binary, of the components, and of the program that writes
+sample pages. Each function whose name begins with `test_` is a test. The figures are printed, and only counts and sizes are bounds.
 """
 
 import contextlib
+import functools
+import http.server
 import json
-import os
 import re
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import traceback
+import urllib.parse
 import urllib.request
 from pathlib import Path
 
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import sync_playwright
 
-HOST, COMPONENTS = sys.argv[1], sys.argv[2]
+HOST, COMPONENTS, SAMPLES = sys.argv[1:4]
 CHROMIUM = "/usr/bin/chromium"
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
          "--disable-component-update", "--disable-sync", "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"]
@@ -76,6 +79,11 @@ class Cluster:
         spec = {"action": "Replace", "targets": [{"name": "nobody"}], **spec}
         return self.call("POST", f"/apis/apps.kusionstack.io/v1alpha1/namespaces/{namespace}/operationjobs", {
             "apiVersion": "apps.kusionstack.io/v1alpha1", "kind": "OperationJob", "metadata": {"name": name}, "spec": spec})
+
+    def failed(self, namespace, name):
+        """Returns the number of failed targets of an OperationJob."""
+        job = self.call("GET", f"/apis/apps.kusionstack.io/v1alpha1/namespaces/{namespace}/operationjobs/{name}")
+        return job.get("status", {}).get("failedPodCount", 0)
 
     def patch(self, namespace, name, patch):
         path = f"/apis/apps.kusionstack.io/v1alpha1/namespaces/{namespace}/operationjobs/{name}"
@@ -218,33 +226,68 @@ def test_names_and_texts_that_are_html_stay_texts(cluster, browser):
             accessible(tab, "a page of nothing")
 
 
+def bytes_of_stream(base, path, version, seconds):
+    """Returns the bytes that a stream of a page sends in this time."""
+    query = urllib.parse.urlencode([("of", path), ("at", version)])
+    total, begun = 0, time.monotonic()
+    with urllib.request.urlopen(f"{base}/ui/stream?{query}", timeout=PATIENCE) as stream:
+        while time.monotonic() - begun < seconds:
+            total += len(stream.read1())
+    return total
+
+
 def test_ten_thousand_targets_stay_small_and_quick(cluster, browser):
     targets = [{"name": f"web-7d9f8c6b5d-{number:05}"} for number in range(10_000)]
     cluster.job("default", "huge", targets=targets, paused=True)
-    until("the host has accepted it", lambda: cluster.call(
-        "GET", "/apis/apps.kusionstack.io/v1alpha1/namespaces/default/operationjobs/huge").get("status", {}).get("totalPodCount"))
+    path = "/ui/opj/default/huge"
     with tab_of(browser, cluster.page) as tab:
         tab.go("/ui/")
-        tab.state("live")
+        tab.page.wait_for_selector("#rows >> text=huge")
         begun = time.monotonic()
-        tab.go("/ui/opj/default/huge")
-        first = time.monotonic() - begun
+        tab.go(path)
+        loaded = time.monotonic() - begun
         paint = tab.page.evaluate("performance.getEntriesByName('first-contentful-paint')[0]?.startTime ?? 0")
         size = len(tab.page.evaluate("document.documentElement.outerHTML").encode())
         nodes = tab.page.evaluate("document.querySelectorAll('*').length")
-        memory = tab.page.evaluate("performance.memory.usedJSHeapSize") / 1e6
-        print(f"    10,000 targets: {size / 1000:.0f} KB, {nodes} nodes, loaded in {first:.2f} s, first content after {paint:.0f} ms, "
-              f"{memory:.0f} MB of scripts")
+        print(f"    10,000 targets: {size / 1000:.0f} KB, {nodes} elements, loaded in {loaded:.2f} s, first content after {paint:.0f} ms")
         assert size <= 300_000 and nodes <= 3_000, (size, nodes)
         accessible(tab, "10,000 targets")
         tab.state("live")
-        session = tab.page.context.new_cdp_session(tab.page)
-        session.send("Network.enable")
-        counted = [0]
-        session.on("Network.dataReceived", lambda data: counted.__setitem__(0, counted[0] + data["dataLength"]))
+        version = tab.page.get_attribute("#main", "data-at")
         cluster.patch("default", "huge", {"spec": {"paused": False, "parallelism": 50}})
-        until("targets end", lambda: tab.page.locator("header#head").inner_text().count("failed"))
+        tab.page.wait_for_selector("header#head >> text=/failed/")
+        ended, seconds = cluster.failed("default", "huge"), 5
+        sent = bytes_of_stream(cluster.page, path, version, seconds)
+        ended = cluster.failed("default", "huge") - ended
+        memory = tab.page.evaluate("performance.memory.usedJSHeapSize") / 1e6
+        print(f"    {ended / seconds:.0f} targets change a second: {sent / seconds / 1000:.0f} KB a second, {memory:.0f} MB of scripts")
         assert tab.page.evaluate("document.querySelectorAll('*').length") <= 3_000
+        cluster.patch("default", "huge", {"spec": {"paused": True}})
+
+
+def test_sample_pages_fit_each_screen_and_axe_finds_nothing(cluster, browser):
+    folder = cluster.folder / "samples"
+    folder.mkdir()
+    subprocess.run([SAMPLES, folder], check=True, stdout=subprocess.DEVNULL)
+
+    class Quiet(http.server.SimpleHTTPRequestHandler):
+        def log_message(self, *_):
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=folder))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    pages = sorted(path.name for path in folder.glob("*.html"))
+    assert len(pages) >= 10, pages
+    for width, scheme in [(360, "dark"), (1280, "light"), (3840, "dark")]:
+        with tab_of(browser, f"http://127.0.0.1:{server.server_port}", viewport={"width": width, "height": 900}, color_scheme=scheme) as tab:
+            for page in pages:
+                assert tab.go(f"/{page}") == 200
+                assert tab.page.locator("html.js").count() == 1, f"{page}: the policy does not let the script run"
+                wide = tab.page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+                assert wide <= 0, f"{page} at {width}: the page is {wide} pixels too wide"
+                accessible(tab, f"{page} at {width}, {scheme}")
+    print(f"    {len(pages)} pages at 3 sizes")
+    server.shutdown()
 
 
 def test_a_page_outlives_its_server_and_catches_up(cluster, browser):

@@ -48,8 +48,9 @@ impl InMemory {
         let client = Client::new(cluster.service(), NAMESPACE);
         // The manifests of tasks too: plugins may come later, and nobody applies manifests again.
         let account = HostAccount::default();
-        let (ops, rest) = (manifests::ops_manifests(&account), manifests::rest_manifests(&account));
-        let parts = [crate::manifests()?, manifests::task_manifests()?, manifests::flow_manifests()?, ops, rest];
+        let served = [manifests::ops_manifests, manifests::rest_manifests, manifests::page_manifests];
+        let of_host = [crate::manifests()?, manifests::task_manifests()?, manifests::flow_manifests()?];
+        let parts: Vec<String> = of_host.into_iter().chain(served.map(|documents| documents(&account))).collect();
         for document in serde_saphyr::from_multiple(&parts.join("---\n")).context("the manifests are not YAML")? {
             create(&client, &document).await?;
         }

@@ -15,7 +15,7 @@ use super::output::{json, print};
 use super::text_file::read_grants;
 use crate::manifests::{
     DataPlace, Deployed, Egress, GrantedAccess, KnownKinds, PluginSource, PodPolicies, SHIPPED_GRANTS, as_json,
-    deployment, flow_manifests_with, manifests_with, ops_manifests, pinned, rest_manifests,
+    deployment, flow_manifests_with, manifests_with, ops_manifests, page_manifests, pinned, rest_manifests,
 };
 
 const EXAMPLES: &str = "\
@@ -128,6 +128,9 @@ pub(crate) struct ManifestsArgs {
     /// `kubectl create secret tls` creates it. With --data pvc/NAME, the server is a second container of the host's pod
     #[arg(long, value_name = "SECRET", requires = "ops", num_args = 0..=1, default_missing_value = "oarlock-rest-tls", value_parser = label)]
     rest: Option<String>,
+    /// Let that server serve the pages of jobs for browsers too, and give it the rights to read what they show
+    #[arg(long, requires = "rest")]
+    web: bool,
     /// Secret for the server instead of --data-secret; its keys only need permission to read
     #[arg(long, value_name = "SECRET", requires = "rest", requires = "data_secret", value_parser = label)]
     server_data_secret: Option<String>,
@@ -182,6 +185,9 @@ pub(crate) fn run(args: &ManifestsArgs) -> anyhow::Result<ExitCode> {
     if args.rest.is_some() {
         printed = printed + "---\n" + &rest_manifests(&access.host);
     }
+    if args.web {
+        printed = printed + "---\n" + &page_manifests(&access.host);
+    }
     if let Some(image) = &args.deployment {
         if args.grants.is_none() && args.pin.is_empty() {
             bail!(
@@ -211,6 +217,7 @@ pub(crate) fn run(args: &ManifestsArgs) -> anyhow::Result<ExitCode> {
                 export_secret: args.export_secret.as_deref(),
                 ca: args.ca.as_deref(),
                 rest: args.rest.as_deref(),
+                web: args.web,
                 server_data_secret: args.server_data_secret.as_deref(),
                 server_history_secret: args.server_history_secret.as_deref(),
                 host: &access.host,

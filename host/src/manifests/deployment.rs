@@ -132,6 +132,8 @@ pub struct Deployed<'a> {
     pub ca: Option<&'a str>,
     /// The Secret with the certificate of the REST API; `None` without a server.
     pub rest: Option<&'a str>,
+    /// True if the server serves the pages of jobs too.
+    pub web: bool,
     /// The Secret for the server instead of `data_secret`. Its keys need only permission to read.
     pub server_data_secret: Option<&'a str>,
     /// The Secret for the server instead of `history_secret`. Its role needs only to read jobs and to write requests.
@@ -204,6 +206,7 @@ impl<'a> Deployed<'a> {
             export_secret: None,
             ca: None,
             rest: None,
+            web: false,
             server_data_secret: None,
             server_history_secret: None,
             host,
@@ -273,6 +276,10 @@ impl<'a> Deployed<'a> {
             text = text.replace(MOUNTS, &format!("{MOUNTS}{mounts}"));
             text = text.replace(SERVER_ARGUMENT, &format!("{SERVER_ARGUMENT}        - --data={DATA}\n"));
         }
+        if self.web {
+            text = text.replace(SERVER_ARGUMENT, &format!("{SERVER_ARGUMENT}        - --web\n"));
+            text = text.replace(OF_SERVER, OF_SERVER_WITH_PAGES);
+        }
         text
     }
 
@@ -283,6 +290,10 @@ impl<'a> Deployed<'a> {
         text.replace("secretName: CERTIFICATE", &format!("secretName: {}", json!(certificate)))
     }
 }
+
+/// The memory limit of the server, and the limit with pages.
+const OF_SERVER: &str = "limits: {memory: 768Mi}";
+const OF_SERVER_WITH_PAGES: &str = "limits: {memory: 1Gi}";
 
 /// Returns the Deployment of the host with the server in its pod, because they share a volume. Each container gets a
 /// token of its own account.
@@ -551,6 +562,21 @@ mod tests {
         // A quarter of the memory is for objects, and 64 MiB for the process itself.
         const { assert!(oarlock_rest::MOST_MEMORY <= (768 - 128 - 64) * 1024 * 1024) };
         assert_ne!(of_host["livenessProbe"], of_server["livenessProbe"]);
+    }
+
+    #[test]
+    fn the_server_with_pages_has_their_flag_and_their_memory() {
+        let host = HostAccount::default();
+        let of = |web| {
+            let documents = served(Deployed { web, ..Deployed::bare("x", SHIPPED_GRANTS, &host) });
+            named(&documents, "Deployment", "oarlock-server")["spec"]["template"]["spec"]["containers"][0].clone()
+        };
+        let has_flag = |container: &Value| container["args"].as_array().unwrap().contains(&json!("--web"));
+        let (with, without) = (of(true), of(false));
+        assert_eq!((has_flag(&with), has_flag(&without)), (true, false));
+        assert_eq!(with["resources"]["limits"]["memory"], "1Gi");
+        // A quarter of the memory is for objects, 64 MiB are for open pages, and 64 MiB for the process itself.
+        const { assert!(oarlock_rest::MOST_MEMORY <= (1_024 - 256 - 64 - 64) * 1024 * 1024) };
     }
 
     #[test]

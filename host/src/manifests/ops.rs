@@ -6,6 +6,7 @@ use super::join;
 
 const REST: &str = include_str!("../../manifests/rest.yaml");
 const OPS: &str = include_str!("../../manifests/ops.yaml");
+const PAGE: &str = include_str!("../../manifests/page.yaml");
 
 /// Returns the documents that OpsJobs need beside those of `manifests`, for a host with this account.
 ///
@@ -21,6 +22,12 @@ pub fn ops_manifests(host: &HostAccount) -> String {
 /// The documents are the rights of the server, the Secret of its keys, a Service, and the network policy.
 pub fn rest_manifests(host: &HostAccount) -> String {
     host.fill(REST)
+}
+
+/// Returns the documents that the pages of jobs need beside those of the REST API: the rights of the server to read what it
+/// shows.
+pub fn page_manifests(host: &HostAccount) -> String {
+    host.fill(PAGE)
 }
 
 #[cfg(test)]
@@ -43,6 +50,15 @@ mod tests {
         });
         let rules = roles.flat_map(|role| role["rules"].as_array().unwrap());
         rules.map(|rule| format!("{} {}", rule["verbs"], rule["resources"]).replace('"', "")).collect()
+    }
+
+    #[test]
+    fn the_pages_read_what_they_show_and_no_logs_and_no_secrets() {
+        let documents: Vec<Value> = serde_saphyr::from_multiple(&page_manifests(&HostAccount::default())).unwrap();
+        let rules = rules_of(&documents, "oarlock-server");
+        assert!(rules.iter().all(|rule| rule.starts_with("[get,list,watch] ")), "{rules:?}");
+        let all = rules.join("\n");
+        assert!(all.contains("operationjobs") && !all.contains("secrets") && !all.contains("pods"), "{all}");
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use oarlock_core::object::memory::{MemoryBudget, NamespaceShares};
-use oarlock_page::{Content, PageAddress};
+use oarlock_page::{PageAddress, PageContent};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
@@ -19,6 +19,8 @@ use crate::sight::Sight;
 
 /// The shortest time between two contents of a page.
 const AT_MOST_EVERY: Duration = Duration::from_secs(1);
+/// The longest time between two looks at what may have changed beside objects.
+const LOOK_AGAIN: Duration = Duration::from_secs(5);
 /// How long a page without viewers is kept, so that a browser that opens its stream gets only the changes.
 const KEPT: Duration = Duration::from_secs(60);
 /// The memory limit from which the room for pages follows: a quarter of it, which is 64 MiB. Viewers of one namespace may take a quarter of
@@ -40,8 +42,8 @@ pub(crate) struct Scene {
 pub(crate) struct OpenPage {
     address: PageAddress,
     sight: Sight,
-    newest: watch::Sender<Arc<Content>>,
-    recent: Mutex<VecDeque<(String, Arc<Content>)>>,
+    newest: watch::Sender<Arc<PageContent>>,
+    recent: Mutex<VecDeque<(String, Arc<PageContent>)>>,
     used: Mutex<Instant>,
     /// The key of the viewer who opened the page, and the bytes that count for it.
     counted: Mutex<(String, usize)>,
@@ -49,23 +51,23 @@ pub(crate) struct OpenPage {
 
 impl OpenPage {
     /// Returns the newest content, and reports later ones.
-    pub(crate) fn watch(&self) -> watch::Receiver<Arc<Content>> {
+    pub(crate) fn watch(&self) -> watch::Receiver<Arc<PageContent>> {
         *self.used.lock() = Instant::now();
         self.newest.subscribe()
     }
 
     /// Returns the newest content.
-    pub(crate) fn newest(&self) -> Arc<Content> {
+    pub(crate) fn newest(&self) -> Arc<PageContent> {
         *self.used.lock() = Instant::now();
         self.newest.borrow().clone()
     }
 
     /// Returns the content with this version, if the page remembers it.
-    pub(crate) fn with_version(&self, version: &str) -> Option<Arc<Content>> {
+    pub(crate) fn with_version(&self, version: &str) -> Option<Arc<PageContent>> {
         self.recent.lock().iter().find(|(known, _)| known == version).map(|(_, content)| content.clone())
     }
 
-    fn take(&self, content: Content) {
+    fn take(&self, content: PageContent) {
         let (version, content) = (content.version(), Arc::new(content));
         let mut recent = self.recent.lock();
         if recent.back().is_some_and(|(last, _)| *last == version) {
@@ -119,7 +121,7 @@ impl Pages {
 }
 
 /// Returns the bytes of a page, with those of the contents that it remembers.
-fn bytes_of(content: &Content) -> usize {
+fn bytes_of(content: &PageContent) -> usize {
     content.fragments().map(|fragment| fragment.html.len()).sum::<usize>().saturating_mul(RECENT)
 }
 
@@ -169,8 +171,8 @@ impl Hub {
             let next = async {
                 tokio::select! {
                     () = self.shown.changed() => {}
-                    // Some pages depend on the time, such as the list of what failed in the last day.
-                    () = sleep(KEPT) => {}
+                    // Some pages depend on the time or on the leader, not only on objects.
+                    () = sleep(LOOK_AGAIN) => {}
                 }
             };
             if stop.run_until_cancelled(next).await.is_none() {

@@ -10,7 +10,7 @@ use oarlock_core::object::own::OPS_NAMESPACE;
 use oarlock_core::ops_job::published::PublishedPlugin;
 use oarlock_kube::watch::mirror::{Changed, Mirror, MirroredKind, MirroredObject};
 use oarlock_page::{
-    Content, FlowPage, JobPage, ListedJob, ListedPlugin, ObjectAddress, ObjectKind, PageAddress, PageRefusal,
+    FlowPage, JobPage, ListedJob, ListedPlugin, ObjectAddress, ObjectKind, PageAddress, PageContent, PageRefusal,
     PartQuery, ShownEvent, flow_content, job_content, list_content, plugins_content, refusal_content, target_content,
 };
 use oarlock_rest::HostOf;
@@ -181,7 +181,7 @@ impl Shown {
     }
 
     /// Returns the page of an address, as far as this sight goes.
-    pub(crate) fn content(&self, address: &PageAddress, sight: &Sight) -> Content {
+    pub(crate) fn content(&self, address: &PageAddress, sight: &Sight) -> PageContent {
         match address {
             PageAddress::Jobs(query) => {
                 let rows = self.rows.read();
@@ -193,7 +193,7 @@ impl Shown {
         }
     }
 
-    fn object(&self, address: &ObjectAddress, sight: &Sight, part: Part<'_>) -> Content {
+    fn object(&self, address: &ObjectAddress, sight: &Sight, part: Part<'_>) -> PageContent {
         let missing = || refusal_content(&PageRefusal::NotFound(format!("{} {}", address.kind.word(), address.name)));
         let (of, of_events) = mirrored(address.kind);
         let Some(object) = self.mirror.get(&of, &address.namespace, &address.name) else { return missing() };

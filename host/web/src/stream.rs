@@ -9,7 +9,7 @@ use std::time::Duration;
 use axum::body::{Body, Bytes};
 use futures::future::{Either, select, select_all};
 use futures::stream;
-use oarlock_page::{Content, PageAddress, StreamEvent};
+use oarlock_page::{PageAddress, PageContent, StreamEvent};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::{Instant, interval, sleep_until};
@@ -70,9 +70,9 @@ pub(crate) struct Followed {
 /// A page of which a stream sends the changes.
 struct Subscription {
     address: PageAddress,
-    newest: watch::Receiver<Arc<Content>>,
+    newest: watch::Receiver<Arc<PageContent>>,
     /// The content that the browser has.
-    has: Option<Arc<Content>>,
+    has: Option<Arc<PageContent>>,
 }
 
 /// The state of a stream between two chunks.

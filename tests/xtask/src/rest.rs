@@ -71,10 +71,12 @@ fn play(phases: &Phases, python: &Path) {
     }
 }
 
-/// Runs the tests of the pages of jobs.
+/// Runs the tests of the pages of jobs, on a host and on sample pages.
 fn pages(python: &Path) -> anyhow::Result<()> {
+    succeed(&mut cargo_on_all("build", &["--example", "samples"]))?;
     let mut command = Command::new(python);
     command.arg(root().join("tests/browser/pages.py")).arg(binary("debug", "oarlock")).arg(components_folder());
+    command.arg(binary("debug/examples", "samples"));
     succeed(command.env("PYTHONDONTWRITEBYTECODE", "1").env("NO_PROXY", "127.0.0.1"))
 }
 
