@@ -83,16 +83,20 @@
     live.textContent = text;
   };
 
-  const element = (html) => {
+  // A part of a drawing is an element of SVG only inside one. `near` is the old element, or the parent of a new one.
+  const element = (html, near) => {
+    const isDrawing = near.namespaceURI.endsWith("/svg") && near.localName !== "svg";
     const template = document.createElement("template");
-    template.innerHTML = html;
-    return template.content.firstElementChild;
+    template.innerHTML = isDrawing ? `<svg>${html}</svg>` : html;
+    const first = template.content.firstElementChild;
+    return isDrawing ? first.firstElementChild : first;
   };
   const APPLY = {
     fragment: ({ id, html, in: list }) => {
       const old = document.getElementById(id);
-      if (old) Idiomorph.morph(old, element(html), OPTIONS);
-      else if (list) document.getElementById(list)?.append(element(html));
+      const parent = document.getElementById(list);
+      if (old) Idiomorph.morph(old, element(html, old), OPTIONS);
+      else parent?.append(element(html, parent));
     },
     gone: ({ id }) => document.getElementById(id)?.remove(),
     order: ({ in: list, ids }) => {

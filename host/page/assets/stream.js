@@ -50,6 +50,10 @@
     }
     opened = Date.now();
     heard = 0;
+    if (!self.EventSource) {
+      fail();
+      return;
+    }
     const mine = new EventSource(`${base}?${query}`);
     source = mine;
     for (const name of NAMES) {

@@ -1,7 +1,7 @@
 //! Writes every page that the crate can show into a folder, with its files and with the events of a change: `samples FOLDER`.
 //!
 //! A page is `NAME.html`. The files of the page are at their own paths. `changes.events` has the events of 50 targets that ended on the
-//! page `job-10000.html`, which is `changed.html` after them.
+//! page `job-10000.html`, which is `changed.html` after them. `flow-changes.events` does the same for steps of `flow-30.html`.
 #![allow(
     dead_code,
     missing_docs,
@@ -44,5 +44,10 @@ fn main() {
     std::fs::write(folder.join("changed.html"), now.html()).unwrap();
     let wire: String = now.content.changes_since(&before.content, 0).iter().map(StreamEvent::wire).collect();
     println!("{:<24} {:>8} bytes", "changes.events", wire.len());
+    let flow = |ended: &[usize]| samples::of_flow("flow-changed", &samples::flow_after(30, false, ended));
+    let (before, now) = (flow(&[]), flow(&[16, 19, 21]));
+    std::fs::write(folder.join("flow-changed.html"), now.html()).unwrap();
+    let steps: String = now.content.changes_since(&before.content, 0).iter().map(StreamEvent::wire).collect();
+    std::fs::write(folder.join("flow-changes.events"), steps).unwrap();
     std::fs::write(folder.join("changes.events"), wire).unwrap();
 }

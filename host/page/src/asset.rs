@@ -18,6 +18,7 @@ pub struct Asset {
 /// All files.
 pub(crate) struct Assets {
     pub(crate) style: Asset,
+    /// idiomorph 0.8.0, as npm has it, with its licence beside it.
     pub(crate) morph: Asset,
     pub(crate) page: Asset,
     pub(crate) stream: Asset,

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use maud::{Markup, html};
+use maud::html;
 use oarlock_view::{FlowGraph, StepWhen, UnitView, cut_end, cut_middle, escaped};
 
 use crate::mark::Mark;
+use crate::page_content::{Fragment, FragmentList};
 use crate::text_html::label;
 
 /// The size of a box, and the room between boxes.
@@ -32,6 +33,8 @@ struct Drawing<'a> {
     places: Vec<Place>,
     /// The places of the steps of `finally`.
     last: Vec<Place>,
+    /// False for the steps whose dependencies have no room among [`MOST_CURVES`].
+    drawn: Vec<bool>,
     width: usize,
     height: usize,
 }
@@ -42,23 +45,29 @@ struct Place {
     y: usize,
 }
 
-/// Returns the section with the drawing. The section is a fragment with the id `graph`.
-///
-/// `link` returns the address of a step's row.
-pub(crate) fn section(graph: &FlowGraph<'_>, link: &dyn Fn(usize) -> String) -> Markup {
+/// Returns the section with the drawing. Each box is a fragment, and so are the curves to each layer, so that a step that changes costs
+/// little. `link` returns the address of a step's row.
+pub(crate) fn section(graph: &FlowGraph<'_>, link: &dyn Fn(usize) -> String) -> FragmentList {
     let drawing = Drawing::new(graph);
     let curves: usize = (0..graph.steps().len()).map(|step| graph.dependencies(step).len()).sum();
-    html! {
-        section id="graph" class="panel" aria-labelledby="graph-title" {
-            h2 id="graph-title" { "Graph" }
-            @for fault in graph.faults().iter().take(20) { p class="notice" { (label(fault)) } }
-            @if graph.steps().is_empty() && graph.finally().is_empty() { p class="muted" { "The flow has no steps." } }
-            @else {
-                div class="scroll" tabindex="0" role="group" aria-labelledby="graph-title" { (drawing.svg(link)) }
-                @if curves > MOST_CURVES { p class="muted" { "The drawing has the first " (MOST_CURVES) " of " (curves) " dependencies." } }
-                p class="muted" { "Each step is at the right of the steps that it depends on. The table below has the same steps." }
-            }
-        }
+    let before = html! {
+        h2 id="graph-title" { "Graph" }
+        @for fault in graph.faults().iter().take(20) { p class="notice" { (label(fault)) } }
+        @if graph.steps().is_empty() && graph.finally().is_empty() { p class="muted" { "The flow has no steps." } }
+        @else { p class="muted" { "Each step is at the right of the steps that it depends on. The table below has the same steps." } }
+        @if curves > MOST_CURVES { p class="muted" { "The drawing has " (MOST_CURVES) " of " (curves) " dependencies." } }
+    };
+    let Drawing { width, height, .. } = drawing;
+    let svg = format!(
+        "<div class=\"scroll\" tabindex=\"0\" role=\"group\" aria-labelledby=\"graph-title\"><svg class=\"flow\" width=\"{width}\" \
+         height=\"{height}\" viewBox=\"0 0 {width} {height}\" role=\"group\" aria-label=\"Graph of {} steps\"><g id=\"graph\">",
+        graph.steps().len()
+    );
+    FragmentList {
+        id: "graph",
+        before: format!("<section class=\"panel\" aria-labelledby=\"graph-title\">{}{svg}", before.into_string()),
+        items: drawing.parts(link),
+        after: "</g></svg></div></section>".to_owned(),
     }
 }
 
@@ -83,30 +92,41 @@ impl<'a> Drawing<'a> {
         let count = graph.finally().len();
         let last = (0..count).map(|row| place(rows.len(), row, count)).collect();
         let columns = rows.len() + usize::from(count > 0);
-        Self { graph, places, last, width: columns * (WIDTH + GAP_X) + 2 * EDGE, height }
+        let mut curves = 0;
+        let drawn = (0..graph.steps().len()).map(|step| {
+            curves += graph.dependencies(step).len();
+            curves <= MOST_CURVES
+        });
+        Self { graph, places, last, drawn: drawn.collect(), width: columns * (WIDTH + GAP_X) + 2 * EDGE, height }
     }
 
-    fn svg(&self, link: &dyn Fn(usize) -> String) -> Markup {
+    fn parts(&self, link: &dyn Fn(usize) -> String) -> Vec<Fragment> {
         let (steps, finally) = (self.graph.steps(), self.graph.finally());
-        html! {
-            svg class="flow" width=(self.width) height=(self.height) viewBox={ "0 0 " (self.width) " " (self.height) }
-                role="group" aria-label={ "Graph of " (steps.len()) " steps" } {
-                @for (class, path) in self.curves() { path class={ "edge " (class) } d=(path) {} }
-                @for (step, place) in steps.iter().zip(&self.places) { (box_of(step, *place, link(step.index))) }
-                @if let Some(first) = self.last.first() {
-                    line class="finally" x1=(first.x.saturating_sub(GAP_X / 2)) x2=(first.x.saturating_sub(GAP_X / 2)) y1="4" y2=(self.height.saturating_sub(4)) {}
-                }
-                @for (step, place) in finally.iter().zip(&self.last) { (box_of(step, *place, link(step.index))) }
-            }
+        let mut parts: Vec<Fragment> = Vec::new();
+        for (at, layer) in self.graph.layers().iter().enumerate() {
+            let curves = self.curves(layer);
+            let id = format!("curves-{at}");
+            let html =
+                html! { g id=(id) { @for (class, path) in curves { path class={ "edge " (class) } d=(path) {} } } };
+            parts.push(Fragment { id, html: html.into_string() });
         }
+        if let Some(first) = self.last.first() {
+            let x = first.x.saturating_sub(GAP_X / 2);
+            let html =
+                html! { line id="finally" class="finally" x1=(x) x2=(x) y1="4" y2=(self.height.saturating_sub(4)) {} };
+            parts.push(Fragment { id: "finally".to_owned(), html: html.into_string() });
+        }
+        let placed = steps.iter().zip(&self.places).chain(finally.iter().zip(&self.last));
+        parts.extend(placed.map(|(step, place)| box_of(step, *place, &link(step.index))));
+        parts
     }
 
-    /// Returns the curves by their class: dependencies that are satisfied, open ones, ones of a failed step, ones of a cycle.
-    fn curves(&self) -> BTreeMap<&'static str, String> {
+    /// Returns the curves to the steps of a layer by their class: dependencies that are satisfied, open, failed, or in a cycle.
+    fn curves(&self, layer: &[usize]) -> BTreeMap<&'static str, String> {
         let mut paths: BTreeMap<&'static str, String> = BTreeMap::new();
         let steps = self.graph.steps();
-        let pairs = (0..steps.len()).flat_map(|step| self.graph.dependencies(step).iter().map(move |on| (step, *on)));
-        for (step, on) in pairs.take(MOST_CURVES) {
+        let pairs = layer.iter().flat_map(|step| self.graph.dependencies(*step).iter().map(|on| (*step, *on)));
+        for (step, on) in pairs.filter(|(step, _)| self.drawn.get(*step) == Some(&true)) {
             let (Some(to), Some(from)) = (self.places.get(step), self.places.get(on)) else { continue };
             let class = match steps.get(on).map(|unit| Mark::of_unit(unit.state)) {
                 _ if self.graph.is_in_cycle(step, on) => "cycle",
@@ -153,19 +173,22 @@ fn ordered(graph: &FlowGraph<'_>) -> Vec<Vec<usize>> {
 }
 
 /// Returns the box of a step, which links to its row of the table.
-fn box_of(step: &UnitView, place: Place, link: String) -> Markup {
+fn box_of(step: &UnitView, place: Place, link: &str) -> Fragment {
     let mark = Mark::of_unit(step.state);
     let name = escaped(&step.name);
+    let cut = cut_middle(&name, NAME);
     let Place { x, y } = place;
-    html! {
-        a class={ "step e-" (mark.key()) } href=(link) {
-            title { (label(&step.name)) ": " (words(step)) }
+    let id = format!("step-{}", step.index);
+    let html = html! {
+        a id=(id) class={ "step e-" (mark.key()) } href=(link) {
+            @if cut != name { title { (label(&step.name)) ": " (words(step)) } }
             rect x=(x) y=(y) width=(WIDTH) height=(HEIGHT) rx="5" {}
             use href={ "#g-" (mark.key()) } transform={ "translate(" (x + 10) " " (y + 9) ") scale(2.2)" } {}
-            text class="name" x=(x + 42) y=(y + 17) { (cut_middle(&name, NAME)) }
+            text class="name" x=(x + 42) y=(y + 17) { (cut) }
             text class="words" x=(x + 42) y=(y + 32) { (cut_end(&words(step), WORDS)) }
         }
-    }
+    };
+    Fragment { id, html: html.into_string() }
 }
 
 /// Returns the state, the attempt and the condition of a step, as far as they are not the usual ones.

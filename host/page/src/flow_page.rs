@@ -58,7 +58,7 @@ pub fn flow_content(page: &FlowPage<'_>) -> PageContent {
     let is_whole = flow.units().len() <= ROWS && *parts == PartQuery::default();
     let link = |index| format!("{}#{}", if is_whole { String::new() } else { place(index) }, unit_id(index));
     if flow.kind == FlowKind::JobFlow {
-        content = content.with("graph", flow_drawing::section(&FlowGraph::new(flow), &link));
+        content = content.with_list(flow_drawing::section(&FlowGraph::new(flow), &link));
     }
     if !flow.units().is_empty() {
         let cell = |unit: &UnitView| (Mark::of_unit(unit.state), unit.state.word());

@@ -3,7 +3,7 @@
 use k8s_openapi::jiff::SignedDuration;
 use oarlock_page::{JobQuery, ListedJob, PartQuery, StreamEvent, list_content};
 
-use crate::samples::{SampleJob, after, listed, moved, of_flow, of_job};
+use crate::samples::{SampleJob, after, flow_after, listed, moved, of_flow, of_job};
 
 /// The most bytes a second while 50 targets change a second.
 const MOST_BYTES: usize = 100_000;
@@ -76,10 +76,23 @@ fn a_row_of_a_list_keeps_its_id_and_moves_if_it_needs_attention() {
 }
 
 #[test]
+fn one_step_that_ends_changes_its_box_and_its_row_also_in_a_large_flow() {
+    let page = |ended: &[usize]| of_flow("flow", &flow_after(498, false, ended)).content;
+    let events = page(&[240]).changes_since(&page(&[]), 0);
+    let ids = changed(&events);
+    assert!(ids.contains(&"step-240") && ids.contains(&"curves-49") && ids.contains(&"head"), "{ids:?}");
+    let wire: usize = events.iter().map(|event| event.wire().len()).sum();
+    assert!(wire < 12_000 && ids.len() <= 6, "{wire} bytes: {ids:?}");
+}
+
+#[test]
 fn a_flow_has_fragments_for_its_graph_and_each_step() {
     let content = of_flow("flow", &crate::samples::flow(30, false)).content;
     let ids: Vec<&str> = content.fragments().map(|fragment| fragment.id.as_str()).collect();
-    for id in ["head", "notices", "graph", "legend", "unit-0", "unit-31", "pager", "commands", "events"] {
+    for id in [
+        "head", "notices", "curves-1", "step-0", "step-31", "legend", "unit-0", "unit-31", "pager", "commands",
+        "events",
+    ] {
         assert!(ids.contains(&id), "{id} is not among {ids:?}");
     }
 }

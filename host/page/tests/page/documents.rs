@@ -97,6 +97,7 @@ fn hostile_texts_make_no_tag_no_attribute_and_no_address() {
         "figcaption",
         "figure",
         "form",
+        "g",
         "h1",
         "h2",
         "head",

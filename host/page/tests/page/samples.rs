@@ -141,6 +141,11 @@ const UNIT_STATES: [&str; 9] =
 
 /// Returns a JobFlow of `count` steps in layers of five, with failures, conditions and two steps of `finally`.
 pub(crate) fn flow(count: usize, hostile: bool) -> FlowView {
+    flow_after(count, hostile, &[])
+}
+
+/// Returns the flow after the steps `ended` have succeeded.
+pub(crate) fn flow_after(count: usize, hostile: bool, ended: &[usize]) -> FlowView {
     let name = |at: usize| {
         if hostile { format!("{at}{}", hostile_name()) } else { format!("step-{at:02}-of-the-nightly-import") }
     };
@@ -154,6 +159,7 @@ pub(crate) fn flow(count: usize, hostile: bool) -> FlowView {
         let when = ["success", "failure", "finished"][usize::from(at % 11 == 7) + usize::from(at % 13 == 9)];
         flows.push(json!({"name": name(at), "dependencies": on, "when": when, "operation": if at % 4 == 0 { json!({}) } else { Value::Null }}));
         let state = match layer * 10 / layers {
+            _ if ended.contains(&at) => "Succeed",
             0..4 => {
                 if at % 17 == 11 {
                     "Failed"
