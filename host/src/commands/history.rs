@@ -7,13 +7,17 @@ use anyhow::bail;
 use clap::Args;
 use oarlock_core::ops_job::spec::Defaults;
 use oarlock_history::{History, HistoryFailed, HistoryPlace};
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::history::{Keeping, Recorder};
 use crate::host_place::LOCAL_CLUSTER;
 
 /// The longest time that a starting process waits for the history.
 const OPENS_WITHIN: Duration = Duration::from_secs(10);
+
+/// The longest time that a process which ends keeps its file, and the time between two looks.
+const RELEASED_WITHIN: Duration = Duration::from_secs(3);
+const LOOKS_EACH: Duration = Duration::from_millis(100);
 
 /// The flag with the address of the history.
 #[derive(Clone, Debug, Args)]
@@ -74,7 +78,15 @@ impl HistoryUrl {
 /// one.
 async fn wait_for(history: &History) -> Option<HistoryFailed> {
     let opened = history.clone();
-    let opening = tokio::spawn(async move { opened.prepare().await });
+    let opening = tokio::spawn(async move {
+        let begun = Instant::now();
+        loop {
+            match opened.prepare().await {
+                Err(HistoryFailed::Taken(_)) if begun.elapsed() < RELEASED_WITHIN => sleep(LOOKS_EACH).await,
+                prepared => return prepared,
+            }
+        }
+    });
     match timeout(OPENS_WITHIN, opening).await {
         Ok(Ok(Ok(()))) => None,
         Ok(Ok(Err(failed))) => {
