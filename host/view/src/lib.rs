@@ -1,7 +1,7 @@
 //! Views of jobs for people and scripts: as text, as a frame of a terminal, and as JSON.
 //!
 //! This crate takes an OperationJob, an OpsJob, a JobFlow or a DaemonJob with its records and the time as a value, or a plan. It returns
-//! text, or cells of a frame. It may not read a clock, a terminal or a cluster, and it decides nothing about a job.
+//! text, or cells of a frame. It also has the catalogue of reasons. It may not read a clock, a terminal or a cluster, and it decides nothing about a job.
 
 mod changes;
 mod document;
@@ -22,6 +22,8 @@ mod ops_view;
 mod outlook;
 mod plain;
 mod plan_text;
+mod reason_entry;
+mod reason_text;
 mod retry;
 mod rows;
 mod screen;
@@ -54,6 +56,8 @@ pub use ops_view::{ShownInput, ShownOutput};
 pub use outlook::Outlook;
 pub use plain::{ListColumns, TargetRows, change_text, job_list, job_text, text_table};
 pub use plan_text::plan_text;
+pub use reason_entry::{ReasonEntry, ReasonKind, ReasonPlace, entries_of_reason, reason_entries, similar_reasons};
+pub use reason_text::{reason_list, reasons_page, reasons_text};
 pub use retry::retry_value;
 pub use screen::{Connection, Filter, JobScreen, Keypress, Moment, Reaction};
 pub use shown_progress::{ShownCounts, ShownProgress};
