@@ -6,6 +6,7 @@
 mod artefacts;
 #[cfg(feature = "dev")]
 mod dev;
+mod explain;
 mod exports;
 mod graph;
 mod history;
@@ -57,6 +58,7 @@ const EXAMPLES: &str = "
   oarlock plan job.yaml --plugins ./plugins        show what a job would do, without creating it
   oarlock ops create reboot --name a --node n1     reboot a node
   oarlock graph nightly                            draw the steps of a JobFlow with their phases
+  oarlock explain NotReady                         say what a reason means, and what to do
 
 A plugin is a WebAssembly component that implements an action. Put <name>.wasm into the plugin directory. Grant its requests
 in grants.yaml beside that directory. Then apply an OperationJob with this action in spec.action.";
@@ -103,6 +105,8 @@ enum Command {
     Graph(graph::GraphArgs),
     /// Run the failed and omitted parts of a JobFlow or a DaemonJob again
     Retry(retry::RetryArgs),
+    /// Explain a reason of a status: its meaning, and the next step
+    Explain(explain::ExplainArgs),
     /// List the holds of jobs on pods, and remove leftover holds
     Holds(holds::HoldsArgs),
     /// Print the CustomResourceDefinitions
@@ -167,6 +171,7 @@ impl Command {
             Self::Crds { .. }
             | Self::Complete { .. }
             | Self::Completions { .. }
+            | Self::Explain(_)
             | Self::Manifests(_)
             | Self::NodeExec(_)
             | Self::Plugin(_) => "warn",
@@ -212,6 +217,7 @@ pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Ops(args) => in_runtime(ops::run(args)),
         Command::Graph(args) => in_runtime(graph::run(args)),
         Command::Retry(args) => in_runtime(retry::run(args)),
+        Command::Explain(args) => explain::run(&args),
         Command::Holds(args) => in_runtime(holds::run(args)),
         Command::Crds { output } => manifests::print_documents(&crate::manifests::crds(), output),
         Command::Manifests(args) => manifests::run(&args),
