@@ -1,6 +1,10 @@
 //! Tests of the repository itself: the order of its folders, its texts, its references and its dependencies.
 
+mod pages;
+
 use std::path::PathBuf;
+
+pub use pages::{Block, blocks};
 
 /// Returns the root of the repository.
 #[must_use]
