@@ -34,6 +34,8 @@ pub(crate) enum Command {
     Soak,
     /// Measure, and print figures and ratios
     Bench(Bench),
+    /// Build the documentation as a book into target/book/html; the first call builds mdBook
+    Book,
     /// Run a real cluster on this machine, with kubelets and containers: on Linux, as root or by sudo
     #[command(subcommand)]
     Cluster(Cluster),

@@ -6,6 +6,7 @@
 mod arguments;
 mod bench;
 mod binaries;
+mod book;
 mod browser;
 mod checks;
 mod cluster;
@@ -34,6 +35,7 @@ fn main() -> ExitCode {
         Command::Test { what: Some(Tests::Rest) } => rest::run(),
         Command::Soak => suite::soak(),
         Command::Bench(what) => bench::run(&what),
+        Command::Book => book::build(),
         Command::Cluster(asked) => cluster::run(&asked),
         Command::Image => image::build(),
         Command::Lint => checks::lint(),
