@@ -34,6 +34,15 @@ fn tells(story: &str, checks: usize, words: &[&str]) {
     assert!(!shown.contains('\x1b'), "control characters in what is no terminal:\n{shown}");
 }
 
+/// Each story that README names has a test below.
+#[test]
+fn readme_names_the_stories_that_are_told_here() {
+    let readme = include_str!("../../../README.md");
+    let named = readme.lines().filter_map(|line| line.strip_prefix("cargo xtask demo "));
+    let named: Vec<&str> = named.map(|line| line.split('#').next().unwrap_or_default().trim()).collect();
+    assert_eq!(named, ["", "pods", "nodes", "ops", "flows"], "\"\" stands for the story `plugins`");
+}
+
 #[test]
 fn plugins_replace_every_target_once_and_are_held_to_their_grants() {
     tells("plugins", 3, &["kind: Secret", "MutationDenied", "6 of 6 targets went once and were replaced once"]);
