@@ -23,16 +23,19 @@ static CODE: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"`[^`]*`").unwrap())
 static LINK: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"\[([^\]]*)\](?:\([^)]*\))?").unwrap());
 static END: LazyLock<Regex> = LazyLock::new(|| Regex::new(r#"[.!?:;]\**\s+([A-Z0-9*"(\[])"#).unwrap());
 
-/// Returns the paragraphs of a page, each with its first line. Code, tables, headings and quotes of output are left out.
+/// Returns the paragraphs of a page, each with its first line. Code, comments, tables, headings and quotes of output are left out.
 fn paragraphs_of_page(text: &str) -> Vec<(usize, String)> {
-    let (mut found, mut is_code): (Vec<(usize, String)>, bool) = (Vec::new(), false);
+    let (mut found, mut is_code, mut is_comment): (Vec<(usize, String)>, bool, bool) = (Vec::new(), false, false);
     let mut continues = false;
     for (number, line) in text.lines().enumerate() {
         let line = line.trim().trim_start_matches("> ").trim();
         if line.starts_with("```") {
             is_code = !is_code;
         }
-        if is_code || line.is_empty() || line.starts_with(['|', '#', '<']) || line.starts_with("```") {
+        is_comment |= line.starts_with("<!--");
+        let is_hidden = is_comment;
+        is_comment &= !line.contains("-->");
+        if is_code || is_hidden || line.is_empty() || line.starts_with(['|', '#', '<']) || line.starts_with("```") {
             continues = false;
             continue;
         }
@@ -97,9 +100,10 @@ fn no_sentence_hides_its_subject_or_is_too_long() {
 #[test]
 fn sentences_that_hide_their_subject_or_are_too_long_are_found() {
     let long = "word ".repeat(WORDS) + "end.";
-    let page =
-        format!("# What\n\nGood one. Of `each` job, the name.\n\n| What |\n\n```\nWhat\n```\n- {long}\n- What?\n");
+    let page = format!(
+        "# What\n\nGood one. Of `each` job, the name.\n\n| What |\n\n```\nWhat\n```\n<!-- a\nWhat\n-->\n- {long}\n- What?\n"
+    );
     let lines: Vec<usize> = faults(&page).into_iter().map(|(line, _)| line).collect();
-    assert_eq!(lines, [3, 10], "`What?` alone is no sentence");
+    assert_eq!(lines, [3, 13], "`What?` alone is no sentence");
     assert_eq!(faults(&comments("fn a() {}\n/// Whoever reads this.\nlet what = 1; // What\n")).len(), 1);
 }
