@@ -5,6 +5,7 @@
 //! when a host was killed, nor what the host meant to do.
 
 mod pods;
+mod reasons;
 mod records;
 mod starts;
 mod tasks;
@@ -15,6 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use oarlock_sim::world::{History, Version, labels};
 use serde_json::Value;
 
+pub(crate) use self::reasons::unexplained;
 use self::records::StoredRecord;
 use self::tasks::TaskId;
 use self::told::{Target, details};

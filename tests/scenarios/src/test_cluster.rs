@@ -165,6 +165,8 @@ impl TestCluster {
         self.catch_up().await;
         let found = oracle::judge(&self.history, &self.namespace, &self.meddling);
         anyhow::ensure!(found.is_empty(), "never may this happen:\n{}", found.join("\n"));
+        let unexplained = Vec::from_iter(self.unexplained_reasons().await?);
+        anyhow::ensure!(unexplained.is_empty(), "reasons that nobody explains:\n{}", unexplained.join("\n"));
         let empty: Vec<_> = self.interceptors.iter().flat_map(Interceptor::records).filter(|sent| sent.empty).collect();
         anyhow::ensure!(empty.is_empty(), "writes that changed nothing: {empty:?}");
         Ok(())

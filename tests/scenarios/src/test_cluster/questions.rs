@@ -2,7 +2,8 @@
 //!
 //! Takes a test cluster; yields stored objects once they are as the scenario wants. The error of a failed wait shows the last state.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -15,7 +16,9 @@ use oarlock_support::interception::Interceptor;
 use serde_json::Value;
 
 use super::{TestCluster, recorded_kinds};
+use crate::flows;
 use crate::jobs::Told;
+use crate::oracle::unexplained;
 
 /// The time limit of every wait. It is far longer than any wait of a test that passes.
 const PATIENCE: Duration = Duration::from_secs(300);
@@ -162,6 +165,22 @@ impl TestCluster {
         Ok(events.list(&ListParams::default()).await?.items)
     }
 
+    /// Returns the reasons that the catalogue of reasons lacks: those in all versions of OperationJobs, and in the flows, OpsJobs and
+    /// events that still exist.
+    pub(super) async fn unexplained_reasons(&self) -> anyhow::Result<BTreeSet<String>> {
+        let jobs = self.history.versions().into_iter().filter(|version| version.plural == "operationjobs");
+        let mut objects: Vec<(&str, Arc<Value>)> = jobs.map(|version| ("OperationJob", version.object)).collect();
+        for event in self.events().await? {
+            objects.push(("Event", Arc::new(serde_json::to_value(event)?)));
+        }
+        for kind in ["JobFlow", "DaemonJob", "JobTemplate"] {
+            let api = Api::namespaced_with(self.client.clone(), &self.namespace, &flows::resource(kind));
+            objects.extend(stored(&api).await.into_iter().map(|object| (kind, object)));
+        }
+        objects.extend(stored(&self.ops()).await.into_iter().map(|object| ("OpsJob", object)));
+        Ok(unexplained(objects.iter().map(|(kind, object)| (*kind, &**object))))
+    }
+
     /// Returns the number of events with a reason.
     ///
     /// # Errors
@@ -242,4 +261,10 @@ pub async fn patiently(what: &str, mut question: impl AsyncFnMut() -> anyhow::Re
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     Ok(())
+}
+
+/// Returns the objects of a kind. A cluster that does not serve the kind has none.
+async fn stored(api: &Api<DynamicObject>) -> Vec<Arc<Value>> {
+    let list = api.list(&ListParams::default()).await.map(|list| list.items).unwrap_or_default();
+    list.into_iter().filter_map(|object| serde_json::to_value(object).ok().map(Arc::new)).collect()
 }
