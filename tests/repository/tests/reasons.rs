@@ -13,11 +13,13 @@ use regex::Regex;
 /// The folders with code that makes reasons.
 const SEARCHED: [&str; 3] = ["host", "plugins", "sdk/src"];
 /// Parts of these folders whose words are no reasons of their own.
-const LEFT_OUT: [&str; 4] = [
+const LEFT_OUT: [&str; 6] = [
     // Imitates Kubernetes.
     "host/sim/",
-    // Shows the words of others.
+    // Show the words of others.
     "host/view/",
+    "host/page/",
+    "host/web/",
     // Prints manifests.
     "host/src/manifests",
     // Names metrics.

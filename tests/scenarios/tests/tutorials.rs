@@ -178,6 +178,7 @@ page!(every_command_of_the_reference_of_flows_works, "../../../docs/jobflow.md")
 page!(every_command_of_the_reference_of_ops_jobs_works, "../../../docs/opsjob.md");
 page!(every_command_of_the_reference_of_rest_works, "../../../docs/opsjob-rest.md");
 page!(every_command_of_the_page_on_plans_works, "../../../docs/planning.md");
+page!(every_command_of_the_page_on_browsers_works, "../../../docs/page.md");
 page!(every_command_of_the_page_on_watching_works, "../../../docs/watching.md");
 page!(every_command_for_people_who_know_kusionstack_works, "../../../docs/coming-from/kusionstack.md");
 page!(every_command_for_people_who_know_the_jobflow_operator_works, "../../../docs/coming-from/jobflow.md");
