@@ -5,6 +5,7 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures::{StreamExt as _, TryStreamExt as _};
@@ -59,6 +60,17 @@ pub(crate) struct Backend {
     timeout: Duration,
     space: Option<Arc<SpaceProbe>>,
     share: Option<FilesShare>,
+    ok: AtomicU64,
+    failed: AtomicU64,
+}
+
+/// Numbers of requests to the store since the process began.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StoreRequestCounts {
+    /// The requests that the store answered, also with the answer that there is no such file.
+    pub ok: u64,
+    /// The requests that the store refused, failed, or did not answer in time.
+    pub failed: u64,
 }
 
 enum Kind {
@@ -85,12 +97,22 @@ impl Backend {
         let asked = folder.clone();
         let space: SpaceProbe = Box::new(move || VolumeSpace::of(&asked));
         let (store, kind) = (Box::new(files), Kind::Folder(folder));
-        Self { store, kind, timeout: TIMEOUT, space: Some(Arc::new(space)), share: None }
+        Self { space: Some(Arc::new(space)), ..Self::of(store, kind, TIMEOUT) }
+    }
+
+    fn of(store: Box<dyn ObjectStore>, kind: Kind, timeout: Duration) -> Self {
+        Self { store, kind, timeout, space: None, share: None, ok: AtomicU64::new(0), failed: AtomicU64::new(0) }
+    }
+
+    /// Returns the numbers of requests so far.
+    pub(crate) fn request_counts(&self) -> StoreRequestCounts {
+        let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        StoreRequestCounts { ok: read(&self.ok), failed: read(&self.failed) }
     }
 
     pub(crate) fn of_bucket(bucket: Bucket, timeout: Duration) -> Self {
         let store = Box::new(PrefixStore::new(bucket.client.clone(), bucket.prefix.clone()));
-        Self { store, kind: Kind::Bucket(bucket), timeout, space: None, share: None }
+        Self::of(store, Kind::Bucket(bucket), timeout)
     }
 
     /// Replaces the probe for the space of the volume.
@@ -156,7 +178,13 @@ impl Backend {
         most: Duration,
         answer: impl Future<Output = object_store::Result<T>>,
     ) -> Result<T, ArtefactsFailed> {
-        match timeout(most, answer).await {
+        let answered = timeout(most, answer).await;
+        let count = match &answered {
+            Ok(Ok(_) | Err(object_store::Error::NotFound { .. })) => &self.ok,
+            Ok(Err(_)) | Err(_) => &self.failed,
+        };
+        count.fetch_add(1, Ordering::Relaxed);
+        match answered {
             Ok(answered) => answered.map_err(|error| self.failed(&error)),
             Err(_) => Err(ArtefactsFailed::silent(self.name(), most.as_secs_f32())),
         }

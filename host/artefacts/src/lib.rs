@@ -17,6 +17,7 @@ mod store;
 mod upload;
 mod volume;
 
+pub use backend::StoreRequestCounts;
 pub use failed::ArtefactsFailed;
 pub use s3::{S3Options, S3Place, S3PlaceFailed};
 pub use space::{FileOwner, OwnerRoom};

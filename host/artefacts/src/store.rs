@@ -22,7 +22,7 @@ use object_store::{ObjectMeta, ObjectStoreExt as _};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use crate::backend::Backend;
+use crate::backend::{Backend, StoreRequestCounts};
 use crate::counts::OwnerCounts;
 use crate::failed::{ArtefactsFailed, StoreFault};
 use crate::s3::S3Place;
@@ -189,6 +189,11 @@ impl Artefacts {
             (None, Some(bucket)) => format!("{}/{}", bucket.name, bucket.prefix),
             (None, None) => String::new(),
         }
+    }
+
+    /// Returns the numbers of requests to the store since the process began.
+    pub fn request_counts(&self) -> StoreRequestCounts {
+        self.of.request_counts()
     }
 
     /// Returns the most files that may be written at once. Together they hold at most 20 MiB in memory.
