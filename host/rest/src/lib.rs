@@ -36,7 +36,7 @@ mod visible;
 
 pub use crate::caller::Caller;
 pub use crate::cors::Origin;
-pub use crate::counters::RestCounts;
+pub use crate::counters::{ANSWER_BOUNDS, Answered, RestCounts};
 pub use crate::serve::{Beside, Listening, Readiness, RestError, Tls};
 pub use crate::signatures::make_first_key;
 pub use crate::state::{HostOf, Rest, RestOptions};

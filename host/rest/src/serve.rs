@@ -326,7 +326,13 @@ async fn all(State(whole): State<Whole>, mut request: Request<Body>, next: Next)
     let Some(_place) = whole.rest.parts().connections.stream_place(request.version()) else {
         return errors::answer(&OpsRefusal::new(Code::Unreachable, "too many requests at once".to_owned()).after(1));
     };
+    // Probes are frequent and always quick. They would hide the answers to clients.
+    let method = (has_form && request.uri().path() != "/healthz").then(|| request.method().clone());
+    let began = Instant::now();
     let mut response = in_time(next.run(request)).await;
+    if let Some(method) = method {
+        whole.rest.parts().answered.count(&method, response.status(), began.elapsed());
+    }
     if has_form {
         response = errors::with_body(response);
     }

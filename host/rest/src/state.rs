@@ -27,7 +27,7 @@ use crate::bodies::Bodies;
 use crate::caller::{Caller, Callers};
 use crate::connections::Connections;
 use crate::cors::Origin;
-use crate::counters::{RestCounts, Unentitled};
+use crate::counters::{AnswerTimes, Answered, RestCounts, Unentitled};
 use crate::errors::{of_read, of_request};
 use crate::issuer::TokenParts;
 use crate::proxies::Proxies;
@@ -113,6 +113,7 @@ pub(crate) struct RestState {
     pub(crate) proxies: Proxies,
     pub(crate) connections: Connections,
     pub(crate) unentitled: Unentitled,
+    pub(crate) answered: AnswerTimes,
     pub(crate) reservations: Reservations,
     pub(crate) quotas: Quotas,
     pub(crate) signatures: Signatures,
@@ -131,6 +132,7 @@ impl Rest {
             connections: Connections::of(proxies.clone()),
             proxies,
             unentitled: Unentitled::default(),
+            answered: AnswerTimes::default(),
             callers: Callers::new(client.clone(), options.audience, options.takes_cluster_tokens),
             rights: Rights::new(client.clone()),
             rates: Rates::new(options.read_rate, options.write_rate),
@@ -197,6 +199,11 @@ impl Rest {
     /// If the Secret cannot be read, or has no key yet.
     pub async fn keys(&self) -> Result<Vec<Vec<u8>>, OpsRefusal> {
         self.0.signatures.keys().await
+    }
+
+    /// Returns the answers since the process began, by method and status code, without those to probes.
+    pub fn answers(&self) -> Vec<Answered> {
+        self.parts().answered.all()
     }
 
     pub(crate) fn parts(&self) -> &RestState {
