@@ -20,16 +20,17 @@ use crate::ports::Ports;
 /// The time that a round may spend in plugin calls. The call that exceeds this time still finishes.
 const ROUND_TIME: Duration = Duration::from_millis(200);
 
-/// Makes the planned calls until the round's time is used up.
+/// Makes the planned calls until the round's time is used up. Returns their number.
 pub(crate) async fn call_plugin(
     ports: &Ports,
     round: &Round<'_>,
     open: &mut OpenRound<'_>,
     stored: &StoredState,
     targets: &mut Targets,
-) {
+) -> u32 {
+    let mut calls = 0;
     if !open.has_visits() {
-        return;
+        return calls;
     }
     let _calling = ports.calling.begin(&round.job.key);
     let _turn = match round.serving() {
@@ -46,6 +47,7 @@ pub(crate) async fn call_plugin(
         };
         let began = Instant::now();
         let answer = session.call(visit).await;
+        calls += 1;
         let (index, took, failure) = (next.index, began.elapsed(), failure(&answer));
         let Some(update) = open.judge(next, Some(answer), stored, targets) else { continue };
         let trouble = match failure {
@@ -57,6 +59,7 @@ pub(crate) async fn call_plugin(
         };
         note(ports, round, stored.state.name(index), trouble, took);
     }
+    calls
 }
 
 /// A visit that did not succeed.

@@ -40,6 +40,7 @@ use self::jobs::{get, watch};
 use self::kubectl::CompletionsFor;
 use self::output::print;
 use crate::telemetry::{self, LogFormat};
+use crate::traces::{OtlpArgs, TraceExport};
 
 /// Examples of the commands behind the feature `dev`.
 const IN_MEMORY_EXAMPLES: &str = if cfg!(feature = "dev") {
@@ -120,7 +121,7 @@ enum Command {
     Manifests(manifests::ManifestsArgs),
     /// Serve an in-memory cluster for kubectl
     #[cfg(feature = "dev")]
-    Dev(dev::DevArgs),
+    Dev(Box<dev::DevArgs>),
     /// Print completions for a shell, or for kubectl
     #[command(after_help = COMPLETIONS_EXAMPLES)]
     Completions {
@@ -152,6 +153,16 @@ Examples:
                                                        for `kubectl oarlock`, with ~/.local/bin in $PATH";
 
 impl Command {
+    /// Returns the flags of traces; `None` for a command without rounds.
+    fn otlp(&self) -> Option<&OtlpArgs> {
+        match self {
+            Self::Host(args) => Some(args.otlp()),
+            #[cfg(feature = "dev")]
+            Self::Dev(args) => Some(args.otlp()),
+            _ => None,
+        }
+    }
+
     /// Returns the default log filter. A server logs its progress; a command that prints an answer logs only warnings.
     fn default_filter(&self) -> &'static str {
         match self {
@@ -205,10 +216,11 @@ impl Cli {
 ///
 /// If the command fails. The error names the operation that failed and the fix.
 pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
+    let traces = cli.command.otlp().map(OtlpArgs::open).transpose()?.flatten();
     let filter = cli.logs.filter.as_deref().unwrap_or_else(|| cli.command.default_filter());
-    telemetry::start(filter, cli.logs.log_format)?;
+    telemetry::start(filter, cli.logs.log_format, traces.as_ref().map(TraceExport::tracer))?;
     match cli.command {
-        Command::Host(args) => in_runtime(host::run(*args)),
+        Command::Host(args) => in_runtime(host::run(*args, traces)),
         Command::Server(args) => in_runtime(server::run(*args)),
         Command::Get(args) => in_runtime(get::run(args)),
         Command::Watch(args) => in_runtime(watch::run(args)),
@@ -222,7 +234,7 @@ pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Crds { output } => manifests::print_documents(&crate::manifests::crds(), output),
         Command::Manifests(args) => manifests::run(&args),
         #[cfg(feature = "dev")]
-        Command::Dev(args) => in_runtime(dev::run(args)),
+        Command::Dev(args) => in_runtime(dev::run(*args, traces)),
         Command::Complete { words } => {
             let mut command = Cli::command();
             command.build();

@@ -21,11 +21,13 @@ use oarlock_kube::lease::fence::Fence;
 use parking_lot::RwLock;
 use serde_json::Value;
 use tokio::time::{Duration, Instant, sleep};
+use tracing::Instrument as _;
 
 use crate::metrics::Metrics;
 use crate::reconcilers::{NextRound, Reconcile};
 use crate::round_trouble::RoundTrouble;
 use crate::status_rate_limit::{SharedRateLimit, StatusRateLimit, StatusWrite};
+use crate::traces::SPANS;
 
 /// The wait before the next attempt to list the objects, if a list failed at the start of a term.
 const READ_AGAIN: Duration = Duration::from_secs(1);
@@ -325,7 +327,8 @@ impl<K: PlanKind, H: HostSide<K>> Reconcile for KindEngine<K, H> {
         memory: &mut EngineMemory<K>,
         _since: Option<Instant>,
     ) -> Result<NextRound, RoundTrouble> {
-        let object = self.port.certain(key).await.map_err(RoundTrouble::of_read)?;
+        let observing = self.port.certain(key).instrument(tracing::trace_span!(target: SPANS, "observe"));
+        let object = observing.await.map_err(RoundTrouble::of_read)?;
         let uid = object.as_ref().map_or("", |object| object.uid());
         if uid != memory.uid || uid.is_empty() {
             self.release_others(key, uid).await?;
@@ -334,8 +337,10 @@ impl<K: PlanKind, H: HostSide<K>> Reconcile for KindEngine<K, H> {
         let Some(object) = object else { return Ok(NextRound::Gone) };
         let about = PlanInput { object: &object, memory: &memory.plan, failed: &[] };
         let mut answers = Answers::default();
-        let mut plan = self.plan(about, &mut answers).await?;
-        let failed = match self.send_all(&object, &plan.writes).await {
+        let planning = self.plan(about, &mut answers).instrument(tracing::trace_span!(target: SPANS, "plan"));
+        let mut plan = planning.await?;
+        let applying = self.send_all(&object, &plan.writes).instrument(tracing::trace_span!(target: SPANS, "apply"));
+        let failed = match applying.await {
             Ok(Sent::Own) => return Ok(NextRound::After(None)),
             Ok(Sent::Others) => None,
             Err(FailedWrite { write, stopped: Stopped::LostLease }) => {
@@ -349,7 +354,8 @@ impl<K: PlanKind, H: HostSide<K>> Reconcile for KindEngine<K, H> {
         memory.plan = plan.memory.clone();
         let (again, trouble) = (plan.again, plan.trouble.take());
         // The observed state is valid even if a write failed.
-        let due = self.store(&object, plan, &mut memory.pace).await?;
+        let recording = self.store(&object, plan, &mut memory.pace);
+        let due = recording.instrument(tracing::trace_span!(target: SPANS, "record")).await?;
         if let Some(FailedWrite { write, stopped }) = failed {
             return Err(RoundTrouble::of(&write.describe(), &stopped));
         }

@@ -131,6 +131,11 @@ impl Health {
         }
     }
 
+    /// Returns the name of each part, and whether the part is ready.
+    pub(crate) fn readiness_of_parts(&self) -> impl Iterator<Item = (&str, bool)> {
+        self.parts.iter().chain(&self.optional).map(|part| (&*part.name, (part.probe)().is_ok()))
+    }
+
     pub(crate) fn readiness(&self) -> (StatusCode, String) {
         let mut text = String::new();
         let mut ready = self.why_dead().is_none();

@@ -135,6 +135,8 @@ impl Host {
         ];
         let metrics = Arc::new(Metrics::new(cluster.requests()));
         place.recorder.iter().for_each(|recorder| metrics.shows_history(recorder));
+        place.artefacts.iter().for_each(|artefacts| metrics.shows_artefacts(artefacts));
+        memory_limit.into_iter().for_each(|limit| metrics.shows_memory_limit(limit));
         let old_policy = old_policy_probe(cluster.clone());
         let ports = Arc::new(Ports::new(cluster, plugins, metrics));
         let flows = Flows::watch(ports.cluster.clone());
@@ -147,6 +149,7 @@ impl Host {
         let policies = HealthPart { name: "policies".into(), probe: old_policy };
         let health = Health::of(ready.into_iter().chain(listed).collect(), ports.heart.clone());
         let health = Arc::new(health.with_optional(optional.into_iter().chain(rights).chain([policies]).collect()));
+        ports.metrics.shows_health(&health);
         Ok(Self { ports, client, ops, place, namespace, controller, election, health })
     }
 

@@ -22,7 +22,8 @@ use oarlock_kube::watch::objects::{Author, WatchEvent};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Duration, Instant, timeout};
-use tracing::Instrument;
+use tracing::field::Empty;
+use tracing::{Instrument, Span};
 
 use crate::leftovers::{JobLeftovers, remove_leftovers, sweep, sweep_outputs, undo_late_write};
 use crate::logs::Logs;
@@ -31,6 +32,7 @@ use crate::queue::{DueRound, JobChanges, Queue};
 use crate::round::{Next, RoundError, round};
 use crate::round_limits::{CountsFor, RoundBounds, RunningRounds};
 use crate::term::Term;
+use crate::traces::SPANS;
 
 /// The longest time for running rounds to finish after the term.
 const LAST_ROUNDS: Duration = Duration::from_millis(1_500);
@@ -41,6 +43,9 @@ const NEIGHBOURS_WAIT: Duration = Duration::from_secs(1);
 /// The time after which a job that cannot be read no longer blocks the others. The time is longer than an outage,
 /// because another job might claim an object that this job has claimed.
 const NEIGHBOURS_WAIT_UNREAD: Duration = Duration::from_secs(60);
+
+/// The kind of the jobs in metrics and spans.
+const JOB_KIND: &str = "OperationJob";
 
 /// The result of a round.
 struct FinishedRound {
@@ -232,7 +237,8 @@ impl TermController {
             // for a result.
             changes.results.iter().for_each(|result| self.term.write_sender.acknowledge(result));
             let (ports, term) = (self.ports.clone(), self.term.clone());
-            let span = tracing::info_span!("round", job = %key);
+            let span =
+                tracing::info_span!(target: SPANS, "round", kind = JOB_KIND, job = %key, otel.status_code = Empty);
             let (of, action) = (key.clone(), self.ports.cluster.action(&key));
             let started = self.rounds.spawn(run_round(ports, term, key, memory, changes).instrument(span));
             self.running.begin(started.id(), of, CountsFor { share, action });
@@ -257,6 +263,9 @@ impl TermController {
     fn finish(&mut self, finished: FinishedRound) {
         let FinishedRound { key, mut memory, outcome } = finished;
         self.wake_waiting(std::mem::take(&mut memory.targets.woken));
+        if outcome.is_ok() {
+            self.ports.metrics.failing.succeeded(JOB_KIND, || key.to_string());
+        }
         match outcome {
             Ok(Next::Gone) => {
                 self.remove_uncached_leftovers(&key, &memory);
@@ -284,6 +293,9 @@ impl TermController {
                 // The job was changed by another client meanwhile.
                 let ordinary = matches!(&error, RoundError::Record(RecordError::Conflict { .. }));
                 let (error, retry_ms) = (error_chain(&error), wait.as_millis());
+                if !ordinary {
+                    self.ports.metrics.failing.failed(JOB_KIND, key.to_string());
+                }
                 if ordinary {
                     tracing::debug!(job = %key, error, retry_ms, "another client changed the job during the round; the host repeats the round");
                 } else {
@@ -314,6 +326,7 @@ impl TermController {
     fn panicked(&mut self, error: &JoinError) {
         self.ports.metrics.panicked();
         let Some(key) = self.running.end(error.id()) else { return };
+        self.ports.metrics.failing.failed(JOB_KIND, key.to_string());
         let wait = self.queue.failed(&key, Box::default(), None);
         // The claims of the job may be unknown.
         self.unblock_namespace(&key, wait, NEIGHBOURS_WAIT_UNREAD);
@@ -331,6 +344,7 @@ impl TermController {
         self.ports.cluster.end_tasks();
         self.ports.logs.get().into_iter().for_each(Logs::end_files);
         self.ports.metrics.no_jobs();
+        self.ports.metrics.failing.forget_all();
         self.ports.metrics.queues_are(0, 0, 0);
         match Arc::try_unwrap(self.term) {
             Ok(term) => term.write_sender.close().await,
@@ -351,6 +365,9 @@ async fn run_round(
     changes.move_into(&mut memory);
     memory.reports.since = since.map(|since| ports.ago(since.elapsed()));
     let outcome = round(&ports, &term, &key, &mut memory).await;
+    if outcome.is_err() {
+        Span::current().record("otel.status_code", "ERROR");
+    }
     ports.metrics.round_took(began.elapsed());
     FinishedRound { key, memory, outcome }
 }

@@ -38,5 +38,6 @@ mod status_rate_limit;
 mod tasks;
 pub mod telemetry;
 pub mod term;
+pub mod traces;
 
 pub use manifests::manifests;

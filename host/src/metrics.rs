@@ -12,11 +12,14 @@ mod metrics_tests;
 pub(crate) mod ops;
 mod plugins;
 mod process;
+pub(crate) mod rounds;
+mod traces;
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use oarlock_artefacts::Artefacts;
 use oarlock_core::object::key::JobKey;
 use oarlock_kube::flows::Flows;
 use oarlock_kube::lease::fence::Leadership;
@@ -33,6 +36,7 @@ use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 use tokio::sync::watch;
 
+use crate::health::Health;
 use crate::history::Recorder;
 use crate::metrics::at_scrape::{ApiRequests, Port, ScrapeSources, Writes};
 use crate::metrics::flows::FlowMetrics;
@@ -40,6 +44,9 @@ use crate::metrics::ops::OpsMetrics;
 pub use crate::metrics::plugins::VisitOutcome;
 use crate::metrics::plugins::Visits;
 use crate::metrics::process::Process;
+use crate::metrics::rounds::FailingRounds;
+use crate::metrics::traces::Traces;
+use crate::traces::SpanCounts;
 
 /// The media type of [`Metrics::text`].
 pub const MEDIA_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -138,6 +145,9 @@ pub struct Metrics {
     limited: Family<LimitLabels, Counter>,
     grants_refused: Gauge,
     leading: Gauge,
+    terms: Counter,
+    /// The objects whose last round failed.
+    pub(crate) failing: FailingRounds,
     known: Mutex<Known>,
 }
 
@@ -158,6 +168,7 @@ impl Metrics {
         let mut metrics = Self {
             plugin_visits: Visits::register(&mut registry),
             flows: FlowMetrics::register(&mut registry, &sources),
+            failing: FailingRounds::register(&mut registry),
             registry,
             ops: OpsMetrics::register(process.sub_registry_with_prefix("safe_opsjob")),
             process,
@@ -186,6 +197,7 @@ impl Metrics {
             limited: Family::default(),
             grants_refused: Gauge::default(),
             leading: Gauge::default(),
+            terms: Counter::default(),
             known: Mutex::default(),
         };
         metrics.register(requests);
@@ -199,7 +211,9 @@ impl Metrics {
         registry.register("build", "The version of this host", Info::new(version));
         registry.register_collector(Box::new(Port(self.sources.clone())));
         registry.register_collector(Box::new(ApiRequests(requests.clone())));
+        registry.register_collector(Box::new(Traces(self.sources.clone())));
         registry.register("leading", "1 while this process is the leader, otherwise 0", self.leading.clone());
+        registry.register("terms", "Number of terms that this process has begun to lead", self.terms.clone());
         registry.register("plugins", "Number of plugin files, by name and state", self.plugins.clone());
         let refused = "1 while the host rejects the current grants file, otherwise 0";
         registry.register("grants_refused", refused, self.grants_refused.clone());
@@ -362,6 +376,26 @@ impl Metrics {
         self.sources.kinds.lock().push(Box::new(health));
     }
 
+    /// Shows the readiness of each part of the process at each scrape.
+    pub fn shows_health(&self, health: &Arc<Health>) {
+        let _known = self.sources.health.set(health.clone()).is_err();
+    }
+
+    /// Shows the memory limit of this process, in bytes.
+    pub fn shows_memory_limit(&self, bytes: u64) {
+        let _known = self.sources.memory_limit.set(bytes).is_err();
+    }
+
+    /// Shows the counts of exported spans at each scrape.
+    pub fn shows_traces(&self, counts: &Arc<SpanCounts>) {
+        let _known = self.sources.spans.set(counts.clone()).is_err();
+    }
+
+    /// Shows the counts of requests to the store of artefacts at each scrape.
+    pub fn shows_artefacts(&self, artefacts: &Artefacts) {
+        let _known = self.sources.artefacts.set(artefacts.clone()).is_err();
+    }
+
     /// Shows at each scrape how many jobs wait for the history.
     pub fn shows_history(&self, recorder: &Recorder) {
         let _known = self.sources.recorder.set(recorder.clone()).is_err();
@@ -414,9 +448,11 @@ impl Metrics {
         self.limited.get_or_create_owned(&LimitLabels { plugin, what: what.to_owned() }).inc_by(times);
     }
 
-    /// Sets whether this process leads.
+    /// Sets whether this process leads, and counts the beginning of a term.
     pub fn leads(&self, leads: bool) {
-        self.leading.set(i64::from(leads));
+        if self.leading.set(i64::from(leads)) == 0 && leads {
+            self.terms.inc();
+        }
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {

@@ -8,12 +8,14 @@ use futures::FutureExt;
 use oarlock_core::object::api_object::ObjectKey;
 use tokio::task::{Id, JoinSet};
 use tokio::time::{Duration, Instant, sleep_until};
-use tracing::Instrument;
+use tracing::field::Empty;
+use tracing::{Instrument, Span};
 
 use crate::metrics::Metrics;
 use crate::queue::{DueRound, FAILED, Queue};
 use crate::round_limits::{CountsFor, FreeSlots, RoundBounds, RunningRounds};
 use crate::round_trouble::RoundTrouble;
+use crate::traces::SPANS;
 
 /// The default interval between two complete lists, in case the host missed a change.
 pub const RESYNC: Duration = Duration::from_secs(600);
@@ -120,7 +122,8 @@ impl<R: Reconcile> RoundRunner<R> {
             let next = self.queue.take(Instant::now(), |share, _| free_slots.has_room(share));
             let Some(DueRound { key, share, mut memory, changes: since }) = next else { break };
             let (reconciler, of) = (self.reconciler.clone(), key.clone());
-            let span = tracing::info_span!("round", of = %key);
+            let span =
+                tracing::info_span!(target: SPANS, "round", kind = key.kind.kind, of = %key, otel.status_code = Empty);
             let started = self.rounds.spawn(
                 async move {
                     let began = Instant::now();
@@ -134,6 +137,9 @@ impl<R: Reconcile> RoundRunner<R> {
                             Err(RoundTrouble::new("the round panicked; it is made anew with an empty memory"))
                         }
                     };
+                    if outcome.is_err() {
+                        Span::current().record("otel.status_code", "ERROR");
+                    }
                     reconciler.ended(&key, &mut memory, began.elapsed());
                     ReconcileResult { key, memory, outcome }
                 }
@@ -146,6 +152,13 @@ impl<R: Reconcile> RoundRunner<R> {
     /// Handles the end of a round. The round of this id has no result if it panicked.
     fn finish(&mut self, id: Id, finished: Option<ReconcileResult<R>>) {
         let Some(of) = self.running.end(id) else { return };
+        let (failing, kind) = (&self.reconciler.metrics().failing, &of.kind.kind);
+        match finished.as_ref().map(|finished| &finished.outcome) {
+            Some(Ok(_)) => failing.succeeded(kind, || of.to_string()),
+            // A stale view is no failure: a newer view arrives soon.
+            Some(Err(trouble)) if trouble.is_old_view => {}
+            Some(Err(_)) | None => failing.failed(kind, of.to_string()),
+        }
         let Some(ReconcileResult { key, memory, outcome }) = finished else {
             self.queue.failed(&of, Box::default(), None);
             return;

@@ -16,11 +16,14 @@ use oarlock_core::operation_job::round::results::last_events;
 use oarlock_core::operation_job::round::unlisted::wait_for_kinds;
 use oarlock_kube::read::observe::Detail;
 use thiserror::Error;
+use tracing::Instrument as _;
+use tracing::field::Empty;
 
 use crate::call_plugin::call_plugin;
 use crate::job_report::JobReport;
 use crate::ports::Ports;
 use crate::term::Term;
+use crate::traces::SPANS;
 
 /// The due time of a job's next round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,6 +58,7 @@ pub async fn round(ports: &Ports, term: &Term, key: &JobKey, memory: &mut JobMem
     let observed = ports
         .cluster
         .observe(key, &memory.work.all_reads(&memory.decisions.selecting), detail)
+        .instrument(tracing::trace_span!(target: SPANS, "observe"))
         .await
         .map_err(RoundError::Observe)?;
     let Some(job) = observed.job.clone() else {
@@ -82,20 +86,25 @@ pub async fn round(ports: &Ports, term: &Term, key: &JobKey, memory: &mut JobMem
     let (mut open, news) =
         term.write_sender.queue(|queue| OpenRound::open(&round, memory, refreshed, &term.tables, queue));
     ports.cluster.emit(news);
-    call_plugin(ports, &round, &mut open, &memory.stored, &mut memory.targets).await;
+    let called = tracing::trace_span!(target: SPANS, "call-plugin", calls = Empty);
+    let calls = call_plugin(ports, &round, &mut open, &memory.stored, &mut memory.targets);
+    let calls = calls.instrument(called.clone()).await;
+    // The collector gets an unsigned number as text.
+    called.record("calls", i64::from(calls));
     let mut decision = open.conclude(memory);
     report.count_limited(&term.tables);
 
     // record (I/O), then apply (puts the writes into the queue)
     let began = ports.clock();
-    let recorded = ports.cluster.record(key, decision.record, decision.entries, &term.fence).await;
+    let recording = ports.cluster.record(key, decision.record, decision.entries, &term.fence);
+    let recorded = recording.instrument(tracing::trace_span!(target: SPANS, "record")).await;
     let recorded = recorded.inspect_err(|error| report.tell_refused(&round.job, error, memory));
     let recorded = recorded.map_err(RoundError::Record)?;
     report.count(&decision.commit, memory);
     decision.commit.operation_records.clone_from(&recorded.operation_records);
     let events = commit(&round, decision.commit, memory, &term.tables, WriteSpan { began, ended: ports.clock() });
     ports.cluster.emit(events);
-    term.write_sender.apply(recorded);
+    tracing::trace_span!(target: SPANS, "apply").in_scope(|| term.write_sender.apply(recorded));
     report.show(memory);
     Ok(Next::At(memory.next(decision.requeue_at, decision.must_wait)))
 }

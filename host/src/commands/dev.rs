@@ -31,6 +31,7 @@ use crate::host_place::HostLocation;
 use crate::images::ExportRegistry;
 use crate::manifests::{HOST_NAMESPACE, SHIPPED_GRANTS};
 use crate::rest::RestArgs;
+use crate::traces::{self, OtlpArgs, TraceExport};
 use oarlock_artefacts::Artefacts;
 
 const EXAMPLES: &str = "\
@@ -86,10 +87,19 @@ pub(crate) struct DevArgs {
     /// Path for an admin's token of the REST API [default: a temporary file]
     #[arg(long, value_name = "FILE")]
     rest_token_out: Option<PathBuf>,
+    #[command(flatten)]
+    otlp: OtlpArgs,
+}
+
+impl DevArgs {
+    /// Returns the flags of traces.
+    pub(super) fn otlp(&self) -> &OtlpArgs {
+        &self.otlp
+    }
 }
 
 /// Serves an in-memory cluster until a stop signal.
-pub(crate) async fn run(args: DevArgs) -> anyhow::Result<ExitCode> {
+pub(crate) async fn run(args: DevArgs, traces: Option<TraceExport>) -> anyhow::Result<ExitCode> {
     let stop = stop_on_signal()?;
     let scratch = Scratch::new()?;
     let data = args.data.clone().unwrap_or_else(|| scratch.path().to_owned());
@@ -136,7 +146,9 @@ pub(crate) async fn run(args: DevArgs) -> anyhow::Result<ExitCode> {
     let serving =
         tokio::spawn(health::serve(listener, process.health(), process.metrics(), stop.clone().cancelled_owned()));
     let answering = process.answer(rest, &args.requests, stop.clone());
+    let exporting = traces::export(traces, &process.metrics(), stop.clone());
     process.run(stop).await?;
+    exporting.await.context("the export of traces panicked")?;
     answering.await.context("serving the REST API panicked")?;
     furnished.world.stop().await;
     serving.await.context("serving /livez, /readyz and /metrics panicked")?;

@@ -23,6 +23,7 @@ use crate::host::{Host, HostOptions};
 use crate::host_place::HostLocation;
 use crate::host_place::LOCAL_CLUSTER;
 use crate::manifests::HOST_NAMESPACE;
+use crate::traces::{self, OtlpArgs, TraceExport};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -94,6 +95,15 @@ pub(crate) struct HostArgs {
     /// Address that serves /livez, /readyz and /metrics; `:8080` is port 8080 on all addresses
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8080", value_parser = health::parse_address)]
     listen: SocketAddr,
+    #[command(flatten)]
+    otlp: OtlpArgs,
+}
+
+impl HostArgs {
+    /// Returns the flags of traces.
+    pub(super) fn otlp(&self) -> &OtlpArgs {
+        &self.otlp
+    }
 }
 
 /// The flags of the cluster.
@@ -127,7 +137,7 @@ fn usual_kubeconfig() -> anyhow::Result<PathBuf> {
 }
 
 /// Runs the host until it is stopped.
-pub(crate) async fn run(args: HostArgs) -> anyhow::Result<ExitCode> {
+pub(crate) async fn run(args: HostArgs, traces: Option<TraceExport>) -> anyhow::Result<ExitCode> {
     let HostArgs {
         plugins,
         grants,
@@ -144,6 +154,7 @@ pub(crate) async fn run(args: HostArgs) -> anyhow::Result<ExitCode> {
         history,
         exports,
         listen,
+        otlp: _,
     } = args;
     // The host writes files with logs and scripts, which other users must not read.
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
@@ -176,7 +187,9 @@ pub(crate) async fn run(args: HostArgs) -> anyhow::Result<ExitCode> {
     let process = Host::start(options).await?;
     let serving =
         tokio::spawn(health::serve(listener, process.health(), process.metrics(), stop.clone().cancelled_owned()));
+    let exporting = traces::export(traces, &process.metrics(), stop.clone());
     process.run(stop).await?;
+    exporting.await.context("the export of traces panicked")?;
     serving.await.context("serving /livez, /readyz and /metrics panicked")?;
     Ok(ExitCode::SUCCESS)
 }

@@ -96,12 +96,16 @@ pub(crate) async fn run(args: RestServerArgs) -> anyhow::Result<ExitCode> {
         Setup { client: client.clone(), clock: Arc::new(Timestamp::now), identity: "oarlock-server".to_owned() };
     // The server declares no kinds, so there are no events.
     let (cluster, _) = Cluster::open(setup);
-    memory::of_container().into_iter().for_each(|limit| cluster.bound_memory(limit));
+    let memory_limit = memory::of_container();
+    memory_limit.into_iter().for_each(|limit| cluster.bound_memory(limit));
     tracing::info!(version = env!("CARGO_PKG_VERSION"), server, namespace, cluster = id, "the server begins");
     let ops = Ops::watch(cluster.clone(), Defaults::default(), Arc::new(()));
     let watch = HostWatch::with(shared_settings(&id, history.as_ref(), artefacts.as_ref()));
     let (heart, metrics) = (Arc::new(Heartbeat::default()), Arc::new(Metrics::new(cluster.requests())));
     let health = Arc::new(health_of(&ops, &watch, heart.clone()));
+    metrics.shows_health(&health);
+    memory_limit.into_iter().for_each(|limit| metrics.shows_memory_limit(limit));
+    artefacts.iter().for_each(|artefacts| metrics.shows_artefacts(artefacts));
     let reading = tokio::spawn(watch.clone().run(ops.clone(), namespace.clone(), heart));
     let parts = RestParts { client, ops, host: watch.host(), cluster: id, artefacts, history, namespace };
     let rest = parts.rest(&rest);

@@ -23,6 +23,7 @@ use oarlock_core::requests::reads::ReadFailed;
 use oarlock_core::requests::writes::Recorded;
 use oarlock_kube::flows::cache::ParentView;
 use tokio::time::{Duration, Instant, timeout};
+use tracing::Instrument as _;
 
 use crate::flows::memory::FlowMemory;
 use crate::flows::reporting::{StatusWriteResult, StatusWriteTime};
@@ -30,6 +31,7 @@ use crate::flows::{FlowTerm, template};
 use crate::metrics::flows::{FlowFigures, KindMetrics};
 use crate::reconcilers::NextRound;
 use crate::round_trouble::RoundTrouble;
+use crate::traces::SPANS;
 
 /// The number of concurrent requests of one round. The port's limiter bounds the requests of all rounds.
 pub(super) const AT_ONCE: usize = 32;
@@ -47,15 +49,16 @@ pub(crate) async fn run(term: &FlowTerm, key: &ObjectKey, memory: &mut FlowMemor
         return template::run(term, key, memory).await;
     }
     let flows = &term.flows;
-    let Some(view) = flows.certain(key).await.map_err(RoundTrouble::of_read)? else { return Ok(NextRound::Gone) };
+    let observing = flows.certain(key).instrument(tracing::trace_span!(target: SPANS, "observe"));
+    let Some(view) = observing.await.map_err(RoundTrouble::of_read)? else { return Ok(NextRound::Gone) };
     let metrics = term.metrics.flows.of(view.parent.kind);
     let round = Round { term, metrics, view, now: flows.cluster().clock().now() };
     round.restore(memory).await?;
     if flows.cache().take_name_change(key) {
         memory.plan.refused.retain(|_, refused| refused.refusal.reason != "NameConflict");
     }
-    let plan = round.plan(memory).await;
-    round.carry_out(plan, memory).await
+    let plan = round.plan(memory).instrument(tracing::trace_span!(target: SPANS, "plan")).await;
+    round.carry_out(plan, memory).instrument(tracing::trace_span!(target: SPANS, "apply-and-record")).await
 }
 
 pub(super) struct Round<'a> {

@@ -6,13 +6,14 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use oarlock_artefacts::Artefacts;
 use oarlock_core::object::api_object::Kind;
 use oarlock_kube::flows::Flows;
 use oarlock_kube::lease::fence::Leadership;
 use oarlock_kube::transport::requests::{LATENCY_BOUNDS, RequestCounts, RequestLabels};
 use oarlock_kube::watch::health::KindHealth;
 use oarlock_kube::{Cluster, Requests};
-use oarlock_rest::Rest;
+use oarlock_rest::{ANSWER_BOUNDS, Rest};
 use parking_lot::Mutex;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric as _, NoLabelSet};
@@ -21,7 +22,9 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use tokio::sync::watch;
 
+use crate::health::Health;
 use crate::history::Recorder;
+use crate::traces::SpanCounts;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct CallLabels {
@@ -34,6 +37,17 @@ struct CallLabels {
 struct KindLabels {
     api_version: String,
     kind: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct PartLabels {
+    part: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct AnswerLabels {
+    method: &'static str,
+    code: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -53,6 +67,10 @@ pub(super) struct ScrapeSources {
     pub(super) kinds: Mutex<Vec<WatchesOfKind>>,
     pub(super) recorder: OnceLock<Recorder>,
     pub(super) rest: OnceLock<Rest>,
+    pub(super) health: OnceLock<Arc<Health>>,
+    pub(super) memory_limit: OnceLock<u64>,
+    pub(super) spans: OnceLock<Arc<SpanCounts>>,
+    pub(super) artefacts: OnceLock<Artefacts>,
 }
 
 impl fmt::Debug for ScrapeSources {
@@ -78,7 +96,9 @@ impl Collector for Port {
             let family = encoder.encode_descriptor("history_jobs_waiting", help, None, MetricType::Gauge)?;
             ConstGauge::new(i64::try_from(recorder.waiting()).unwrap_or(i64::MAX)).encode(family)?;
         }
-        if let Some(counts) = self.0.rest.get().map(Rest::counts) {
+        encode_process_parts(&self.0, &mut encoder)?;
+        if let Some(rest) = self.0.rest.get() {
+            let counts = rest.counts();
             let help = "Number of REST requests to change an object from callers without a known right on OpsJobs";
             let family = encoder.encode_descriptor("rest_unentitled", help, None, MetricType::Counter)?;
             ConstCounter::new(counts.unentitled).encode(family)?;
@@ -86,6 +106,7 @@ impl Collector for Port {
                 "Number of REST connections that the server closed or did not accept, because there were too many";
             let family = encoder.encode_descriptor("rest_connections_closed", help, None, MetricType::Counter)?;
             ConstCounter::new(counts.closed_connections).encode(family)?;
+            encode_answers(rest, &mut encoder)?;
         }
         let Some(cluster) = self.0.cluster.get() else { return Ok(()) };
         encode_watches(&watch_figures(cluster, &self.0), &mut encoder)?;
@@ -99,6 +120,46 @@ impl Collector for Port {
         let family = encoder.encode_descriptor("writes_allowed", help, None, MetricType::Gauge)?;
         ConstGauge::new(i64::try_from(cluster.writes_allowed()).unwrap_or(i64::MAX)).encode(family)
     }
+}
+
+/// Encodes the readiness of the parts, the memory limit, and the requests to the store of artefacts.
+fn encode_process_parts(sources: &ScrapeSources, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+    if let Some(health) = sources.health.get() {
+        let help = "1 while this part of /readyz is ready, otherwise 0";
+        let mut family = encoder.encode_descriptor("part_ready", help, None, MetricType::Gauge)?;
+        for (part, is_ready) in health.readiness_of_parts() {
+            let labels = PartLabels { part: part.to_owned() };
+            ConstGauge::new(i64::from(is_ready)).encode(family.encode_family(&labels)?)?;
+        }
+    }
+    if let Some(limit) = sources.memory_limit.get() {
+        let help = "Bytes of memory that this process and its compile helpers may use";
+        let family = encoder.encode_descriptor("memory_limit_bytes", help, None, MetricType::Gauge)?;
+        ConstGauge::new(i64::try_from(*limit).unwrap_or(i64::MAX)).encode(family)?;
+    }
+    let Some(artefacts) = sources.artefacts.get() else { return Ok(()) };
+    let help = "Number of requests to the store of artefacts by outcome: ok or failed";
+    let mut family = encoder.encode_descriptor("artefact_requests", help, None, MetricType::Counter)?;
+    let counts = artefacts.request_counts();
+    for (outcome, count) in [("ok", counts.ok), ("failed", counts.failed)] {
+        ConstCounter::new(count).encode(family.encode_family(&EventLabels { outcome })?)?;
+    }
+    Ok(())
+}
+
+/// Encodes the times of the answers of the REST API.
+fn encode_answers(rest: &Rest, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+    let help = "Seconds from the head of a REST request to the head of its answer, by method and status code";
+    let mut family = encoder.encode_descriptor("rest_request_duration_seconds", help, None, MetricType::Histogram)?;
+    for answered in rest.answers() {
+        let labels = AnswerLabels { method: answered.method, code: answered.code.to_string() };
+        let slower = answered.count.saturating_sub(answered.buckets.iter().sum());
+        let buckets: Vec<(f64, u64)> =
+            ANSWER_BOUNDS.into_iter().zip(answered.buckets).chain([(f64::MAX, slower)]).collect();
+        let mut encoder = family.encode_family(&labels)?;
+        encoder.encode_histogram::<NoLabelSet>(answered.seconds, answered.count, &buckets, None)?;
+    }
+    Ok(())
 }
 
 /// The figures of the watches of one kind.

@@ -41,6 +41,59 @@ fn the_gauges_are_the_sum_of_the_jobs_as_last_seen() {
 }
 
 #[test]
+fn each_term_is_counted_once() {
+    let metrics = Metrics::new(&Arc::default());
+    [true, true, false, true].into_iter().for_each(|leads| metrics.leads(leads));
+    let text = metrics.text();
+    assert!(text.contains("oarlock_terms_total 2\n") && text.contains("oarlock_leading 1\n"), "{text}");
+}
+
+#[test]
+fn an_object_whose_round_failed_counts_until_a_round_succeeds() {
+    let metrics = Metrics::new(&Arc::default());
+    let shows = |number: u64| {
+        let text = metrics.text();
+        assert!(text.contains(&format!("oarlock_rounds_failing{{kind=\"JobFlow\"}} {number}\n")), "{text}");
+    };
+    metrics.failing.succeeded("JobFlow", || "default/a".to_owned());
+    shows(0);
+    ["default/a", "default/b", "default/a"]
+        .into_iter()
+        .for_each(|key| metrics.failing.failed("JobFlow", key.to_owned()));
+    shows(2);
+    metrics.failing.succeeded("JobFlow", || "default/a".to_owned());
+    shows(1);
+    metrics.failing.forget_all();
+    assert!(!metrics.text().contains("oarlock_rounds_failing{"));
+}
+
+#[test]
+fn each_part_of_readyz_has_a_gauge() {
+    use crate::health::HealthPart;
+    let part = |name: &'static str, probe: crate::health::Probe| HealthPart { name: name.into(), probe };
+    let health = Health::of(vec![part("cache", Box::new(|| Ok(())))], Arc::default());
+    let health = health.with_optional(vec![part("flows", Box::new(|| Err("not listed".to_owned())))]);
+    let metrics = Metrics::new(&Arc::default());
+    metrics.shows_health(&Arc::new(health));
+    metrics.shows_memory_limit(512 << 20);
+    let text = metrics.text();
+    assert!(text.contains("oarlock_part_ready{part=\"cache\"} 1\n"), "{text}");
+    assert!(text.contains("oarlock_part_ready{part=\"flows\"} 0\n"), "{text}");
+    assert!(text.contains("oarlock_memory_limit_bytes 536870912\n"), "{text}");
+}
+
+#[test]
+fn all_outcomes_of_a_plugin_have_series_from_its_first_visit() {
+    let metrics = Metrics::new(&Arc::default());
+    metrics.visited("p", VisitOutcome::Answered, Duration::ZERO);
+    let text = metrics.text();
+    for (outcome, number) in [("Answered", 1), ("Trapped", 0), ("LimitExceeded", 0), ("Denied", 0)] {
+        let series = format!("oarlock_plugin_visits_total{{plugin=\"p\",outcome=\"{outcome}\"}} {number}\n");
+        assert!(text.contains(&series), "{series}{text}");
+    }
+}
+
+#[test]
 fn what_a_plugin_was_held_back_from_is_counted() {
     let metrics = Metrics::new(&Arc::default());
     metrics.limited("p", "events", 2);
@@ -143,6 +196,12 @@ async fn every_name_of_the_documentation_is_served() {
     metrics.target_ended(&EndedTarget { action: "Replace", outcome: "Succeeded", reason: "", took });
     metrics.visited("replace", VisitOutcome::Denied, Duration::from_millis(1));
     metrics.limited("replace", "events", 1);
+    metrics.failing.failed("JobFlow", "default/a".to_owned());
+    let part = crate::health::HealthPart { name: "cache".into(), probe: Box::new(|| Ok(())) };
+    metrics.shows_health(&Arc::new(Health::of(vec![part], Arc::default())));
+    metrics.shows_memory_limit(512 << 20);
+    metrics.shows_traces(&Arc::default());
+    metrics.shows_artefacts(&Artefacts::in_folder(&std::env::temp_dir()).unwrap());
     let text = metrics.text();
     let mut names = documented("8.4", "oarlock_operationjob_");
     names.extend(documented("8.5", "oarlock_"));

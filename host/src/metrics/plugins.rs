@@ -37,6 +37,9 @@ pub enum VisitOutcome {
 }
 
 impl VisitOutcome {
+    const ALL: [Self; 6] =
+        [Self::Answered, Self::Deferred, Self::Failed, Self::Denied, Self::Trapped, Self::LimitExceeded];
+
     fn word(self) -> &'static str {
         match self {
             Self::Answered => "Answered",
@@ -68,7 +71,15 @@ impl Visits {
     }
 
     pub(super) fn note(&self, plugin: String, outcome: VisitOutcome, took: Duration) {
-        self.time.get_or_create_owned(&TimeLabels { plugin: plugin.clone() }).observe(took.as_secs_f64());
+        let labels = TimeLabels { plugin: plugin.clone() };
+        if self.time.get(&labels).is_none() {
+            // The series exist from the first visit, because otherwise the first trap is no increase.
+            for outcome in VisitOutcome::ALL {
+                let labels = VisitLabels { plugin: plugin.clone(), outcome: outcome.word() };
+                drop(self.visits.get_or_create_owned(&labels));
+            }
+        }
+        self.time.get_or_create_owned(&labels).observe(took.as_secs_f64());
         self.visits.get_or_create_owned(&VisitLabels { plugin, outcome: outcome.word() }).inc();
     }
 }
