@@ -35,6 +35,7 @@ use crate::host_place::{HostHome, HostLocation};
 use crate::images::ExportRegistry;
 use crate::kinds::{ServedKind, plural};
 use crate::metrics::Metrics;
+use crate::policies::PolicyCheck;
 use crate::ports::Ports;
 use crate::published::of_this_process;
 use crate::rest::{self, RestArgs, RestParts, readiness};
@@ -88,6 +89,7 @@ pub struct Host {
     controller: Controller,
     election: LeaderElector,
     health: Arc<Health>,
+    policies: PolicyCheck,
 }
 
 impl Host {
@@ -141,7 +143,11 @@ impl Host {
         let ports = Arc::new(Ports::new(cluster, plugins, metrics));
         let flows = Flows::watch(ports.cluster.clone());
         let ops = Ops::watch(ports.cluster.clone(), Defaults::default(), place.observer());
-        let optional = vec![HealthPart { name: "flows".into(), probe: flows_probe(flows.clone()) }];
+        let checked = PolicyCheck::default();
+        let optional = vec![
+            HealthPart { name: "flows".into(), probe: flows_probe(flows.clone()) },
+            HealthPart { name: "admission".into(), probe: checked.probe() },
+        ];
         let controller = Controller::new(ports.clone(), events).resync_every(resync).with_flows(flows);
         let home = HostHome { client: client.clone(), namespace: namespace.clone() };
         let controller = controller.with_ops(ops.clone(), place.clone()).publishing_in(home);
@@ -150,7 +156,7 @@ impl Host {
         let health = Health::of(ready.into_iter().chain(listed).collect(), ports.heart.clone());
         let health = Arc::new(health.with_optional(optional.into_iter().chain(rights).chain([policies]).collect()));
         ports.metrics.shows_health(&health);
-        Ok(Self { ports, client, ops, place, namespace, controller, election, health })
+        Ok(Self { ports, client, ops, place, namespace, controller, election, health, policies: checked })
     }
 
     /// Returns the REST API of this host's OpsJobs, for a process that is host and server at once.
@@ -201,7 +207,8 @@ impl Host {
     ///
     /// If the controller fails, which `/livez` then reports too. If another process has the same identity.
     pub async fn run(self, stop: CancellationToken) -> anyhow::Result<()> {
-        let Self { ports, controller, election, health, .. } = self;
+        let Self { ports, ops, controller, election, health, policies, .. } = self;
+        let checking = tokio::spawn(policies.run(ops));
         let counting = tokio::spawn(count_plugins(ports.clone()));
         let announcing = tokio::spawn(announce_plugins(ports.clone(), election.note()));
         let asking = tokio::spawn(tell_server_version(ports.cluster.clone()));
@@ -209,6 +216,7 @@ impl Host {
         counting.abort();
         announcing.abort();
         asking.abort();
+        checking.abort();
         ports.cluster.stop(LAST_EVENTS).await;
         if ended.is_err() || !stop.is_cancelled() {
             health.dead("the controller failed");
