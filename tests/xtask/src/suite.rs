@@ -76,7 +76,8 @@ fn prepare(phases: &Phases) -> Option<Vec<Binary>> {
 }
 
 fn find_control_plane() -> anyhow::Result<()> {
-    controlplane::binaries(&|line| println!("control plane: {line}")).map(|_| ())
+    controlplane::binaries(&|line| println!("control plane: {line}"))?;
+    controlplane::promtool(&|line| println!("promtool: {line}")).map(|_| ())
 }
 
 /// Installs PostgreSQL if it is missing and the machine has apt.

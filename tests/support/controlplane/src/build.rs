@@ -66,7 +66,7 @@ fn build_one(module: &Module, folder: &Path, name: &str, package: &str) -> anyho
     let output = Command::new("go")
         .current_dir(module_folder(module))
         .env("CGO_ENABLED", "0")
-        .args(["build", "-trimpath", "-ldflags", &linker_flags(), "-o"])
+        .args(["build", "-trimpath", "-ldflags", &linker_flags(), "-tags", module.tags, "-o"])
         .arg(&unfinished)
         .arg(package)
         .output()

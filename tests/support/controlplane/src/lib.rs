@@ -1,6 +1,6 @@
-//! Finds the binaries of a real Kubernetes control plane, of its nodes and of an S3 server, and builds missing ones.
+//! Finds the binaries of a real Kubernetes control plane, of its nodes, of an S3 server and of promtool. Builds missing ones.
 //!
-//! The crate reads the `go.mod` and `go.sum` beside it and in its folders `node`, `nerdctl` and `store`, and the
+//! The crate reads the `go.mod` and `go.sum` beside it and in its folders `monitor`, `node`, `nerdctl` and `store`, and the
 //! variables `KUBEBUILDER_ASSETS`, `OARLOCK_CACHE` and `HOME`. It returns paths of binaries. Two programs come from the
 //! machine's packages. The crate downloads nothing by itself (the Go tool does, from its module proxy, and apt-get
 //! does), and starts no server. The crate has almost no dependencies, because the commands of the repository use it
@@ -25,6 +25,8 @@ pub(crate) struct Module {
     pub(crate) pins: [&'static str; 2],
     /// The description of the build in progress lines.
     pub(crate) words: &'static str,
+    /// The Go build tags, separated by commas.
+    pub(crate) tags: &'static str,
     /// Each program, with the package of its source.
     pub(crate) mains: &'static [(&'static str, &'static str)],
 }
@@ -37,6 +39,7 @@ pub(crate) const PLANE: Module = Module {
     folder: "",
     pins: KUBERNETES,
     words: "etcd and Kubernetes from their Go modules: once per machine and version, about 5 minutes on 2 cores",
+    tags: "",
     mains: &[
         ("etcd", "go.etcd.io/etcd/server/v3"),
         ("kube-apiserver", "k8s.io/kubernetes/cmd/kube-apiserver"),
@@ -51,6 +54,7 @@ const KUBELET: Module = Module {
     folder: "",
     pins: KUBERNETES,
     words: "kubelet and scheduler from their Go modules: once per machine and version, about 3 minutes on 2 cores",
+    tags: "",
     mains: &[("kubelet", "k8s.io/kubernetes/cmd/kubelet"), ("kube-scheduler", "k8s.io/kubernetes/cmd/kube-scheduler")],
 };
 
@@ -60,6 +64,7 @@ const CONTAINERS: Module = Module {
     folder: "node",
     pins: [include_str!("../node/go.mod"), include_str!("../node/go.sum")],
     words: "containerd, network plugins and a registry from their Go modules: once per machine and version, about 4 minutes on 2 cores",
+    tags: "",
     mains: &[
         ("containerd", "github.com/containerd/containerd/v2/cmd/containerd"),
         ("containerd-shim-runc-v2", "github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2"),
@@ -77,6 +82,7 @@ const COMMITTER: Module = Module {
     folder: "nerdctl",
     pins: [include_str!("../nerdctl/go.mod"), include_str!("../nerdctl/go.sum")],
     words: "nerdctl from its Go module: once per machine and version, about 1 minute on 2 cores",
+    tags: "",
     mains: &[("nerdctl", "github.com/containerd/nerdctl/v2/cmd/nerdctl")],
 };
 
@@ -86,7 +92,19 @@ const STORE: Module = Module {
     folder: "store",
     pins: [include_str!("../store/go.mod"), include_str!("../store/go.sum")],
     words: "an S3 server from its Go module: once per machine and version, about 2 minutes on 2 cores",
+    tags: "",
     mains: &[("versitygw", "github.com/versity/versitygw/cmd/versitygw")],
+};
+
+/// The checker of Prometheus rules.
+const MONITOR: Module = Module {
+    cache: "monitor",
+    folder: "monitor",
+    pins: [include_str!("../monitor/go.mod"), include_str!("../monitor/go.sum")],
+    words: "promtool from its Go module: once per machine and version, about 3 minutes on 2 cores",
+    // Rules need no service discovery, which is half of the build.
+    tags: "remove_all_sd",
+    mains: &[("promtool", "github.com/prometheus/prometheus/cmd/promtool")],
 };
 
 /// The version that the binaries report. `go.mod` requires this version; a test compares the two.
@@ -181,6 +199,15 @@ pub fn s3_server(progress: Progress<'_>) -> anyhow::Result<PathBuf> {
     Ok(build::built(&STORE, progress)?.join("versitygw"))
 }
 
+/// Returns promtool, which checks and tests Prometheus rules. A missing binary is built.
+///
+/// # Errors
+///
+/// If the binary is missing and cannot be built. The message names the fix.
+pub fn promtool(progress: Progress<'_>) -> anyhow::Result<PathBuf> {
+    Ok(build::built(&MONITOR, progress)?.join("promtool"))
+}
+
 /// Arguments with which `initdb` creates a database for tests: with a password, in UTF-8, and without waiting for the
 /// disk.
 pub const INITDB: [&str; 6] = ["-A", "scram-sha-256", "-E", "UTF8", "--locale=C", "--no-sync"];
@@ -200,7 +227,7 @@ mod tests {
 
     #[test]
     fn each_program_is_a_tool_of_its_module_and_no_folder_of_binaries_is_shared() {
-        for module in [&PLANE, &KUBELET, &CONTAINERS, &COMMITTER, &STORE] {
+        for module in [&PLANE, &KUBELET, &CONTAINERS, &COMMITTER, &STORE, &MONITOR] {
             for (name, package) in module.mains {
                 assert!(
                     module.pins[0].lines().any(|line| line.trim().trim_start_matches("tool ") == *package),
@@ -208,7 +235,7 @@ mod tests {
                 );
             }
         }
-        let folders = [&PLANE, &CONTAINERS, &COMMITTER, &STORE].map(|module| locate::folder(module).unwrap());
+        let folders = [&PLANE, &CONTAINERS, &COMMITTER, &STORE, &MONITOR].map(|module| locate::folder(module).unwrap());
         assert_eq!(std::collections::BTreeSet::from(folders.clone()).len(), folders.len(), "{folders:?}");
     }
 }
