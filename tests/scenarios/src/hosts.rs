@@ -56,6 +56,8 @@ pub struct Begin {
     pub grants: String,
     /// The duration of the host's lease.
     pub lease: Duration,
+    /// The name of the lease. Hosts with one lease elect one leader.
+    pub lease_name: String,
     /// The bug of a known-bad host. `None` for a correct host.
     pub variant: Option<Arc<dyn Variant>>,
 }
@@ -74,6 +76,11 @@ pub struct Running {
 }
 
 impl Running {
+    /// Returns the name of the host in the lease.
+    pub fn identity(&self) -> &str {
+        &self.identity
+    }
+
     /// Returns true if the host believes that it leads.
     pub fn leads(&self) -> bool {
         self.leadership.borrow().leading
@@ -90,6 +97,7 @@ impl TestCluster {
             plugins: vec!["replace"],
             grants: GRANTS.to_owned(),
             lease: Duration::from_secs(15),
+            lease_name: lease_name(&self.namespace),
             variant: None,
         }
     }
@@ -107,7 +115,7 @@ impl TestCluster {
     /// # Errors
     /// If a component is missing, or if the host refuses it.
     pub async fn start(&mut self, begin: Begin) -> anyhow::Result<()> {
-        let Begin { identity, interceptor, ahead, plugins: names, grants, lease, variant } = begin;
+        let Begin { identity, interceptor, ahead, plugins: names, grants, lease, lease_name: name, variant } = begin;
         // In memory each scenario has its own cluster.
         let shares = matches!(self.backend, Backend::Real(_)) && !self.with_ops && self.kinds.is_empty();
         let visible = shares.then(|| self.visible(&grants)).transpose()?;
@@ -126,7 +134,6 @@ impl TestCluster {
         cluster.make_tasks(TaskSettings { namespace, exports, ..TaskSettings::default() });
         let plugins = by_name(&names, &grants).await?;
         let host = Arc::new(Ports::new(cluster.clone(), plugins, Arc::new(Metrics::new(cluster.requests()))));
-        let name = lease_name(&self.namespace);
         let candidacy =
             LeaseConfig { namespace: "oarlock-system".into(), name, identity: identity.clone(), duration: lease };
         let election = LeaderElector::stand(&cluster, candidacy);
@@ -195,6 +202,11 @@ impl TestCluster {
     pub async fn restart_host(&mut self) -> anyhow::Result<()> {
         self.kill_host("host").await?;
         self.start_host().await
+    }
+
+    /// Returns the running hosts.
+    pub fn hosts(&self) -> &[Running] {
+        &self.running
     }
 
     /// Returns the host that was started last.

@@ -16,6 +16,7 @@ pub mod jobs;
 pub mod killable_host;
 pub mod mishap;
 pub mod mode;
+pub mod monitoring;
 pub mod node_targets;
 pub mod ops;
 pub mod oracle;

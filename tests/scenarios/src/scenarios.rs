@@ -55,8 +55,8 @@ pub mod unavailable;
 
 use std::time::Duration;
 
-pub use self::targets::{all_replaced, identities, names, settled_collaset};
-pub(crate) use self::targets::{holds, is_held, settled, settled_deployment};
+pub use self::targets::{all_replaced, identities, names, settled_collaset, settled_deployment};
+pub(crate) use self::targets::{holds, is_held, settled};
 
 /// The time limit within which every simulated set settles.
 pub(crate) const SETTLED: Duration = Duration::from_secs(300);

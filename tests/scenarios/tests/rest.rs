@@ -3,6 +3,8 @@
 
 #[path = "rest/agreement.rs"]
 mod agreement;
+#[path = "rest/alerts.rs"]
+mod alerts;
 #[path = "rest/bad_input.rs"]
 mod bad_input;
 #[path = "rest/buckets.rs"]

@@ -91,7 +91,10 @@ fn patches(interceptor: &Interceptor, part: &str) -> usize {
 }
 
 /// Creates or changes a budget: at least this many pods of `web` must stay available.
-pub(crate) async fn budget(cluster: &TestCluster, min_available: usize) -> anyhow::Result<()> {
+///
+/// # Errors
+/// If the API server refuses a request.
+pub async fn budget(cluster: &TestCluster, min_available: usize) -> anyhow::Result<()> {
     let budgets: Api<PodDisruptionBudget> = Api::namespaced(cluster.client.clone(), &cluster.namespace);
     if budgets.get_opt("web").await?.is_some() {
         let body = json!({"spec": {"minAvailable": min_available}});

@@ -18,7 +18,7 @@ use oarlock_support::orders::{Latch, Order};
 const GRANTS: &str = include_str!("../../../plugins/hostile/grants.yaml");
 
 /// Returns the settings of the usual host with the hostile plugin in addition.
-pub(crate) fn with_hostile(cluster: &TestCluster) -> Begin {
+pub fn with_hostile(cluster: &TestCluster) -> Begin {
     let mut begin = cluster.host_named("host");
     begin.plugins.push("hostile");
     begin.grants = format!("{}\n---\n{GRANTS}", begin.grants);

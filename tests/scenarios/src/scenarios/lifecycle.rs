@@ -15,7 +15,7 @@ use crate::test_cluster::{TestCluster, patiently};
 const P: &str = "podopslifecycle.kusionstack.io";
 
 /// Returns the spec of a job that restarts these pods.
-pub(crate) fn restart(targets: &[String], more: Value) -> Value {
+pub fn restart(targets: &[String], more: Value) -> Value {
     let mut spec = replace(targets, more);
     if let Some(spec) = spec.as_object_mut() {
         spec.insert("action".to_owned(), json!("Restart"));
@@ -23,7 +23,11 @@ pub(crate) fn restart(targets: &[String], more: Value) -> Value {
     spec
 }
 
-pub(crate) async fn start(cluster: &mut TestCluster) -> anyhow::Result<()> {
+/// Starts a host with the Restart plugin.
+///
+/// # Errors
+/// If the component is missing, or if the host refuses it.
+pub async fn start(cluster: &mut TestCluster) -> anyhow::Result<()> {
     let mut begin = cluster.host_named("host");
     begin.plugins = vec!["restart"];
     begin.grants = RESTART_GRANTS.to_owned();

@@ -39,10 +39,10 @@ pub async fn settled_collaset(cluster: &TestCluster, replicas: usize) -> anyhow:
 }
 
 /// Creates a Deployment, waits until it is settled, and returns the identities of its pods.
-pub(crate) async fn settled_deployment(
-    cluster: &TestCluster,
-    replicas: usize,
-) -> anyhow::Result<Vec<(String, String)>> {
+///
+/// # Errors
+/// If the API server refuses a request, or if the Deployment does not settle in time.
+pub async fn settled_deployment(cluster: &TestCluster, replicas: usize) -> anyhow::Result<Vec<(String, String)>> {
     let set = cluster.seedbed.deployment("web", replicas).await?;
     settled(cluster, &set, "web").await
 }
