@@ -23,7 +23,7 @@ use oarlock_kube::watch::mirror::Mirror;
 use oarlock_kube::{Cluster, HOLD_SECRET, Setup};
 use oarlock_rest::{Beside, Listening, Rest};
 use oarlock_wasm::{CAPS, CompileWith, FirstScan, GrantsState, Plugins, PluginsError};
-use oarlock_web::{Admission, WebOptions};
+use oarlock_web::{PageAdmission, WebOptions};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
@@ -178,7 +178,7 @@ impl Host {
     pub fn answer(&self, listener: Listening, args: &RestArgs, stop: CancellationToken) -> JoinHandle<()> {
         let rest = self.rest(args);
         self.metrics().shows_rest(&rest);
-        let admission = if listener.address().ip().is_loopback() { Admission::Loopback } else { Admission::Login };
+        let admission = if listener.address().ip().is_loopback() { PageAdmission::Loopback } else { PageAdmission::Login };
         let pages = oarlock_web::pages(WebOptions {
             rest: rest.clone(),
             mirror: Mirror::watch(&self.ports.cluster, &oarlock_web::KINDS),

@@ -14,7 +14,7 @@ use oarlock_kube::transport::client::connect;
 use oarlock_kube::watch::mirror::Mirror;
 use oarlock_kube::{Cluster, Setup};
 use oarlock_rest::Beside;
-use oarlock_web::{Admission, WebOptions};
+use oarlock_web::{PageAdmission, WebOptions};
 use rustix::process::{Resource, getrlimit, setrlimit};
 
 use super::artefacts::ArtefactArgs;
@@ -115,7 +115,7 @@ pub(crate) async fn run(args: RestServerArgs) -> anyhow::Result<ExitCode> {
             rest: rest.clone(),
             mirror: Mirror::watch(&cluster, &oarlock_web::KINDS),
             host: watch.host(),
-            admission: Admission::Login,
+            admission: PageAdmission::Login,
             stop: stop.clone(),
         })
     });

@@ -9,10 +9,11 @@ mod login;
 mod seal;
 mod shown;
 mod sight;
+mod state;
 mod stream;
 mod viewer;
 mod web;
 
 pub use crate::shown::KINDS;
-pub use crate::viewer::Admission;
+pub use crate::viewer::PageAdmission;
 pub use crate::web::{WebOptions, pages};

@@ -11,16 +11,16 @@ use oarlock_core::ops_job::refusal::{Code, OpsRefusal};
 use oarlock_page::{JobQuery, LOGIN, LoginProblem, PageAddress, Shell, document, login_content};
 
 use crate::answers::{html_answer, redirect, refused};
-use crate::seal::{Session, Unsealed};
-use crate::viewer::{Admission, COOKIE_NAME, check_own_site};
-use crate::web::WebState;
+use crate::seal::{PageSession, Unsealed};
+use crate::viewer::{PageAdmission, COOKIE_NAME, check_own_site};
+use crate::state::WebState;
 
 /// The most bytes of the form. A token has up to 16 KiB, and percent-encoding may triple them.
 const FORM: usize = 64 * 1024;
 
 /// Answers with the form.
 pub(crate) async fn form(State(web): State<Arc<WebState>>, uri: Uri) -> Response<Body> {
-    if web.admission == Admission::Loopback {
+    if web.admission == PageAdmission::Loopback {
         return redirect(&first_page().to_string());
     }
     let query = uri.query().unwrap_or_default();
@@ -64,7 +64,7 @@ async fn seal(web: &WebState, token: &str) -> Result<String, LoginProblem> {
     })?;
     let keys = web.rest.keys().await.map_err(unreachable)?;
     let now = web.now();
-    let session = Session::begin(token, web.rest.token_expires(token), now);
+    let session = PageSession::begin(token, web.rest.token_expires(token), now);
     let sealed = session.seal(&keys).map_err(|failed| match failed {
         Unsealed::TooLong => LoginProblem::TooLong,
         Unsealed::Failed => LoginProblem::Unreachable("There is no key for cookies yet.".to_owned()),

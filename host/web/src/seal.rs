@@ -31,14 +31,14 @@ pub(crate) enum Unsealed {
 
 /// The token of a viewer, and the end of the session.
 #[derive(Clone, PartialEq, Eq)]
-pub(crate) struct Session {
+pub(crate) struct PageSession {
     /// The token.
     pub(crate) token: String,
     /// The end of the session, in seconds since 1970.
     pub(crate) until: i64,
 }
 
-impl Session {
+impl PageSession {
     /// Returns the session of a token that begins now. It ends after 8 hours, and never after the token.
     pub(crate) fn begin(token: &str, expires: Option<i64>, now: i64) -> Self {
         let longest = now.saturating_add(i64::try_from(SESSION.as_secs()).unwrap_or(i64::MAX));
@@ -92,14 +92,14 @@ mod tests {
 
     #[test]
     fn a_session_is_opened_by_its_key_until_it_ends_and_by_no_other_key() {
-        let session = Session::begin("a.b.c", Some(1_000), 0);
+        let session = PageSession::begin("a.b.c", Some(1_000), 0);
         let sealed = session.seal(&keys(&[1])).unwrap();
         for (own, now, opens) in
             [(&[1][..], 999, true), (&[2, 1], 0, true), (&[1], 1_000, false), (&[2], 0, false), (&[], 0, false)]
         {
-            assert_eq!(Session::open(&sealed, &keys(own), now).is_some(), opens, "{own:?} {now}");
+            assert_eq!(PageSession::open(&sealed, &keys(own), now).is_some(), opens, "{own:?} {now}");
         }
-        assert_eq!(Session::open(&sealed, &keys(&[1]), 0).unwrap().token, "a.b.c");
+        assert_eq!(PageSession::open(&sealed, &keys(&[1]), 0).unwrap().token, "a.b.c");
         assert!(!sealed.contains("a.b.c") && sealed != session.seal(&keys(&[1])).unwrap());
     }
 
@@ -107,29 +107,29 @@ mod tests {
     fn a_session_lasts_eight_hours_and_never_longer_than_its_token() {
         let hours = 3_600;
         for (expires, until) in [(None, 8 * hours), (Some(hours), hours), (Some(24 * hours), 8 * hours)] {
-            assert_eq!(Session::begin("t", expires, 0).until, until);
+            assert_eq!(PageSession::begin("t", expires, 0).until, until);
         }
     }
 
     #[test]
     fn a_changed_cookie_and_one_that_nobody_sealed_open_nothing() {
-        let sealed = Session::begin("token", None, 0).seal(&keys(&[1])).unwrap();
+        let sealed = PageSession::begin("token", None, 0).seal(&keys(&[1])).unwrap();
         for place in 0..sealed.len() {
             let mut changed = sealed.clone().into_bytes();
             changed[place] = if changed[place] == b'A' { b'B' } else { b'A' };
             let changed = String::from_utf8(changed).unwrap();
-            assert!(Session::open(&changed, &keys(&[1]), 0).is_none(), "{place}");
+            assert!(PageSession::open(&changed, &keys(&[1]), 0).is_none(), "{place}");
         }
         for wrong in ["", "A", "====", "\u{202e}", &"A".repeat(100_000)] {
-            assert!(Session::open(wrong, &keys(&[1]), 0).is_none());
+            assert!(PageSession::open(wrong, &keys(&[1]), 0).is_none());
         }
     }
 
     #[test]
     fn a_token_that_is_too_long_for_a_cookie_is_refused() {
-        let of = |length: usize| Session::begin(&"x".repeat(length), None, 0).seal(&keys(&[1]));
+        let of = |length: usize| PageSession::begin(&"x".repeat(length), None, 0).seal(&keys(&[1]));
         assert!(of(2_500).unwrap().len() <= MOST);
         assert_eq!(of(2_700), Err(Unsealed::TooLong));
-        assert_eq!(Session::begin("x", None, 0).seal(&[]), Err(Unsealed::Failed));
+        assert_eq!(PageSession::begin("x", None, 0).seal(&[]), Err(Unsealed::Failed));
     }
 }

@@ -19,7 +19,7 @@ use parking_lot::{Mutex, RwLock};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use crate::sight::{Details, Scope, Sight};
+use crate::sight::{Details, ListScope, Sight};
 
 const JOBS: MirroredKind = of_spec("apps.kusionstack.io/v1alpha1", "OperationJob");
 const FLOWS: MirroredKind = of_spec("api.practice.com/v1alpha1", "JobFlow");
@@ -281,8 +281,8 @@ fn is_seen(row: &ListedJob, sight: &Sight) -> bool {
     let ObjectAddress { kind, namespace, .. } = row.object();
     match sight {
         Sight::List(seen) => match seen.get(kind) {
-            Some(Scope::Cluster) => true,
-            Some(Scope::Namespaces(all)) => all.contains(namespace),
+            Some(ListScope::Cluster) => true,
+            Some(ListScope::Namespaces(all)) => all.contains(namespace),
             None => false,
         },
         Sight::Object(_) => false,

@@ -6,13 +6,13 @@ use oarlock_core::object::own::OPS_NAMESPACE;
 use oarlock_core::ops_job::access::Access;
 use oarlock_core::ops_job::refusal::OpsRefusal;
 use oarlock_page::{JobQuery, ObjectAddress, ObjectKind, PageAddress, PageRefusal};
+use oarlock_rest::Rest;
 
-use crate::viewer::Viewer;
-use crate::web::WebState;
+use crate::viewer::PageViewer;
 
 /// The namespaces of which a viewer may list the objects of a kind.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Scope {
+pub(crate) enum ListScope {
     /// All namespaces.
     Cluster,
     /// These namespaces.
@@ -23,7 +23,7 @@ pub(crate) enum Scope {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Sight {
     /// The objects of a list, by kind. The viewer may not list the other kinds.
-    List(BTreeMap<ObjectKind, Scope>),
+    List(BTreeMap<ObjectKind, ListScope>),
     /// One object, with these details.
     Object(Details),
     /// Everything.
@@ -133,51 +133,49 @@ fn of_plugins() -> Access {
     Access { verb: "list", group, resource, ..Access::default() }
 }
 
-impl WebState {
-    /// Returns the part of a page that a viewer may see.
-    pub(crate) async fn sight(&self, viewer: &Viewer, address: &PageAddress) -> Result<Sight, SightFailed> {
-        match address {
-            PageAddress::Jobs(query) => self.sight_of_list(viewer, query).await,
-            PageAddress::Object(object, _) | PageAddress::Target(object, _) => {
-                let own = Access { name: object.name.clone(), ..access("get", object.kind).within(&object.namespace) };
-                if !viewer.has(&self.rest, &own).await? {
-                    return Err(SightFailed::Forbidden(vec![own]));
-                }
-                let records = viewer.has(&self.rest, &of_records(object)).await?;
-                let events = viewer.has(&self.rest, &of_events(object)).await?;
-                Ok(Sight::Object(Details { records, events }))
+/// Returns the part of a page that a viewer may see.
+pub(crate) async fn sight(rest: &Rest, viewer: &PageViewer, address: &PageAddress) -> Result<Sight, SightFailed> {
+    match address {
+        PageAddress::Jobs(query) => sight_of_list(rest, viewer, query).await,
+        PageAddress::Object(object, _) | PageAddress::Target(object, _) => {
+            let own = Access { name: object.name.clone(), ..access("get", object.kind).within(&object.namespace) };
+            if !viewer.has(rest, &own).await? {
+                return Err(SightFailed::Forbidden(vec![own]));
             }
-            PageAddress::Plugins => match viewer.has(&self.rest, &of_plugins()).await? {
-                true => Ok(Sight::Whole),
-                false => Err(SightFailed::Forbidden(vec![of_plugins()])),
-            },
+            let records = viewer.has(rest, &of_records(object)).await?;
+            let events = viewer.has(rest, &of_events(object)).await?;
+            Ok(Sight::Object(Details { records, events }))
         }
+        PageAddress::Plugins => match viewer.has(rest, &of_plugins()).await? {
+            true => Ok(Sight::Whole),
+            false => Err(SightFailed::Forbidden(vec![of_plugins()])),
+        },
     }
+}
 
-    async fn sight_of_list(&self, viewer: &Viewer, query: &JobQuery) -> Result<Sight, SightFailed> {
-        let (mut seen, mut lacked) = (BTreeMap::new(), Vec::new());
-        for kind in ObjectKind::ALL.into_iter().filter(|kind| query.kind.is_none_or(|asked| asked == *kind)) {
-            let list = access("list", kind);
-            if viewer.has(&self.rest, &list).await? {
-                seen.insert(kind, Scope::Cluster);
-                continue;
-            }
-            let mut namespaces = BTreeSet::new();
-            // OpsJobs are in no namespace.
-            for namespace in query.namespaces.iter().filter(|_| kind != ObjectKind::OpsJob) {
-                let within = list.clone().within(namespace);
-                if viewer.has(&self.rest, &within).await? {
-                    namespaces.insert(namespace.clone());
-                } else {
-                    lacked.push(within);
-                }
-            }
-            if !namespaces.is_empty() {
-                seen.insert(kind, Scope::Namespaces(namespaces));
-            } else if query.namespaces.is_empty() {
-                lacked.push(list);
+async fn sight_of_list(rest: &Rest, viewer: &PageViewer, query: &JobQuery) -> Result<Sight, SightFailed> {
+    let (mut seen, mut lacked) = (BTreeMap::new(), Vec::new());
+    for kind in ObjectKind::ALL.into_iter().filter(|kind| query.kind.is_none_or(|asked| asked == *kind)) {
+        let list = access("list", kind);
+        if viewer.has(rest, &list).await? {
+            seen.insert(kind, ListScope::Cluster);
+            continue;
+        }
+        let mut namespaces = BTreeSet::new();
+        // OpsJobs are in no namespace.
+        for namespace in query.namespaces.iter().filter(|_| kind != ObjectKind::OpsJob) {
+            let within = list.clone().within(namespace);
+            if viewer.has(rest, &within).await? {
+                namespaces.insert(namespace.clone());
+            } else {
+                lacked.push(within);
             }
         }
-        if seen.is_empty() { Err(SightFailed::Forbidden(lacked)) } else { Ok(Sight::List(seen)) }
+        if !namespaces.is_empty() {
+            seen.insert(kind, ListScope::Namespaces(namespaces));
+        } else if query.namespaces.is_empty() {
+            lacked.push(list);
+        }
     }
+    if seen.is_empty() { Err(SightFailed::Forbidden(lacked)) } else { Ok(Sight::List(seen)) }
 }

@@ -14,9 +14,9 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::{Instant, interval, sleep_until};
 
-use crate::sight::{Sight, SightFailed};
-use crate::viewer::{NoViewer, Viewer};
-use crate::web::WebState;
+use crate::sight::{Sight, SightFailed, sight};
+use crate::viewer::{NoViewer, PageViewer};
+use crate::state::WebState;
 
 /// The time between two signs of life.
 const BEAT: Duration = Duration::from_secs(15);
@@ -78,7 +78,7 @@ struct Subscription {
 /// The state of a stream between two chunks.
 struct Sending {
     web: Arc<WebState>,
-    viewer: Viewer,
+    viewer: PageViewer,
     /// The pages, by their places in the query. `None` for a page that the viewer may not see.
     pages: Vec<Option<Subscription>>,
     /// The events that the connection has not taken yet.
@@ -90,7 +90,7 @@ struct Sending {
 }
 
 /// Returns the body of a stream with the changes of these pages.
-pub(crate) async fn body(web: Arc<WebState>, viewer: Viewer, followed: Vec<Followed>, slot: StreamSlot) -> Body {
+pub(crate) async fn body(web: Arc<WebState>, viewer: PageViewer, followed: Vec<Followed>, slot: StreamSlot) -> Body {
     let mut sending = Sending {
         beat: interval(BEAT),
         ask: Instant::now() + ASKED_AGAIN,
@@ -118,7 +118,7 @@ impl Sending {
     /// Returns the page, if the viewer may see it. Otherwise the stream of the page ends.
     async fn subscribe(&mut self, address: PageAddress, version: &str) -> Option<Subscription> {
         let of = self.pages.len();
-        let page = match self.web.sight(&self.viewer, &address).await {
+        let page = match sight(&self.web.rest, &self.viewer, &address).await {
             Ok(sight) => self.web.open(&self.viewer, &address, sight).map_err(|refusal| refusal.message),
             Err(failed) => Err(failed.sentence()),
         };
@@ -205,7 +205,7 @@ impl Sending {
         let addresses: Vec<_> = self.pages.iter().map(|page| page.as_ref().map(|page| page.address.clone())).collect();
         for (of, address) in addresses.into_iter().enumerate() {
             let Some(address) = address else { continue };
-            match self.web.sight(&self.viewer, &address).await {
+            match sight(&self.web.rest, &self.viewer, &address).await {
                 Ok(sight) => self.see(of, &address, sight),
                 Err(SightFailed::Unanswered(_)) => {}
                 Err(failed) => {

@@ -9,7 +9,7 @@ use oarlock_core::ops_job::access::Access;
 use oarlock_core::ops_job::refusal::{Code, OpsRefusal};
 use oarlock_rest::{Caller, Rest};
 
-use crate::seal::Session;
+use crate::seal::PageSession;
 
 /// The cookie of a session. A browser accepts this prefix only from HTTPS or its own machine, for this host and for all paths.
 pub(crate) const COOKIE_NAME: &str = "__Host-oarlock";
@@ -20,7 +20,7 @@ const FETCH_MODE: HeaderName = HeaderName::from_static("sec-fetch-mode");
 
 /// The people that may see the pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Admission {
+pub enum PageAdmission {
     /// Callers who log in with a token. Each sees the objects that they may read with kubectl.
     Login,
     /// Anybody on this machine. Each sees everything.
@@ -29,7 +29,7 @@ pub enum Admission {
 
 /// The person that looks at a page.
 #[derive(Clone)]
-pub(crate) struct Viewer {
+pub(crate) struct PageViewer {
     /// The authenticated caller. `None` on a development machine, where everybody sees everything.
     pub(crate) caller: Option<Arc<Caller>>,
     /// The end of the session, in seconds since 1970.
@@ -48,9 +48,9 @@ pub(crate) enum NoViewer {
     Refused(OpsRefusal),
 }
 
-impl Viewer {
+impl PageViewer {
     /// Returns the viewer with this session, if its token is still valid.
-    async fn of(rest: &Rest, session: Session) -> Result<Self, NoViewer> {
+    async fn of(rest: &Rest, session: PageSession) -> Result<Self, NoViewer> {
         let caller = rest.caller(&session.token).await.map_err(|refusal| match refusal.code {
             Code::Unauthenticated => NoViewer::Expired(format!("The session has ended: {}.", refusal.message)),
             _ => NoViewer::Refused(refusal),
@@ -62,7 +62,7 @@ impl Viewer {
     pub(crate) async fn check(&self, rest: &Rest) -> Result<(), NoViewer> {
         match &self.caller {
             None => Ok(()),
-            Some(_) => Self::of(rest, Session { token: self.token.clone(), until: self.until }).await.map(drop),
+            Some(_) => Self::of(rest, PageSession { token: self.token.clone(), until: self.until }).await.map(drop),
         }
     }
 
@@ -83,19 +83,19 @@ impl Viewer {
 /// Returns the viewer of a request with these headers, at this second.
 pub(crate) async fn viewer(
     rest: &Rest,
-    admission: Admission,
+    admission: PageAdmission,
     headers: &HeaderMap,
     now: i64,
-) -> Result<Viewer, NoViewer> {
-    if admission == Admission::Loopback {
+) -> Result<PageViewer, NoViewer> {
+    if admission == PageAdmission::Loopback {
         check_loopback(headers).map_err(NoViewer::Refused)?;
-        return Ok(Viewer { caller: None, until: i64::MAX, token: String::new() });
+        return Ok(PageViewer { caller: None, until: i64::MAX, token: String::new() });
     }
     let Some(cookie) = cookie(headers) else { return Err(NoViewer::Stranger) };
     let keys = rest.keys().await.map_err(NoViewer::Refused)?;
     let ended = || NoViewer::Expired("The session has ended. Log in again.".to_owned());
-    let session = Session::open(cookie, &keys, now).ok_or_else(ended)?;
-    Viewer::of(rest, session).await
+    let session = PageSession::open(cookie, &keys, now).ok_or_else(ended)?;
+    PageViewer::of(rest, session).await
 }
 
 /// Returns the value of the session's cookie. A browser never sends two with this name.

@@ -7,7 +7,6 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::routing::{get, post};
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, Uri, header};
-use k8s_openapi::jiff::Timestamp;
 use oarlock_core::object::quota_key::QuotaKey;
 use oarlock_core::ops_job::refusal::{Code, OpsRefusal};
 use oarlock_kube::watch::mirror::Mirror;
@@ -16,12 +15,13 @@ use oarlock_rest::{HostOf, Rest};
 use tokio_util::sync::CancellationToken;
 
 use crate::answers::{html_answer, redirect, refusal_answer, refused, with_headers};
-use crate::hub::{Hub, OpenPage};
+use crate::hub::Hub;
 use crate::login;
 use crate::shown::Shown;
-use crate::sight::{Sight, SightFailed};
+use crate::sight::{SightFailed, sight};
+use crate::state::WebState;
 use crate::stream::{self, Followed, Streams};
-use crate::viewer::{Admission, NoViewer, Viewer, comes_from_elsewhere, viewer};
+use crate::viewer::{NoViewer, PageAdmission, comes_from_elsewhere};
 
 /// The parts of the pages.
 pub struct WebOptions {
@@ -32,19 +32,9 @@ pub struct WebOptions {
     /// The services of the leading host.
     pub host: HostOf,
     /// The people that may see the pages.
-    pub admission: Admission,
+    pub admission: PageAdmission,
     /// Ends the streams and the updates.
     pub stop: CancellationToken,
-}
-
-/// The state of the pages.
-pub(crate) struct WebState {
-    pub(crate) rest: Rest,
-    pub(crate) admission: Admission,
-    pub(crate) hub: Arc<Hub>,
-    pub(crate) streams: Streams,
-    host: Arc<HostOf>,
-    pub(crate) stop: CancellationToken,
 }
 
 /// Returns the routes of the pages, and begins to keep the open pages up to date. Call it within a tokio runtime.
@@ -53,7 +43,8 @@ pub fn pages(options: WebOptions) -> Router {
     let host = Arc::new(host);
     let hub = Arc::new(Hub::new(Arc::new(Shown::new(mirror, host.clone()))));
     tokio::spawn(hub.clone().run(stop.clone()));
-    let web = Arc::new(WebState { rest, admission, hub, streams: Streams::default(), host, stop });
+    let streams = Streams::default();
+    let web = Arc::new(WebState { rest, admission, hub, streams, host, stop });
     let to_first = || get(|| std::future::ready(redirect(ROOT)));
     Router::new()
         .route("/", to_first())
@@ -67,43 +58,6 @@ pub fn pages(options: WebOptions) -> Router {
         .with_state(web)
 }
 
-impl WebState {
-    /// Returns the time in seconds since 1970.
-    pub(crate) fn now(&self) -> i64 {
-        Timestamp::now().as_second()
-    }
-
-    /// Returns the viewer of a request, with the request counted against the viewer's rate limit.
-    pub(crate) async fn viewer(&self, headers: &HeaderMap) -> Result<Viewer, NoViewer> {
-        let viewer = viewer(&self.rest, self.admission, headers, self.now()).await?;
-        if let Some(caller) = &viewer.caller {
-            self.rest.count_read(caller).await.map_err(NoViewer::Refused)?;
-        }
-        Ok(viewer)
-    }
-
-    /// Returns a sentence for all pages if no host leads.
-    fn warning(&self) -> Option<String> {
-        let why = (self.host)().err()?.describe();
-        Some(format!("The page shows what the cluster stores, but nothing may go on: {why}."))
-    }
-
-    /// Returns the open page of an address.
-    pub(crate) fn open(
-        &self,
-        viewer: &Viewer,
-        address: &PageAddress,
-        sight: Sight,
-    ) -> Result<Arc<OpenPage>, OpsRefusal> {
-        let key = QuotaKey::of(viewer.name());
-        let full = || {
-            let message = "too many pages are open: close some of them, and load this one again".to_owned();
-            OpsRefusal::new(Code::TooMany, message).after(10)
-        };
-        self.hub.open(address, sight, &key.text()).ok_or_else(full)
-    }
-}
-
 /// Answers with a page.
 async fn page(State(web): State<Arc<WebState>>, uri: Uri, headers: HeaderMap) -> Response<Body> {
     let viewer = match web.viewer(&headers).await {
@@ -114,7 +68,7 @@ async fn page(State(web): State<Arc<WebState>>, uri: Uri, headers: HeaderMap) ->
     let Some(address) = PageAddress::parse(path) else {
         return refusal_answer(StatusCode::NOT_FOUND, &PageRefusal::NotFound(path.to_owned()));
     };
-    let sight = match web.sight(&viewer, &address).await {
+    let sight = match sight(&web.rest, &viewer, &address).await {
         Ok(sight) => sight,
         Err(failed @ SightFailed::Forbidden(_)) => return refusal_answer(StatusCode::FORBIDDEN, &failed.shown()),
         Err(SightFailed::Unanswered(refusal)) => return refused(&refusal),
