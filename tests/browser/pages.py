@@ -265,21 +265,68 @@ def test_ten_thousand_targets_stay_small_and_quick(cluster, browser):
         cluster.patch("default", "huge", {"spec": {"paused": True}})
 
 
-def test_sample_pages_fit_each_screen_and_axe_finds_nothing(cluster, browser):
+@contextlib.contextmanager
+def samples(cluster):
+    """Writes the sample pages, and serves them with the policy of the real pages. Yields their folder and their address."""
     folder = cluster.folder / "samples"
-    folder.mkdir()
     subprocess.run([SAMPLES, folder], check=True, stdout=subprocess.DEVNULL)
+    policy = urllib.request.urlopen(cluster.page + "/ui/").headers["Content-Security-Policy"]
 
     class Quiet(http.server.SimpleHTTPRequestHandler):
+        def do_GET(self):
+            # The address of a hostile sample is no name of a file.
+            return self.send_error(404) if "%00" in self.path else super().do_GET()
+
+        def end_headers(self):
+            self.send_header("Content-Security-Policy", policy)
+            super().end_headers()
+
         def log_message(self, *_):
             pass
 
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=folder))
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    pages = sorted(path.name for path in folder.glob("*.html"))
+    yield folder, f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+
+
+#: A page without the ages that the script computes, from its `main` element.
+PLAIN = """(main) => {
+  const copy = main.cloneNode(true);
+  copy.querySelectorAll("time[data-is]").forEach((time) => { time.textContent = ""; });
+  return copy.outerHTML;
+}"""
+#: Replaces the shared stream by a port, through which a test sends the events.
+FED = "window.SharedWorker = class { constructor() { const pair = new MessageChannel(); window.fed = pair.port1; this.port = pair.port2; } };"
+
+
+def test_events_turn_a_page_into_the_page_of_the_changed_object(cluster, browser):
+    with samples(cluster) as (folder, base):
+        for name, events, changed in [("job-10000", "changes", "changed"), ("flow-30", "flow-changes", "flow-changed")]:
+            with tab_of(browser, base) as tab:
+                tab.page.add_init_script(FED)
+                tab.go(f"/{name}.html")
+                tab.page.evaluate("fed.postMessage({ mode: 'live' })")
+                tab.state("live")
+                for event in (folder / f"{events}.events").read_text().split("\n\n")[:-1]:
+                    kind, data = (line.partition(": ")[2] for line in event.split("\n"))
+                    tab.page.evaluate("([name, data]) => fed.postMessage({ name, data })", [kind, json.loads(data)])
+                html = (folder / f"{changed}.html").read_text()
+                wanted = tab.page.evaluate(
+                    f"(html) => ({PLAIN})(new DOMParser().parseFromString(html, 'text/html').getElementById('main'))", html)
+                until("the events have come", lambda: tab.page.get_attribute("#main", "data-at") in wanted)
+                assert tab.page.evaluate(f"({PLAIN})(document.getElementById('main'))") == wanted, f"{name} is not {changed}"
+
+
+def test_sample_pages_fit_each_screen_and_axe_finds_nothing(cluster, browser):
+    with samples(cluster) as (folder, base):
+        fit_each_screen(sorted(path.name for path in folder.glob("*.html")), base, browser)
+
+
+def fit_each_screen(pages, base, browser):
     assert len(pages) >= 10, pages
     for width, scheme in [(360, "dark"), (1280, "light"), (3840, "dark")]:
-        with tab_of(browser, f"http://127.0.0.1:{server.server_port}", viewport={"width": width, "height": 900}, color_scheme=scheme) as tab:
+        with tab_of(browser, base, viewport={"width": width, "height": 900}, color_scheme=scheme) as tab:
             for page in pages:
                 assert tab.go(f"/{page}") == 200
                 assert tab.page.locator("html.js").count() == 1, f"{page}: the policy does not let the script run"
@@ -287,7 +334,6 @@ def test_sample_pages_fit_each_screen_and_axe_finds_nothing(cluster, browser):
                 assert wide <= 0, f"{page} at {width}: the page is {wide} pixels too wide"
                 accessible(tab, f"{page} at {width}, {scheme}")
     print(f"    {len(pages)} pages at 3 sizes")
-    server.shutdown()
 
 
 def test_a_page_outlives_its_server_and_catches_up(cluster, browser):
