@@ -1,6 +1,6 @@
-//! Finds the binaries of a real Kubernetes control plane, of its nodes, of an S3 server and of promtool. Builds missing ones.
+//! Finds the binaries of a real Kubernetes control plane, of its nodes, of Helm, of an S3 server and of promtool. Builds missing ones.
 //!
-//! The crate reads the `go.mod` and `go.sum` beside it and in its folders `monitor`, `node`, `nerdctl` and `store`, and the
+//! The crate reads the `go.mod` and `go.sum` beside it and in its folders `helm`, `monitor`, `node`, `nerdctl` and `store`, and the
 //! variables `KUBEBUILDER_ASSETS`, `OARLOCK_CACHE` and `HOME`. It returns paths of binaries. Two programs come from the
 //! machine's packages. The crate downloads nothing by itself (the Go tool does, from its module proxy, and apt-get
 //! does), and starts no server. The crate has almost no dependencies, because the commands of the repository use it
@@ -107,6 +107,16 @@ const MONITOR: Module = Module {
     mains: &[("promtool", "github.com/prometheus/prometheus/cmd/promtool")],
 };
 
+/// Helm, which installs charts.
+const HELM: Module = Module {
+    cache: "helm",
+    folder: "helm",
+    pins: [include_str!("../helm/go.mod"), include_str!("../helm/go.sum")],
+    words: "helm from its Go module: once per machine and version, about 2 minutes on 2 cores",
+    tags: "",
+    mains: &[("helm", "helm.sh/helm/v4/cmd/helm")],
+};
+
 /// The version that the binaries report. `go.mod` requires this version; a test compares the two.
 pub const KUBERNETES_VERSION: &str = "v1.36.3";
 
@@ -208,6 +218,15 @@ pub fn promtool(progress: Progress<'_>) -> anyhow::Result<PathBuf> {
     Ok(build::built(&MONITOR, progress)?.join("promtool"))
 }
 
+/// Returns the binary of Helm. A missing binary is built.
+///
+/// # Errors
+///
+/// If the binary is missing and cannot be built. The message names the fix.
+pub fn helm(progress: Progress<'_>) -> anyhow::Result<PathBuf> {
+    Ok(build::built(&HELM, progress)?.join("helm"))
+}
+
 /// Arguments with which `initdb` creates a database for tests: with a password, in UTF-8, and without waiting for the
 /// disk.
 pub const INITDB: [&str; 6] = ["-A", "scram-sha-256", "-E", "UTF8", "--locale=C", "--no-sync"];
@@ -227,7 +246,7 @@ mod tests {
 
     #[test]
     fn each_program_is_a_tool_of_its_module_and_no_folder_of_binaries_is_shared() {
-        for module in [&PLANE, &KUBELET, &CONTAINERS, &COMMITTER, &STORE, &MONITOR] {
+        for module in [&PLANE, &KUBELET, &CONTAINERS, &COMMITTER, &STORE, &HELM, &MONITOR] {
             for (name, package) in module.mains {
                 assert!(
                     module.pins[0].lines().any(|line| line.trim().trim_start_matches("tool ") == *package),
@@ -235,7 +254,7 @@ mod tests {
                 );
             }
         }
-        let folders = [&PLANE, &CONTAINERS, &COMMITTER, &STORE, &MONITOR].map(|module| locate::folder(module).unwrap());
+        let folders = [&PLANE, &CONTAINERS, &COMMITTER, &STORE, &HELM, &MONITOR].map(|module| locate::folder(module).unwrap());
         assert_eq!(std::collections::BTreeSet::from(folders.clone()).len(), folders.len(), "{folders:?}");
     }
 }
