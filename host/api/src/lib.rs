@@ -32,6 +32,10 @@ pub const FLOW_API_VERSION: &str = "api.practice.com/v1alpha1";
 /// The `apiVersion` of OperationRecord and JobRecord.
 pub const OPERATION_RECORD_API_VERSION: &str = "oarlock.dev/v1alpha1";
 
+/// The annotation of a CustomResourceDefinition with its level, a number that each change of the definition raises. An
+/// upgrade never applies a lower level than the cluster serves.
+pub const CRD_LEVEL: &str = "oarlock.dev/crd-level";
+
 /// The CustomResourceDefinition of OperationJob, as a YAML document.
 pub const OPERATION_JOB_CRD: &str = include_str!("../crds/operationjob.yaml");
 /// The CustomResourceDefinitions, one YAML document each, in the order in which to apply them.
