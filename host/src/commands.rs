@@ -4,8 +4,10 @@
 //! commands.
 
 mod artefacts;
+mod crds;
 #[cfg(feature = "dev")]
 mod dev;
+mod drain;
 mod explain;
 mod exports;
 mod graph;
@@ -110,13 +112,10 @@ enum Command {
     Explain(explain::ExplainArgs),
     /// List the holds of jobs on pods, and remove leftover holds
     Holds(holds::HoldsArgs),
+    /// Check that nothing needs the host, before you remove it
+    Drain(drain::DrainArgs),
     /// Print the CustomResourceDefinitions
-    #[command(after_help = "Example:\n  oarlock crds | kubectl apply -f -")]
-    Crds {
-        /// Output format; json is one list
-        #[arg(short, long, value_enum, default_value = "yaml")]
-        output: manifests::DocumentFormat,
-    },
+    Crds(crds::CrdsArgs),
     /// Print all manifests that a cluster needs before you run the host
     Manifests(manifests::ManifestsArgs),
     /// Serve an in-memory cluster for kubectl
@@ -178,9 +177,10 @@ impl Command {
             | Self::Ops(_)
             | Self::Graph(_)
             | Self::Retry(_)
-            | Self::Holds(_) => "off",
-            Self::Crds { .. }
-            | Self::Complete { .. }
+            | Self::Holds(_)
+            | Self::Crds(_)
+            | Self::Drain(_) => "off",
+            Self::Complete { .. }
             | Self::Completions { .. }
             | Self::Explain(_)
             | Self::Manifests(_)
@@ -231,7 +231,8 @@ pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Retry(args) => in_runtime(retry::run(args)),
         Command::Explain(args) => explain::run(&args),
         Command::Holds(args) => in_runtime(holds::run(args)),
-        Command::Crds { output } => manifests::print_documents(&crate::manifests::crds(), output),
+        Command::Drain(args) => in_runtime(drain::run(args)),
+        Command::Crds(args) => in_runtime(crds::run(args)),
         Command::Manifests(args) => manifests::run(&args),
         #[cfg(feature = "dev")]
         Command::Dev(args) => in_runtime(dev::run(*args, traces)),

@@ -1,6 +1,6 @@
 //! `oarlock run`: builds an OperationJob from arguments, and creates, prints or follows it.
 
-mod amount;
+pub(super) mod amount;
 mod job;
 mod label_selector;
 mod target_uids;

@@ -14,7 +14,7 @@ pub(super) fn amount(text: &str) -> Result<IntOrPercent, String> {
 }
 
 /// Parses a duration in whole seconds: `90s`, `1h 30m`, or a bare number of seconds.
-pub(super) fn seconds(text: &str) -> Result<i32, String> {
+pub(in crate::commands) fn seconds(text: &str) -> Result<i32, String> {
     if let Ok(seconds) = text.parse::<i32>() {
         return Ok(seconds);
     }
