@@ -107,11 +107,7 @@ impl PodPolicies {
 pub fn manifests_with(access: &GrantedAccess, policies: PodPolicies) -> Result<String, ManifestsError> {
     let [job, record] = oarlock_api::CRDS;
     let of_jobs = [oarlock_api::JOB_ADMISSION, oarlock_api::ACCOUNT_ADMISSION, oarlock_api::NAMESPACE_ADMISSION];
-    let granted = access.documents().map_err(ManifestsError::Roles)?;
-    let mut granted: Vec<String> = granted.iter().map(yaml).collect::<Result<_, _>>()?;
-    if access.has_tasks() {
-        granted.extend(tasks::documents(&access.tasks_egress)?);
-    }
+    let granted = granted(access)?;
     let fixed = [NAMESPACE, job, record].into_iter().chain(of_jobs).chain([ROLES, USERS]);
     let granted = granted.iter().map(String::as_str);
     // The policies come last: a running host must have the rights that they ask for before they apply.
@@ -120,6 +116,31 @@ pub fn manifests_with(access: &GrantedAccess, policies: PodPolicies) -> Result<S
     let of_nodes = access.changes_nodes().then_some(oarlock_api::NODE_ADMISSION);
     let all: Vec<&str> = fixed.chain(granted).chain(of_holds).chain(of_pods.as_deref()).chain(of_nodes).collect();
     Ok(access.host.fill(&join(&all)))
+}
+
+/// Returns only the documents that these grants add, for the value `grants` of the Helm chart.
+///
+/// The documents are the grants as a ConfigMap, the roles, the documents of tasks, the policy of pods, and the policy of
+/// nodes if a grant reaches nodes.
+///
+/// # Errors
+/// If a grant needs a right that no role can express. The error names the fix.
+pub fn grant_manifests(access: &GrantedAccess, grants: &str) -> Result<String, ManifestsError> {
+    let map = deployment::grants_document(grants, &access.host)?;
+    let (granted, of_pods) = (granted(access)?, of_pods(access)?);
+    let of_nodes = access.changes_nodes().then_some(oarlock_api::NODE_ADMISSION);
+    let all = [map.as_str()].into_iter().chain(granted.iter().map(String::as_str)).chain([of_pods.as_str()]);
+    Ok(access.host.fill(&join(&all.chain(of_nodes).collect::<Vec<_>>())))
+}
+
+/// Returns the roles that the grants need, and the documents of tasks.
+fn granted(access: &GrantedAccess) -> Result<Vec<String>, ManifestsError> {
+    let roles = access.documents().map_err(ManifestsError::Roles)?;
+    let mut granted: Vec<String> = roles.iter().map(yaml).collect::<Result<_, _>>()?;
+    if access.has_tasks() {
+        granted.extend(tasks::documents(&access.tasks_egress)?);
+    }
+    Ok(granted)
 }
 
 /// Returns the policy of the account's patches of pods. Its binding selects only namespaces where the account may patch

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
-use clap::{Args, ValueEnum};
+use clap::{ArgGroup, Args, ValueEnum};
 use oarlock_api::HostAccount;
 use oarlock_core::plugin::grant::Grant;
 use oarlock_core::plugin::names::is_dns_label;
@@ -15,7 +15,8 @@ use super::output::{json, print};
 use super::text_file::read_grants;
 use crate::manifests::{
     DataPlace, Deployed, Egress, GrantedAccess, KnownKinds, PluginSource, PodPolicies, SHIPPED_GRANTS, as_json,
-    deployment, flow_manifests_with, manifests_with, ops_manifests, page_manifests, pinned, rest_manifests,
+    deployment, flow_manifests_with, grant_manifests, manifests_with, ops_manifests, page_manifests, pinned,
+    rest_manifests,
 };
 
 const EXAMPLES: &str = "\
@@ -29,6 +30,8 @@ Examples:
       name the namespaces if a grant has `namespaces: [team-*]`, because each namespace needs its own role binding
   kubectl get crds -o json > crds.json && oarlock manifests --grants grants.yaml --crds crds.json
       describe the custom resources that a grant names
+  oarlock manifests --grants grants.yaml --only-grants > granted.yaml
+      only what the grants add, for `helm upgrade --set-file grants=granted.yaml`
   oarlock manifests --grants grants.yaml --flows --bind team-a | kubectl apply -f -
       the same with JobFlow, JobTemplate and DaemonJob; the host may create Jobs only in team-a. Without --bind it may create Jobs in
       every namespace and on any node, so its account is as powerful as a cluster admin
@@ -50,11 +53,14 @@ const EVERYWHERE: &str = "note: the host may create Jobs in every namespace, so 
 
 /// Arguments of `oarlock manifests`.
 #[derive(Debug, Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = EXAMPLES, group(ArgGroup::new("prints_grants").args(["deployment", "only_grants"])))]
 pub(crate) struct ManifestsArgs {
     /// Grants of the plugins, whose roles are printed [default: Replace, in every namespace]
     #[arg(long, value_name = "FILE")]
     grants: Option<PathBuf>,
+    /// Print only what the grants add, for the value `grants` of the Helm chart
+    #[arg(long, requires = "grants", conflicts_with_all = ["flows", "ops", "deployment", "guard_holds", "no_guard_pod_writes"])]
+    only_grants: bool,
     /// A namespace that a pattern in the grants matches, and with --flows also one in which the host makes Jobs; can be
     /// repeated
     #[arg(long, value_name = "NAMESPACE")]
@@ -90,7 +96,7 @@ pub(crate) struct ManifestsArgs {
     #[arg(long, value_name = "IMAGE", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     deployment: Option<String>,
     /// A component file to pin its plugin's grant to, instead of any component of that name; can be repeated
-    #[arg(long, value_name = "FILE", requires = "deployment")]
+    #[arg(long, value_name = "FILE", requires = "prints_grants")]
     pin: Vec<PathBuf>,
     /// The plugins of that Deployment: configmap/NAME, pvc/NAME or image/REFERENCE [default: those in its image]
     #[arg(long, value_name = "SOURCE", requires = "deployment")]
@@ -172,6 +178,9 @@ pub(crate) fn run(args: &ManifestsArgs) -> anyhow::Result<ExitCode> {
     let host = HostAccount { namespace: args.namespace.clone(), name: args.account.clone() };
     let bind = bound_for_grants(args, &grants);
     let access = GrantedAccess { grants, kinds, bind, host, tasks_egress: args.tasks_egress.clone() };
+    if args.only_grants {
+        return print_documents(&grant_manifests(&access, &pin_all(text, &args.pin)?)?, args.output);
+    }
     let mut printed = manifests_with(&access, policies)?;
     if args.flows {
         printed = printed + "---\n" + &flow_manifests_with(&access.host, &args.bind)?;

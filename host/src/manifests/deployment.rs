@@ -186,7 +186,7 @@ pub fn deployment(of: &Deployed<'_>) -> Result<String, ManifestsError> {
         server => (None, server.map(|container| of.own_pod(&container, rest.unwrap_or_default()))),
     };
     let secrets = of.export_secret.map(|name| export_role(name, host)).transpose()?;
-    let documents = [Some(grants_map(&name, grants, host)?), Some(text), secrets, token, server];
+    let documents = [Some(grants_document(grants, host)?), Some(text), secrets, token, server];
     Ok(join(&documents.iter().flatten().map(String::as_str).collect::<Vec<_>>()))
 }
 
@@ -329,6 +329,14 @@ pub fn export_role(secret: &str, host: &HostAccount) -> Result<String, Manifests
     let yaml =
         |document: &Value| serde_saphyr::to_string(document).map_err(|error| ManifestsError::Yaml(Box::new(error)));
     Ok(join(&[&yaml(&role)?, &yaml(&binding)?]))
+}
+
+/// Returns the ConfigMap of these grants.
+///
+/// # Errors
+/// If the text cannot be written as YAML.
+pub(super) fn grants_document(grants: &str, host: &HostAccount) -> Result<String, ManifestsError> {
+    grants_map(&name_of(grants), grants, host)
 }
 
 /// Returns the name of the ConfigMap with these grants.

@@ -269,6 +269,25 @@ fn what_prints_documents_prints_them_as_one_json_list_too() {
 }
 
 #[test]
+fn what_grants_add_is_printed_alone_for_the_chart() {
+    let grants = concat!(env!("CARGO_MANIFEST_DIR"), "/../plugins/reboot/grant.yaml");
+    let pin = component("reboot.wasm");
+    let printed = oarlock(&["manifests", "--grants", grants, "--only-grants", "--pin", &pin, "-o", "json"]);
+    let list: serde_json::Value = serde_json::from_slice(&printed.stdout).unwrap();
+    let documents = list["items"].as_array().unwrap();
+    let named = |kind: &str| {
+        let all = documents.iter().filter(|document| document["kind"] == kind);
+        all.map(|document| document["metadata"]["name"].as_str().unwrap()).collect::<Vec<_>>()
+    };
+    assert_eq!(named("CustomResourceDefinition"), Vec::<&str>::new());
+    assert_eq!(named("Namespace"), ["oarlock-tasks"], "the namespace of the host is not in it");
+    assert_eq!(named("ClusterRole"), ["oarlock-plugin-reboot-reads", "oarlock-plugin-reboot-cluster-writes"]);
+    assert!(documents[0]["data"]["grants.yaml"].as_str().unwrap().contains("digest: sha256:"), "{}", documents[0]);
+    let alone = oarlock(&["manifests", "--only-grants"]);
+    assert!(text(&alone.stderr).contains("--grants"), "{}", text(&alone.stderr));
+}
+
+#[test]
 fn manifests_that_cannot_be_written_say_what_to_do() {
     let folder = std::env::temp_dir().join(format!("oarlock-grants-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
