@@ -39,6 +39,8 @@ pub(crate) enum Command {
     /// Run a real cluster on this machine, with kubelets and containers: on Linux, as root or by sudo
     #[command(subcommand)]
     Cluster(Cluster),
+    /// Write the Helm chart and the kustomize base in deploy/ from the documents of `oarlock manifests`
+    Chart,
     /// Build a static image of the host into target/images/oarlock.tar, without Docker
     Image,
     /// Check formatting and run clippy on all crates

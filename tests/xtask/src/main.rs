@@ -8,6 +8,7 @@ mod bench;
 mod binaries;
 mod book;
 mod browser;
+mod chart;
 mod checks;
 mod cluster;
 mod demo;
@@ -37,6 +38,7 @@ fn main() -> ExitCode {
         Command::Bench(what) => bench::run(&what),
         Command::Book => book::build(),
         Command::Cluster(asked) => cluster::run(&asked),
+        Command::Chart => chart::write(),
         Command::Image => image::build(),
         Command::Lint => checks::lint(),
         Command::Plugins => plugins::build(),
