@@ -16,11 +16,12 @@ use crate::python;
 use crate::workspace::{binary, cargo_on_all, succeed};
 
 /// Test binaries that mostly wait for servers.
-const WAITING: [&str; 10] = [
+const WAITING: [&str; 11] = [
     "real",
     "crash_real",
     "processes",
     "conformance",
+    "helm",
     "kubectl",
     "tutorials",
     "watching",
@@ -77,7 +78,8 @@ fn prepare(phases: &Phases) -> Option<Vec<Binary>> {
 
 fn find_control_plane() -> anyhow::Result<()> {
     controlplane::binaries(&|line| println!("control plane: {line}"))?;
-    controlplane::promtool(&|line| println!("promtool: {line}")).map(|_| ())
+    controlplane::helm(&|line| println!("helm: {line}"))?;
+    controlplane::promtool(&|line| println!("promtool: {line}")).map(drop)
 }
 
 /// Installs PostgreSQL if it is missing and the machine has apt.
