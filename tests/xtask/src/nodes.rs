@@ -50,6 +50,7 @@ fn play(test: &Binary) -> anyhow::Result<()> {
         ("OARLOCK_NODES_KUBELET", path(&node.kubelet)),
         ("OARLOCK_NODES_CONTAINERS", path(&node.containers)),
         ("OARLOCK_NODES_NERDCTL", path(&node.nerdctl)),
+        ("OARLOCK_NODES_HELM", path(&controlplane::helm(&|line| println!("helm: {line}"))?)),
         ("OARLOCK_NODES_STORE", path(&controlplane::s3_server(&|line| println!("store: {line}"))?)),
         ("OARLOCK_NODES_DATABASE", path(&controlplane::postgres()?)),
         ("OARLOCK_NODES_IMAGES", images),

@@ -4,6 +4,7 @@
 //! The scenarios that disturb the control plane or the host run alone, after all others.
 
 mod alone;
+mod charts;
 mod checks;
 mod documents;
 mod exports;
@@ -105,6 +106,8 @@ fn alone() -> Vec<Played> {
         0: readme::what_readme_says_of_nodes_is_so,
         // This scenario leaves one replica.
         0: rest::a_host_with_its_history_on_a_volume_is_drained_by_its_own_job_and_forgets_nothing,
+        // This scenario leaves a release of the chart in place of the applied manifests.
+        0: charts::a_release_adopts_is_upgraded_rolled_back_and_uninstalled_amid_jobs,
     ]
 }
 

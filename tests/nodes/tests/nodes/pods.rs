@@ -8,7 +8,8 @@ use serde_json::{Value, json};
 use crate::documents::{is_ready, text_at};
 use crate::scenario::Scenario;
 
-fn workload(kind: &str, more: &Value) -> Value {
+/// Returns a workload whose pods run until they are ended, with further fields of its spec.
+pub(crate) fn workload(kind: &str, more: &Value) -> Value {
     let labels = json!({"app": "web"});
     let container =
         json!({"name": "c", "image": "busybox", "command": ["sh", "-c", "trap exit TERM; sleep 3600 & wait"]});
@@ -20,7 +21,7 @@ fn workload(kind: &str, more: &Value) -> Value {
 }
 
 /// Waits until this many pods are Ready and none is terminating. Returns their UIDs.
-fn until_pods(scenario: &Scenario, count: usize) -> anyhow::Result<BTreeSet<String>> {
+pub(crate) fn until_pods(scenario: &Scenario, count: usize) -> anyhow::Result<BTreeSet<String>> {
     scenario.until(&format!("{count} pods are Ready"), || {
         let pods = scenario.list("pods")?;
         let going = pods.iter().any(|pod| pod.pointer("/metadata/deletionTimestamp").is_some());

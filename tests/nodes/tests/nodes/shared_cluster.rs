@@ -28,8 +28,8 @@ pub(crate) const TAINT: &str = "oarlock.dev/rough";
 pub(crate) const PATIENCE: Duration = Duration::from_secs(240);
 
 /// The Secret of the registry for exports. [`AUTHORITIES`] is the ConfigMap of its CA certificates.
-const EXPORT_SECRET: &str = "oarlock-export";
-const AUTHORITIES: &str = "oarlock-ca";
+pub(crate) const EXPORT_SECRET: &str = "oarlock-export";
+pub(crate) const AUTHORITIES: &str = "oarlock-ca";
 /// The Secret of the bucket.
 const FILES_SECRET: &str = "oarlock-files";
 /// The Secret of the history.
@@ -47,7 +47,8 @@ pub(crate) struct SharedCluster {
     pub(crate) freed: Condvar,
 }
 
-fn variable(name: &str) -> anyhow::Result<PathBuf> {
+/// Returns the path in a variable that `cargo xtask test nodes` sets.
+pub(crate) fn variable(name: &str) -> anyhow::Result<PathBuf> {
     let value = std::env::var_os(name);
     value.map(PathBuf::from).with_context(|| format!("{name} is not set: run `cargo xtask test nodes`"))
 }
@@ -354,6 +355,11 @@ impl SharedCluster {
     /// Returns the path of the CA certificate that signs the servers' certificates.
     pub(crate) fn authority(&self) -> PathBuf {
         self.layout.at("plane").join("ca.crt")
+    }
+
+    /// Returns the path of the admin's kubeconfig.
+    pub(crate) fn kubeconfig(&self) -> PathBuf {
+        self.layout.outside()
     }
 
     /// Returns the nodes that no scenario disturbs.
