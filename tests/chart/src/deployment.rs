@@ -3,7 +3,7 @@
 //! `oarlock manifests` inserts arguments, variables, mounts and volumes after certain lines of its documents. The
 //! template has the same insertions after the same lines, each with a condition. A test compares the results.
 
-use anyhow::ensure;
+use anyhow::{Context as _, ensure};
 use oarlock::manifests::export_role;
 
 use crate::document::{Document, documents, filled};
@@ -64,11 +64,10 @@ fn with_stores(text: &str, argument: &str, server: bool) -> anyhow::Result<Strin
     replaced(&text, "        image: IMAGE\n", image)
 }
 
-/// Replaces the resources of a container by those of the values.
-fn with_resources(text: &str, values: &str) -> anyhow::Result<String> {
+/// Returns the lines of a container's resources.
+fn resources(text: &str) -> anyhow::Result<&str> {
     let end = "        securityContext:\n          allowPrivilegeEscalation";
-    let Some(own) = part(text, "        resources:\n", end) else { anyhow::bail!("a container has no resources") };
-    replaced(text, own, &format!("        resources: {{{{ toJson $.Values.{values} }}}}\n"))
+    part(text, "        resources:\n", end).context("a container has no resources")
 }
 
 /// Replaces the spread of a Deployment by that of the values, if they have one, and adds the other rules of placement.
@@ -110,7 +109,8 @@ pub(crate) fn host() -> anyhow::Result<String> {
 fn host_deployment(document: &Document) -> anyhow::Result<String> {
     let text = host_pod(&document.body())?;
     let text = with_stores(&text, "        - --plugins=/plugins\n", false)?;
-    let text = with_resources(&text, "resources")?;
+    let own = resources(&text)?.to_owned();
+    let text = replaced(&text, &own, "        resources: {{ toJson $.Values.resources }}\n")?;
     let text = replaced(&text, "--grants-digest=DIGEST", "--grants-digest={{ include \"oarlock.grantsDigest\" $ }}")?;
     let text =
         replaced(&text, "configMap: {name: GRANTS}", "configMap: {name: {{ include \"oarlock.grantsName\" $ }}}")?;
@@ -196,9 +196,17 @@ pub(crate) fn server() -> anyhow::Result<String> {
 /// Returns the named template of the server's container.
 pub(crate) fn server_container() -> anyhow::Result<String> {
     let text = with_stores(&filled(CONTAINER), "        - server\n", true)?;
-    let text = with_resources(&text, "server.resources")?;
-    let more = "{{- range $.Values.server.extraArgs }}\n        - {{ . | quote }}\n{{- end }}\n";
-    let text = after(&text, "        - server\n", more)?;
+    let own = resources(&text)?.to_owned();
+    let limit = "memory: {{ ternary \"1Gi\" \"768Mi\" $.Values.server.web.enabled }}}";
+    let by_default = replaced(&own, "memory: 768Mi}", limit)?;
+    let values = "        resources: {{ toJson $.Values.server.resources }}\n";
+    let either = format!(
+        "{{{{- if kindIs \"invalid\" $.Values.server.resources }}}}\n{by_default}{{{{- else }}}}\n{values}{{{{- end }}}}\n"
+    );
+    let text = replaced(&text, &own, &either)?;
+    let more = when("$.Values.server.web.enabled", "        - --web\n")
+        + "{{- range $.Values.server.extraArgs }}\n        - {{ . | quote }}\n{{- end }}\n";
+    let text = after(&text, "        - server\n", &more)?;
     let token =
         "        - {name: server-token, mountPath: /var/run/secrets/kubernetes.io/serviceaccount, readOnly: true}\n";
     let text = after(&text, "        volumeMounts:\n", &when("$.Values.data.claim", token))?;

@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use oarlock::manifests::{
-    GrantedAccess, PodPolicies, flow_manifests_with, manifests_with, ops_manifests, rest_manifests,
+    GrantedAccess, PodPolicies, flow_manifests_with, manifests_with, ops_manifests, page_manifests, rest_manifests,
 };
 use oarlock_api::HostAccount;
 use oarlock_core::plugin::grant::Grant;
@@ -59,7 +59,9 @@ pub fn files() -> anyhow::Result<BTreeMap<PathBuf, String>> {
     let ops = documents(&ops_manifests(&placeholders()))?;
     templates.insert("ops.yaml", template(&ops, |document| (!document.is_crd()).then(|| OPS.to_owned())));
     let rest = documents(&rest_manifests(&placeholders()))?;
-    templates.insert("server-roles.yaml", template(&rest, of_server));
+    let page = documents(&page_manifests(&placeholders()))?;
+    let of_page = template(&page, |_| Some("and .Values.server.enabled .Values.server.web.enabled".to_owned()));
+    templates.insert("server-roles.yaml", template(&rest, of_server) + &of_page);
     templates.insert("_plugins.tpl", plugins::grants()?);
     templates.insert("plugins.yaml", plugins::roles(&base)?);
     templates.insert("tasks.yaml", plugins::tasks(&base)?);

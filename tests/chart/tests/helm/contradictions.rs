@@ -3,7 +3,7 @@
 use crate::program::{chart, helm, rendered, text};
 
 /// Values, and a part of the message.
-const REFUSED: [(&[&str], &str); 24] = [
+const REFUSED: [(&[&str], &str); 25] = [
     (&["image.repository="], "set it to the registry"),
     (&["plugins.from.configMap=a", "plugins.from.claim=b"], "leave one of them"),
     (&["plugins.from.configMap=a"], "set it to the digest that `oarlock plugin inspect FILE` prints"),
@@ -23,6 +23,7 @@ const REFUSED: [(&[&str], &str); 24] = [
     (&["export.hosts={a}"], "set export.registry"),
     (&["ops.enabled=true", "server.enabled=true", "server.dataSecret=a"], "set data.secret too"),
     (&["ops.enabled=true", "server.tls.certManager.enabled=true"], "set server.enabled=true"),
+    (&["server.web.enabled=true"], "set server.enabled=true"),
     (&["serviceAccount.create=false"], "set serviceAccount.name"),
     // The schema refuses these.
     (&["replica=2"], "replica"),

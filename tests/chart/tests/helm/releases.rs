@@ -307,8 +307,8 @@ async fn what_kubectl_has_installed_is_adopted_and_an_upgrade_that_was_killed_is
         .unwrap();
     let stored = until_stored(&cluster, &mut child);
     child.kill().unwrap();
-    let said = text(&child.wait_with_output().unwrap());
-    assert!(stored, "the upgrade ended too early: {said}");
+    let ended = text(&child.wait_with_output().unwrap());
+    assert!(stored, "the upgrade ended too early: {ended}");
     let refused = fails(&cluster.apply("upgrade", &["ops.enabled=true"], &[]));
     assert!(refused.contains("in progress"), "{refused}");
     succeeds(&cluster.helm(&["rollback", "oarlock", "2"]));
@@ -323,6 +323,21 @@ async fn what_kubectl_has_installed_is_adopted_and_an_upgrade_that_was_killed_is
     succeeds(&cluster.apply("upgrade", &["ops.enabled=true"], &[]));
     succeeds(&cluster.apply("upgrade", &["ops.enabled=true", "crds.enabled=false"], &[]));
     assert_eq!(cluster.crd()["metadata"]["uid"], before[2], "the definition stays, with all jobs");
+
+    // Without the host, a job that has ended would keep its kind from being deleted.
+    succeeds(&cluster.apply("upgrade", &["ops.enabled=true", "crds.keep=false"], &[]));
+    let job = json!({"apiVersion": "oarlock.dev/v1alpha1", "kind": "OpsJob", "spec": {"type": "reboot", "inputs": [{"name": "node", "value": "a"}]},
+        "metadata": {"name": "ended", "finalizers": ["oarlock.dev/history"]}});
+    succeeds(&kubectl.apply(&[], &job.to_string()));
+    fails(&cluster.helm(&["uninstall", "oarlock"]));
+    let why = said(&cluster, "oarlock-drain");
+    assert!(
+        why.contains("opsjob ended: has ended, and only the host removes its finalizer oarlock.dev/history"),
+        "{why}"
+    );
+    kubectl.run(&["patch", "opsjob", "ended", "--type=merge", "-p", r#"{"metadata": {"finalizers": null}}"#]);
+    succeeds(&cluster.helm(&["uninstall", "oarlock"]));
+    kubectl.run(&["wait", "crd", OPS_CRD, "--for=delete", "--timeout=60s"]);
 }
 
 /// Waits until an upgrade that runs has changed the Deployment. Returns false if it ends before.
@@ -363,6 +378,7 @@ const WIDE: [&[&str]; 6] = [
         "ops.enabled=true",
         "data.claim=files",
         "server.enabled=true",
+        "server.web.enabled=true",
         "plugins.reboot.enabled=true",
         "plugins.preflight.enabled=true",
         "plugins.preflight.hostPaths={/var/log}",

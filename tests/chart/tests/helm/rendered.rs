@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use oarlock::manifests::{
     DataPlace, Deployed, Egress, GrantedAccess, PluginSource, PodPolicies, deployment, flow_manifests_with,
-    grant_manifests, manifests_with, ops_manifests, rest_manifests,
+    grant_manifests, manifests_with, ops_manifests, page_manifests, rest_manifests,
 };
 use serde_json::{Value, json};
 
@@ -169,9 +169,13 @@ fn the_chart_is_what_manifests_prints_for_flows_files_history_and_the_server() {
         (PluginSource::Image("i:1".into()), PluginSource::ConfigMap("m".into()), PluginSource::Claim("v".into()));
     let digest = "plugins.replace.digest=sha256:4f1d4f1d4f1d4f1d4f1d4f1d4f1d4f1d4f1d4f1d4f1d4f1d4f1d4f1d4f1d4f1d";
     let pinned = text.replace("anyVersion: true", &digest.replace("plugins.replace.digest=", "digest: "));
-    let cases: [(&[&str], Deployed<'_>, &[&str]); 4] = [
+    let cases: [(&[&str], Deployed<'_>, &[&str]); 5] = [
         (&["flows.allNamespaces=true"], of, &[]),
-        (&["flows.namespaces={a,b}", "data.claim=files"], Deployed { data: Some(&claim), ..of }, &["a", "b"]),
+        (
+            &["flows.namespaces={a,b}", "data.claim=files", "server.web.enabled=true"],
+            Deployed { data: Some(&claim), web: true, ..of },
+            &["a", "b"],
+        ),
         (
             &[
                 "flows.namespaces={a}",
@@ -179,6 +183,7 @@ fn the_chart_is_what_manifests_prints_for_flows_files_history_and_the_server() {
                 "data.secret=k",
                 "server.dataSecret=q",
                 "server.historySecret=g",
+                "server.web.enabled=true",
                 "plugins.from.image=i:1",
                 digest,
             ],
@@ -189,6 +194,7 @@ fn the_chart_is_what_manifests_prints_for_flows_files_history_and_the_server() {
                 server_history_secret: Some("g"),
                 plugins: Some(&image),
                 grants: &pinned,
+                web: true,
                 ..of
             },
             &["a"],
@@ -198,21 +204,22 @@ fn the_chart_is_what_manifests_prints_for_flows_files_history_and_the_server() {
             Deployed { plugins: Some(&map), grants: &pinned, ..of },
             &["a"],
         ),
+        (
+            &["flows.namespaces={a}", "plugins.from.claim=v", digest],
+            Deployed { plugins: Some(&volume), grants: &pinned, ..of },
+            &["a"],
+        ),
     ];
-    let last = (
-        ["flows.namespaces={a}", "plugins.from.claim=v", digest],
-        Deployed { plugins: Some(&volume), grants: &pinned, ..of },
-    );
-    let last: (&[&str], Deployed<'_>, &[&str]) = (&last.0, last.1, &["a"]);
-    for (values, of, bind) in cases.into_iter().chain([last]) {
+    for (values, of, bind) in cases {
         let bind: Vec<String> = bind.iter().map(|name| (*name).to_owned()).collect();
-        let parts = [
+        let mut parts = vec![
             manifests_with(&access, PodPolicies::USUAL).unwrap(),
             flow_manifests_with(&access.host, &bind).unwrap(),
             ops_manifests(&access.host),
             rest_manifests(&access.host),
             deployment(&of).unwrap(),
         ];
+        parts.extend(of.web.then(|| page_manifests(&access.host)));
         assert_same(&[&always[..], values].concat(), &[], &parts.join("---\n"));
     }
 }

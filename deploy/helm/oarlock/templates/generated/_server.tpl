@@ -7,6 +7,9 @@
 {{- end }}
         args:
         - server
+{{- if $.Values.server.web.enabled }}
+        - --web
+{{- end }}
 {{- range $.Values.server.extraArgs }}
         - {{ . | quote }}
 {{- end }}
@@ -32,7 +35,13 @@
         livenessProbe: {httpGet: {path: /livez, port: probes}, periodSeconds: 10, failureThreshold: 3}
         # The server is ready without a host too. Its answers then say that no host leads.
         readinessProbe: {httpGet: {path: /readyz, port: probes}, periodSeconds: 5}
+{{- if kindIs "invalid" $.Values.server.resources }}
+        resources:
+          requests: {cpu: 50m, memory: 48Mi}
+          limits: {memory: {{ ternary "1Gi" "768Mi" $.Values.server.web.enabled }}}
+{{- else }}
         resources: {{ toJson $.Values.server.resources }}
+{{- end }}
         securityContext:
           allowPrivilegeEscalation: false
           readOnlyRootFilesystem: true
