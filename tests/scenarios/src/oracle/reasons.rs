@@ -8,10 +8,16 @@ use oarlock_view::{ReasonKind, entries_of_reason, reason_entries};
 use serde_json::Value;
 
 /// Words of plugins, Jobs and pods that scenarios make up. The catalogue has only words of Oarlock and its plugins.
-const OF_SCENARIOS: [&str; 0] = [];
+const OF_SCENARIOS: [&str; 1] = ["Hostile"];
+/// The controllers whose events have reasons of Oarlock.
+const OURS: [&str; 3] = ["operationjob-controller", "jobflow-controller", "daemonjob-controller"];
 
-/// Returns the reasons that an object shows.
+/// Returns the reasons that an object shows. An event of another controller shows none.
 fn reasons(object: &Value) -> Vec<&str> {
+    let reporter = object.get("reportingController").and_then(Value::as_str);
+    if reporter.is_some_and(|name| !OURS.contains(&name)) {
+        return Vec::new();
+    }
     let list = |pointer: &str| object.pointer(pointer).and_then(Value::as_array).into_iter().flatten();
     let conditions = list("/status/conditions").map(|condition| condition.get("reason"));
     let targets = list("/status/targetDetails").map(|target| target.pointer("/error/reason"));
@@ -61,8 +67,12 @@ mod tests {
             "steps": [{"reason": "StepBroke"}, {"reason": ""}]}});
         let job = json!({"status": {"waitsFor": "Budget web", "targetDetails": [{"error": {"reason": "NodeAway"}}],
             "conditions": [{"reason": "BySpec"}]}});
-        let event = json!({"reason": "Told", "regarding": {"kind": "Pod"}});
-        let found = unexplained([("JobFlow", &flow), ("OperationJob", &job), ("Event", &event)].into_iter());
+        let event =
+            json!({"reason": "Told", "reportingController": "operationjob-controller", "regarding": {"kind": "Pod"}});
+        let foreign =
+            json!({"reason": "FailedScheduling", "reportingController": "scheduler", "regarding": {"kind": "Pod"}});
+        let events = [("Event", &event), ("Event", &foreign)];
+        let found = unexplained([("JobFlow", &flow), ("OperationJob", &job)].into_iter().chain(events));
         let words: Vec<&str> = found.iter().filter_map(|text| text.split(" has").next()).collect();
         let expected = [
             "Broken of a JobFlow",
