@@ -8,14 +8,14 @@ use oarlock_view::{ReasonKind, entries_of_reason, reason_entries};
 use serde_json::Value;
 
 /// Words of plugins, Jobs and pods that scenarios make up. The catalogue has only words of Oarlock and its plugins.
-const OF_SCENARIOS: [&str; 1] = ["Hostile"];
+const OF_SCENARIOS: [&str; 2] = ["Hostile", "ScriptLost"];
 /// The controllers whose events have reasons of Oarlock.
 const OURS: [&str; 3] = ["operationjob-controller", "jobflow-controller", "daemonjob-controller"];
 
 /// Returns the reasons that an object shows. An event of another controller shows none.
 fn reasons(object: &Value) -> Vec<&str> {
-    let reporter = object.get("reportingController").and_then(Value::as_str);
-    if reporter.is_some_and(|name| !OURS.contains(&name)) {
+    let reporter = object.get("reportingController").and_then(Value::as_str).unwrap_or_default();
+    if object.get("regarding").is_some() && !OURS.contains(&reporter) {
         return Vec::new();
     }
     let list = |pointer: &str| object.pointer(pointer).and_then(Value::as_array).into_iter().flatten();
