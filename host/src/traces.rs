@@ -61,7 +61,7 @@ impl OtlpArgs {
     /// If the URL of the collector is invalid.
     pub fn open(&self) -> Result<Option<TraceExport>, TracesError> {
         let is_set = |name: &&str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
-        if self.otlp_endpoint.is_none() && !ENDPOINTS.iter().any(|name| is_set(&name)) {
+        if self.otlp_endpoint.is_none() && !ENDPOINTS.iter().any(is_set) {
             return Ok(None);
         }
         Ok(Some(TraceExport::through(exporter(self.otlp_endpoint.as_deref())?)))
