@@ -93,3 +93,15 @@ fn each_alert_has_its_section_of_the_page_and_each_section_an_alert() -> anyhow:
     ensure!(severities == alerts.len(), "{severities} alerts have a severity");
     Ok(())
 }
+
+#[test]
+fn each_alert_fires_in_the_trouble_of_a_test() -> anyhow::Result<()> {
+    let text = std::fs::read_to_string(promtool::rules())?;
+    let tests = ["alerts/troubles.rs", "alerts/processes.rs", "rest/alerts.rs"];
+    let tests = tests.map(|file| promtool::in_repository("tests/scenarios/tests").join(file));
+    let tests = tests.iter().map(std::fs::read_to_string).collect::<Result<Vec<_>, _>>()?.concat();
+    let alerts = text.lines().filter_map(|line| line.trim().strip_prefix("- alert: "));
+    let without: Vec<&str> = alerts.filter(|alert| !tests.contains(&format!("\"{alert}\""))).collect();
+    ensure!(without.is_empty(), "no test causes the trouble of {without:?}");
+    Ok(())
+}

@@ -114,6 +114,9 @@ async fn an_admission_policy_that_somebody_deletes_is_reported() -> anyhow::Resu
     // A host checks the policies when it starts. The running host would check them only after a minute.
     let path = kubeconfig.display().to_string();
     let standby = Process::start("standby", &["host", "--identity", "standby", "--kubeconfig", &path]).await?;
+    for part in ["cache", "flows", "holds", "lease", "opsjobs", "plugins"] {
+        standby.scraped.until_above(&format!("oarlock_part_ready{{part=\"{part}\"}}"), 0.0).await?;
+    }
     let text = standby.scraped.until_zero(r#"oarlock_part_ready{part="admission"}"#).await?;
     dev.timeline.scrape("standby", &text)?;
     dev.timeline.pass(8);

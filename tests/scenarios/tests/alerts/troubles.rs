@@ -114,34 +114,6 @@ async fn a_slow_api_server_lets_jobs_wait_for_their_rounds() -> anyhow::Result<(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_record_that_takes_seconds_makes_the_host_act_late() -> anyhow::Result<()> {
-    let mut scene = Scene::begin().await?;
-    scene.cluster.world.install_kruise().await?;
-    let pods = names(&settled_collaset(&scene.cluster, 4).await?);
-    lifecycle::start(&mut scene.cluster).await?;
-    scene.pass(2).await?;
-    // A restart has several writes, each after the event of the write before.
-    let slow = Order::all(Method::PATCH, "/operationjobs/", Then::Delay(Duration::from_secs(9)));
-    interceptor(&scene.cluster)?.order(slow);
-    for number in 0..8 {
-        scene.cluster.create_job(&format!("j{number}"), lifecycle::restart(&pods, json!({}))).await?;
-        scene.pass(4).await?;
-    }
-    for l in scene
-        .cluster
-        .running()?
-        .host
-        .metrics
-        .text()
-        .lines()
-        .filter(|l| l.contains("event_to_action") || l.contains("_jobs{") || l.contains("operationjob_writes"))
-    {
-        println!("{l}");
-    }
-    scene.fires(&["OarlockActsLate"])
-}
-
-#[tokio::test(start_paused = true)]
 async fn an_api_server_that_fails_all_requests_is_reported() -> anyhow::Result<()> {
     let (mut scene, _) = with_host(1).await?;
     let interceptor = interceptor(&scene.cluster)?;
