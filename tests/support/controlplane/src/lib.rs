@@ -254,7 +254,8 @@ mod tests {
                 );
             }
         }
-        let folders = [&PLANE, &CONTAINERS, &COMMITTER, &STORE, &HELM, &MONITOR].map(|module| locate::folder(module).unwrap());
+        let folders =
+            [&PLANE, &CONTAINERS, &COMMITTER, &STORE, &HELM, &MONITOR].map(|module| locate::folder(module).unwrap());
         assert_eq!(std::collections::BTreeSet::from(folders.clone()).len(), folders.len(), "{folders:?}");
     }
 }
