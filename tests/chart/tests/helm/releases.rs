@@ -399,6 +399,7 @@ const WIDE: [&[&str]; 6] = [
         "plugins.addon.enabled=true",
     ],
     &[
+        "metrics.dashboards.enabled=true",
         "policies.guardHolds=true",
         "policies.guardPodWrites=false",
         "crds.keep=false",

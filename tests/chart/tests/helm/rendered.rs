@@ -262,13 +262,30 @@ fn kinds_of_other_projects_are_rendered_only_if_the_cluster_serves_them() {
         "server.tls.certManager.enabled=true",
         "server.tls.certManager.issuerRef.name=ca",
         "metrics.serviceMonitor.enabled=true",
+        "metrics.prometheusRule.enabled=true",
     ];
     let kinds = |more: &[&str]| {
         let all = documents(&rendered(&values, more).unwrap());
         let others = all.into_iter().filter_map(|document| Some(document["kind"].as_str()?.to_owned()));
-        others.filter(|kind| ["Certificate", "ServiceMonitor"].contains(&kind.as_str())).collect::<Vec<_>>()
+        others
+            .filter(|kind| ["Certificate", "PrometheusRule", "ServiceMonitor"].contains(&kind.as_str()))
+            .collect::<Vec<_>>()
     };
     assert_eq!(kinds(&[]), Vec::<String>::new());
     assert_eq!(kinds(&["--api-versions", "cert-manager.io/v1"]), ["Certificate"]);
-    assert_eq!(kinds(&["--api-versions", "monitoring.coreos.com/v1"]), ["ServiceMonitor"]);
+    assert_eq!(kinds(&["--api-versions", "monitoring.coreos.com/v1"]), ["PrometheusRule", "ServiceMonitor"]);
+}
+
+#[test]
+fn the_alerts_and_the_dashboards_are_those_of_deploy() {
+    let values = ["metrics.prometheusRule.enabled=true", "metrics.dashboards.enabled=true"];
+    let all = documents(&rendered(&values, &["--api-versions", "monitoring.coreos.com/v1"]).unwrap());
+    let read = |path: &str| std::fs::read_to_string(oarlock_chart::root().join("deploy").join(path)).unwrap();
+    let rule = all.iter().find(|document| document["kind"] == "PrometheusRule").unwrap();
+    assert_eq!(vec![rule["spec"].clone()], documents(&read("alerts/oarlock.yaml")));
+    for name in ["oarlock-jobs", "oarlock-overview", "oarlock-rest"] {
+        let map = format!("{name}-dashboard");
+        let map = all.iter().find(|document| document["metadata"]["name"] == map.as_str()).unwrap();
+        assert_eq!(map["data"][format!("{name}.json")], read(&format!("dashboards/{name}.json")).as_str());
+    }
 }
