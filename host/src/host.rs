@@ -178,7 +178,8 @@ impl Host {
     pub fn answer(&self, listener: Listening, args: &RestArgs, stop: CancellationToken) -> JoinHandle<()> {
         let rest = self.rest(args);
         self.metrics().shows_rest(&rest);
-        let admission = if listener.address().ip().is_loopback() { PageAdmission::Loopback } else { PageAdmission::Login };
+        let admission =
+            if listener.address().ip().is_loopback() { PageAdmission::Loopback } else { PageAdmission::Login };
         let pages = oarlock_web::pages(WebOptions {
             rest: rest.clone(),
             mirror: Mirror::watch(&self.ports.cluster, &oarlock_web::KINDS),

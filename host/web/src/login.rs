@@ -12,8 +12,8 @@ use oarlock_page::{JobQuery, LOGIN, LoginProblem, PageAddress, Shell, document, 
 
 use crate::answers::{html_answer, redirect, refused};
 use crate::seal::{PageSession, Unsealed};
-use crate::viewer::{PageAdmission, COOKIE_NAME, check_own_site};
 use crate::state::WebState;
+use crate::viewer::{COOKIE_NAME, PageAdmission, check_own_site};
 
 /// The most bytes of the form. A token has up to 16 KiB, and percent-encoding may triple them.
 const FORM: usize = 64 * 1024;

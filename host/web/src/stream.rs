@@ -15,8 +15,8 @@ use tokio::sync::watch;
 use tokio::time::{Instant, interval, sleep_until};
 
 use crate::sight::{Sight, SightFailed, sight};
-use crate::viewer::{NoViewer, PageViewer};
 use crate::state::WebState;
+use crate::viewer::{NoViewer, PageViewer};
 
 /// The time between two signs of life.
 const BEAT: Duration = Duration::from_secs(15);

@@ -45,6 +45,8 @@ pub(crate) enum Command {
     Image,
     /// Check formatting and run clippy on all crates
     Lint,
+    /// Make a release in target/release-VERSION: binaries, image, chart, definitions, plugins, bill of materials, checksums
+    Release,
     /// Build the WebAssembly components into target/wasm32-wasip2/release
     Plugins,
 }

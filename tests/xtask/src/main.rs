@@ -17,6 +17,7 @@ mod nodes;
 mod phases;
 mod plugins;
 mod python;
+mod release;
 mod rest;
 mod sbom;
 mod suite;
@@ -40,6 +41,7 @@ fn main() -> ExitCode {
         Command::Cluster(asked) => cluster::run(&asked),
         Command::Chart => chart::write(),
         Command::Image => image::build(),
+        Command::Release => release::build(),
         Command::Lint => checks::lint(),
         Command::Plugins => plugins::build(),
     };
