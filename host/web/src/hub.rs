@@ -50,6 +50,19 @@ pub(crate) struct OpenPage {
 }
 
 impl OpenPage {
+    /// Returns a page that nobody looks at yet. `key` is the key whose quota it uses.
+    fn new(address: &PageAddress, sight: &Sight, content: PageContent, key: &str) -> Self {
+        let content = Arc::new(content);
+        Self {
+            address: address.clone(),
+            sight: sight.clone(),
+            recent: Mutex::new(VecDeque::from([(content.version(), content.clone())])),
+            newest: watch::Sender::new(content),
+            used: Mutex::new(Instant::now()),
+            counted: Mutex::new((key.to_owned(), 0)),
+        }
+    }
+
     /// Returns the newest content, and reports later ones.
     pub(crate) fn watch(&self) -> watch::Receiver<Arc<PageContent>> {
         *self.used.lock() = Instant::now();
@@ -97,6 +110,14 @@ struct Pages {
     shares: NamespaceShares,
 }
 
+impl Default for Pages {
+    fn default() -> Self {
+        let room = MemoryBudget::default();
+        room.bound(MEMORY);
+        Self { open: HashMap::new(), shares: NamespaceShares::within(&room) }
+    }
+}
+
 impl Pages {
     /// Counts the bytes of a page. Returns false if there is no room for it.
     fn count(&mut self, page: &OpenPage, bytes: usize) -> bool {
@@ -128,10 +149,7 @@ fn bytes_of(content: &PageContent) -> usize {
 impl Hub {
     /// Returns a hub without pages.
     pub(crate) fn new(shown: Arc<Shown>) -> Self {
-        let room = MemoryBudget::default();
-        room.bound(MEMORY);
-        let pages = Pages { open: HashMap::new(), shares: NamespaceShares::within(&room) };
-        Self { shown, pages: Mutex::new(pages) }
+        Self { shown, pages: Mutex::default() }
     }
 
     /// Returns the page of an address as viewers with this sight see it. `key` is the key whose quota the page uses. Returns `None` if the
@@ -141,16 +159,9 @@ impl Hub {
         if let Some(page) = self.pages.lock().open.get(&scene) {
             return Some(page.clone());
         }
-        let content = Arc::new(self.shown.content(address, &scene.sight));
+        let content = self.shown.content(address, &scene.sight);
         let bytes = bytes_of(&content);
-        let page = Arc::new(OpenPage {
-            address: address.clone(),
-            sight: scene.sight.clone(),
-            recent: Mutex::new(VecDeque::from([(content.version(), content.clone())])),
-            newest: watch::Sender::new(content),
-            used: Mutex::new(Instant::now()),
-            counted: Mutex::new((key.to_owned(), 0)),
-        });
+        let page = Arc::new(OpenPage::new(address, &scene.sight, content, key));
         let mut pages = self.pages.lock();
         if !pages.count(&page, bytes) {
             pages.shed(|page| page.newest.receiver_count() == 0);
@@ -205,5 +216,27 @@ impl Hub {
                 page.take(content);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::jiff::Timestamp;
+    use oarlock_page::{JobQuery, list_content};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_viewer_who_opens_very_many_pages_takes_no_room_of_others() {
+        let query = JobQuery::default();
+        let page = |key: &str| {
+            let content = list_content([], &query, Timestamp::UNIX_EPOCH);
+            OpenPage::new(&PageAddress::Jobs(query.clone()), &Sight::Whole, content, key)
+        };
+        let (mut pages, megabyte) = (Pages::default(), 1024 * 1024);
+        let opened = |pages: &mut Pages, key: &str| (0..100).filter(|_| pages.count(&page(key), megabyte)).count();
+        assert_eq!((opened(&mut pages, "many"), opened(&mut pages, "few")), (16, 16));
+        let gone = page("many");
+        assert!(!pages.count(&gone, megabyte), "the room of this viewer is used up");
     }
 }
