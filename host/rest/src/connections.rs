@@ -47,7 +47,7 @@ const READERS: usize = 32;
 /// The most connections at one time.
 pub(crate) const ALL: usize = MOST + OF_PROXIES + CLOSING;
 /// The most requests in progress on streams of HTTP/2.
-pub(crate) const STREAMS: usize = 512;
+pub(crate) const STREAMS: usize = 256;
 /// The most bytes of the socket buffers of all connections.
 pub(crate) const MOST_BYTES: usize = 2 * (ALL * (RECEIVED + SENT) + READERS * SENT_OF_READERS);
 /// How long a client may take to read its last answer and close its side. The connection keeps its slot until then, because the kernel

@@ -45,13 +45,16 @@ pub use crate::state::{HostOf, Rest, RestOptions};
 /// answers, lists, single jobs, and lookups.
 pub const MOST_MEMORY: usize = connections::MOST_BYTES
     + connections::ALL * (serve::HEAD + OF_TOKEN + OF_TLS + 3 * file_answer::CHUNK)
-    + connections::ALL * serve::RECEIVED as usize
-    + connections::STREAMS * (serve::HEAD + OF_TOKEN + serve::SENT_OF_STREAM)
     + bodies::ROOM / 2 * 3
     + answer_room::ROOM
     + turns::MOST_JOBS * OF_LISTED_JOB
     + 2 * turns::JOBS * OF_JOB
     + turns::LOOKUPS * OF_LOOKUP;
+/// The most bytes that requests take beside [`MOST_MEMORY`] if the listener also speaks HTTP/2: received bytes that nobody has read yet, and the
+/// heads, tokens and send buffers of streams. The head of an HTTP/1 connection has its room already.
+pub const MOST_MEMORY_OF_HTTP2: usize = connections::ALL
+    * (serve::RECEIVED as usize + serve::FRAME as usize - serve::HEAD)
+    + connections::STREAMS * (serve::HEAD + OF_TOKEN + serve::SENT_OF_STREAM);
 /// The most bytes of one object lookup. The API server stores 1.5 MiB, and a parsed object takes ten times as much.
 const OF_LOOKUP: usize = 16 * 1024 * 1024;
 /// The most bytes of a job that is read. Its names and texts take up to five times the 1.5 MiB that the API server stores.

@@ -49,7 +49,7 @@ const STREAMS: u32 = 32;
 const HEAD_OF_STREAM: u32 = 32 * 1024;
 pub(crate) const SENT_OF_STREAM: usize = 32 * 1024;
 pub(crate) const RECEIVED: u32 = 64 * 1024;
-const FRAME: u32 = 16 * 1024;
+pub(crate) const FRAME: u32 = 16 * 1024;
 /// The time between two checks of the TLS files.
 const LOOK_AGAIN: Duration = Duration::from_secs(10);
 /// The content security policies of the documentation page and of all other answers. The page sets styles on its own elements.

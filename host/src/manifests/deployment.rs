@@ -584,7 +584,10 @@ mod tests {
         assert_eq!((has_flag(&with), has_flag(&without)), (true, false));
         assert_eq!(with["resources"]["limits"]["memory"], "1Gi");
         // A quarter of the memory is for objects, 64 MiB are for open pages, and 64 MiB for the process itself.
-        const { assert!(oarlock_rest::MOST_MEMORY <= (1_024 - 256 - 64 - 64) * 1024 * 1024) };
+        const {
+            let most = oarlock_rest::MOST_MEMORY + oarlock_rest::MOST_MEMORY_OF_HTTP2;
+            assert!(most <= (1_024 - 256 - 64 - 64) * 1024 * 1024);
+        }
     }
 
     #[test]
