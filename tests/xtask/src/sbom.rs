@@ -11,6 +11,8 @@ use crate::workspace::{cargo, root, succeed, target_folder};
 
 /// The version of cargo-cyclonedx.
 const VERSION: &str = "0.5.9";
+/// The name of the file.
+const WRITTEN: &str = "oarlock.cdx.json";
 
 /// Writes the bill of the host for this target and these features, as CycloneDX JSON. Returns the path of the file.
 pub(crate) fn write(target: &str, features: &[&str]) -> anyhow::Result<PathBuf> {
@@ -26,9 +28,19 @@ pub(crate) fn write(target: &str, features: &[&str]) -> anyhow::Result<PathBuf> 
     // Without this, the bill has the time at which it was written.
     command.env("SOURCE_DATE_EPOCH", "0");
     succeed(&mut command)?;
-    let (written, bill) = (root().join("host/oarlock.cdx.json"), target_folder().join("images/oarlock.cdx.json"));
+    let (written, bill) = (root().join("host").join(WRITTEN), target_folder().join("images").join(WRITTEN));
+    let text = std::fs::read_to_string(&written).with_context(|| format!("cannot read {}", written.display()))?;
     std::fs::create_dir_all(target_folder().join("images")).context("cannot create the folder of images")?;
-    std::fs::copy(&written, &bill).with_context(|| format!("cannot copy {}", written.display()))?;
-    std::fs::remove_file(&written).with_context(|| format!("cannot remove {}", written.display()))?;
+    // The bill names the folder of each crate of this repository, and must be the same in any folder.
+    let text = text.replace(&root().display().to_string(), "/oarlock");
+    std::fs::write(&bill, text).with_context(|| format!("cannot write {}", bill.display()))?;
+    // The program writes a bill beside each crate of this repository that the host links.
+    succeed(Command::new("git").current_dir(root()).args([
+        "clean",
+        "--force",
+        "--quiet",
+        "--",
+        &format!("*{WRITTEN}"),
+    ]))?;
     Ok(bill)
 }
