@@ -8,7 +8,7 @@ use oarlock_view::{ReasonKind, entries_of_reason, reason_entries};
 use serde_json::Value;
 
 /// Words of plugins, Jobs and pods that scenarios make up. The catalogue has only words of Oarlock and its plugins.
-const OF_SCENARIOS: [&str; 3] = ["Hostile", "ScriptLost", "UnknownDeed"];
+const OF_SCENARIOS: [&str; 4] = ["Hostile", "R", "ScriptLost", "UnknownDeed"];
 /// The controllers whose events have reasons of Oarlock.
 const OURS: [&str; 3] = ["operationjob-controller", "jobflow-controller", "daemonjob-controller"];
 
