@@ -92,11 +92,17 @@ pub(crate) struct Touched {
     has_lists: bool,
 }
 
+/// The rows by the addresses of their objects.
 #[derive(Default)]
 struct Rows {
-    rows: BTreeMap<String, ListedJob>,
-    by_uid: HashMap<String, ObjectAddress>,
-    uids: HashMap<String, String>,
+    rows: BTreeMap<String, ShownRow>,
+    /// The addresses by UID.
+    by_uid: HashMap<String, String>,
+}
+
+struct ShownRow {
+    uid: String,
+    listed: ListedJob,
 }
 
 /// The objects that the pages show.
@@ -138,7 +144,7 @@ impl Shown {
             // The object has details of another one.
             let owner = change.object.as_ref().and_then(|object| object.owner().map(str::to_owned));
             let rows = self.rows.read();
-            touched.objects.extend(owner.and_then(|uid| rows.by_uid.get(&uid)).map(ToString::to_string));
+            touched.objects.extend(owner.and_then(|uid| rows.by_uid.get(&uid)).cloned());
             return;
         };
         let namespace = change.key.namespace.clone().unwrap_or_default();
@@ -149,23 +155,18 @@ impl Shown {
             touched.objects.insert(owner.to_string());
         }
         let place = address.to_string();
-        let row = change.object.as_ref().map(|object| (row(kind, object), object.uid().to_owned()));
+        let row = change.object.as_ref();
+        let row = row.map(|object| ShownRow { listed: row_of(kind, object), uid: object.uid().to_owned() });
         let mut rows = self.rows.write();
-        if let Some(uid) = rows.uids.remove(&place) {
-            rows.by_uid.remove(&uid);
+        let before = rows.rows.remove(&place);
+        if let Some(before) = &before {
+            rows.by_uid.remove(&before.uid);
         }
-        let before = match row {
-            Some((row, uid)) => {
-                rows.by_uid.insert(uid.clone(), address);
-                rows.uids.insert(place.clone(), uid);
-                rows.rows.insert(place.clone(), row.clone()).filter(|before| *before == row)
-            }
-            None => {
-                rows.rows.remove(&place);
-                None
-            }
-        };
-        touched.has_lists |= before.is_none();
+        touched.has_lists |= row.as_ref().map(|row| &row.listed) != before.as_ref().map(|before| &before.listed);
+        if let Some(row) = row {
+            rows.by_uid.insert(row.uid.clone(), place.clone());
+            rows.rows.insert(place.clone(), row);
+        }
         touched.objects.insert(place);
     }
 
@@ -185,7 +186,8 @@ impl Shown {
         match address {
             PageAddress::Jobs(query) => {
                 let rows = self.rows.read();
-                list_content(rows.rows.values().filter(|row| is_seen(row, sight)), query, Timestamp::now())
+                let listed = rows.rows.values().map(|row| &row.listed);
+                list_content(listed.filter(|row| is_seen(row, sight)), query, Timestamp::now())
             }
             PageAddress::Object(object, parts) => self.object(object, sight, Part::Table(parts)),
             PageAddress::Target(object, index) => self.object(object, sight, Part::Target(*index)),
@@ -291,7 +293,7 @@ fn is_seen(row: &ListedJob, sight: &Sight) -> bool {
 }
 
 /// Returns the row of an object. An object that cannot be read has a row with its name.
-fn row(kind: ObjectKind, object: &MirroredObject) -> ListedJob {
+fn row_of(kind: ObjectKind, object: &MirroredObject) -> ListedJob {
     let document = document(object, kind).unwrap_or_else(|_| {
         json!({"kind": kind.word(), "metadata": {"namespace": object.namespace(), "name": object.name(), "uid": object.uid()}})
     });

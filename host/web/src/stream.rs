@@ -217,9 +217,7 @@ impl Sending {
             }
         }
     }
-}
 
-impl Sending {
     /// Shows a page from now on as far as this sight goes.
     fn see(&mut self, of: usize, address: &PageAddress, sight: Sight) {
         let Some(Some(page)) = self.pages.get_mut(of) else { return };
