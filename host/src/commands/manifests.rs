@@ -198,41 +198,44 @@ pub(crate) fn run(args: &ManifestsArgs) -> anyhow::Result<ExitCode> {
         printed = printed + "---\n" + &page_manifests(&access.host);
     }
     if let Some(image) = &args.deployment {
-        if args.grants.is_none() && args.pin.is_empty() {
-            bail!(
-                "the shipped grants are for any file that calls itself `replace`: add `--pin FILE` with the replace.wasm of \
-                 the image, which has it as /plugins/replace.wasm, or give grants of your own by `--grants FILE`"
-            );
-        }
-        if !names_content(image) {
-            eprintln!(
-                "warning: {image} has no digest, so whoever may push to its registry decides what runs as the host and, where grants \
-                 have tasks, as root on nodes: give IMAGE@sha256:..., as `docker buildx imagetools inspect {image}` prints it"
-            );
-        }
-        let text = pin_all(text, &args.pin)?;
-        printed = printed
-            + "---\n"
-            + &deployment(&Deployed {
-                image,
-                grants: &text,
-                plugins: args.plugins_from.as_ref(),
-                data: args.data.as_ref(),
-                data_secret: args.data_secret.as_deref(),
-                history_secret: args.history_secret.as_deref(),
-                cluster_id: args.cluster_id.as_deref(),
-                export_registry: args.export_registry.as_deref(),
-                export_hosts: &args.export_hosts,
-                export_secret: args.export_secret.as_deref(),
-                ca: args.ca.as_deref(),
-                rest: args.rest.as_deref(),
-                web: args.web,
-                server_data_secret: args.server_data_secret.as_deref(),
-                server_history_secret: args.server_history_secret.as_deref(),
-                host: &access.host,
-            })?;
+        printed = printed + "---\n" + &deployed(args, image, text, &access.host)?;
     }
     print_documents(&printed, args.output)
+}
+
+/// Returns the Deployment of the host with this image and these grants, and the documents that belong to it.
+fn deployed(args: &ManifestsArgs, image: &str, grants: String, host: &HostAccount) -> anyhow::Result<String> {
+    if args.grants.is_none() && args.pin.is_empty() {
+        bail!(
+            "the shipped grants are for any file that calls itself `replace`: add `--pin FILE` with the replace.wasm of \
+             the image, which has it as /plugins/replace.wasm, or give grants of your own by `--grants FILE`"
+        );
+    }
+    if !names_content(image) {
+        eprintln!(
+            "warning: {image} has no digest, so whoever may push to its registry decides what runs as the host and, where grants \
+             have tasks, as root on nodes: give IMAGE@sha256:..., as `docker buildx imagetools inspect {image}` prints it"
+        );
+    }
+    let documents = deployment(&Deployed {
+        image,
+        grants: &pin_all(grants, &args.pin)?,
+        plugins: args.plugins_from.as_ref(),
+        data: args.data.as_ref(),
+        data_secret: args.data_secret.as_deref(),
+        history_secret: args.history_secret.as_deref(),
+        cluster_id: args.cluster_id.as_deref(),
+        export_registry: args.export_registry.as_deref(),
+        export_hosts: &args.export_hosts,
+        export_secret: args.export_secret.as_deref(),
+        ca: args.ca.as_deref(),
+        rest: args.rest.as_deref(),
+        web: args.web,
+        server_data_secret: args.server_data_secret.as_deref(),
+        server_history_secret: args.server_history_secret.as_deref(),
+        host,
+    })?;
+    Ok(documents)
 }
 
 /// Returns true for an image with a digest, which fixes its content. Anyone who may push can move a tag.
