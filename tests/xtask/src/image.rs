@@ -21,7 +21,7 @@ pub(crate) const FEATURES: [&str; 3] = ["--no-default-features", "--features", "
 /// The name of the image in its archive.
 const NAME: &str = "docker.io/library/oarlock:latest";
 
-/// The root folder of an image, and the configuration of its container.
+/// The files that an image contains.
 pub(crate) struct ImageParts<'a> {
     /// The binary of the host.
     pub(crate) host: &'a Path,
