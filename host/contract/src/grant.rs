@@ -182,6 +182,9 @@ pub struct Grant {
     pub min_grace_period_seconds: Option<u32>,
     /// The configuration for the plugin, a JSON object.
     pub config: Option<Value>,
+    /// True if the plugin serves its action before other plugins of the same action.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub preferred: bool,
 }
 
 /// The reason why a document cannot be read as a grant.
@@ -247,7 +250,16 @@ impl Grant {
         if name.is_empty() {
             return Err(GrantError::Name);
         }
-        let spec = document.get("spec").filter(|spec| !spec.is_null()).cloned();
+        Self::of_spec(&name, document.get("spec"))
+    }
+
+    /// Parses the grant in the `spec` of the ActionPlugin with this name. A missing spec grants nothing.
+    ///
+    /// # Errors
+    /// If the spec has an unknown field or an invalid value.
+    pub fn of_spec(name: &str, spec: Option<&Value>) -> Result<Self, GrantError> {
+        let spec = spec.filter(|spec| !spec.is_null()).cloned();
+        let name = name.to_owned();
         let mut grant: Self = serde_json::from_value(spec.unwrap_or_else(|| Value::Object(Default::default())))
             .map_err(|source| GrantError::Spec { name: name.clone(), source })?;
         grant.name = name;

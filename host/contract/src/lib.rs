@@ -16,6 +16,7 @@ pub mod names;
 pub mod object_key;
 pub mod proposal;
 pub mod reads;
+pub mod rights;
 pub mod schema;
 mod script_rule;
 pub mod sighting;

@@ -1,11 +1,13 @@
 //! `oarlock plugin`: creates plugins, prints facts about a plugin file, and prints the host's decision on it with the
 //! reason.
 //!
-//! The command only reads and writes files, and never talks to a cluster.
+//! Only `roles` and `top` talk to a cluster. The other commands read and write files.
 
 mod annotate;
 mod grant;
 mod new;
+mod roles;
+mod top;
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -13,8 +15,8 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
 use clap::{Args, Subcommand, ValueEnum};
-use oarlock_core::plugin::grant::{ANY_HOST_PATH, ANY_REGISTRY, ScriptRule, TaskRule};
 use oarlock_core::plugin::manifest::{JSON_SCHEMA, Manifest};
+use oarlock_core::plugin::rights::{Right, rights};
 use oarlock_wasm::{CAPS, CompileWith, HelperTask, Inspection, Options, PluginState, Rejection, VetReport};
 use serde_json::Value;
 
@@ -46,6 +48,12 @@ pub(crate) enum PluginCommand {
     /// Print a grant of everything that a plugin asks for
     #[command(after_help = grant::EXAMPLES)]
     Grant(grant::GrantArgs),
+    /// Print the roles that the host needs for the grant of one plugin
+    #[command(after_help = roles::EXAMPLES)]
+    Roles(roles::RolesArgs),
+    /// Show how much of each limit each plugin uses
+    #[command(after_help = top::EXAMPLES)]
+    Top(top::TopArgs),
     /// Write a manifest into a component, for languages whose linker cannot
     #[command(after_help = annotate::EXAMPLES)]
     Annotate(annotate::AnnotateArgs),
@@ -109,6 +117,8 @@ pub(crate) fn run(command: PluginCommand) -> anyhow::Result<ExitCode> {
     match command {
         PluginCommand::New(args) => new::run(&args),
         PluginCommand::Grant(args) => grant::run(args),
+        PluginCommand::Roles(args) => in_runtime(roles::run(args)),
+        PluginCommand::Top(args) => in_runtime(top::run(args)),
         PluginCommand::Annotate(args) => annotate::run(&args),
         PluginCommand::Schema => print(JSON_SCHEMA),
         PluginCommand::Inspect(args) => inspect(&args),
@@ -223,47 +233,10 @@ fn facts_text(facts: &Inspection) -> String {
 
 /// Returns the requests of a plugin, one line each, with the reason below.
 fn requests_text(manifest: &Manifest) -> String {
-    let reads = manifest.reads.iter().map(|rule| {
-        let fields = if rule.fields.is_empty() { "metadata".to_owned() } else { rule.fields.join(", ") };
-        (format!("read {} {}: {fields}", rule.api_version, rule.kind), &rule.reason)
-    });
-    let writes = manifest.writes.iter().map(|rule| {
-        let marks = [
-            ("labels", &rule.labels),
-            ("annotations", &rule.annotations),
-            ("finalizers", &rule.finalizers),
-            ("subresources", &rule.subresources),
-        ];
-        let named = marks.into_iter().filter(|(_, names)| !names.is_empty());
-        let named: String = named.map(|(what, names)| format!("; {what} {}", names.join(", "))).collect();
-        (format!("{} {} {}{named}", rule.verb.word(), rule.api_version, rule.kind), &rule.reason)
-    });
-    let tasks = manifest.tasks.iter().map(|rule| (task_text(rule), &rule.reason));
+    let rights = rights(manifest);
     let lines: Vec<String> =
-        reads.chain(writes).chain(tasks).map(|(line, reason)| format!("  {line}\n      {reason}\n")).collect();
+        rights.iter().map(|Right { text, reason }| format!("  {text}\n      {reason}\n")).collect();
     if lines.is_empty() { "  nothing\n".to_owned() } else { lines.concat() }
-}
-
-/// Returns a request for tasks in words.
-fn task_text(rule: &TaskRule) -> String {
-    let builtins = rule.builtins.iter().map(|name| format!("; builtin {name}"));
-    let scripts = match rule.scripts {
-        ScriptRule::None => None,
-        ScriptRule::Templates => Some("; scripts of templates".to_owned()),
-        ScriptRule::Inputs => Some("; scripts of templates and of jobs".to_owned()),
-        ScriptRule::Any => Some("; scripts of any text".to_owned()),
-    };
-    let paths = rule.host_paths.iter().map(|path| match path.as_str() {
-        ANY_HOST_PATH => "; hostPaths that the grant names".to_owned(),
-        path => format!("; hostPath {path}"),
-    });
-    let capabilities = rule.capabilities.iter().map(|name| format!("; capability {name}"));
-    let registries = rule.registries.iter().map(|registry| match registry.as_str() {
-        ANY_REGISTRY => "; registries that the grant names".to_owned(),
-        registry => format!("; registry {registry}"),
-    });
-    let named = builtins.chain(scripts).chain(paths).chain(capabilities).chain(registries);
-    format!("task {}{}", rule.name, named.collect::<String>())
 }
 
 /// Returns the settings that jobs may set in `spec.parameters` and an admin in `config` of the grant, each with its
@@ -320,24 +293,6 @@ mod tests {
             "writes": [{"verb": "metadata", "apiVersion": "v1", "kind": "Pod", "labels": ["a/b"], "reason": "to mark it"}]}"#;
         let text = requests_text(&Manifest::parse(manifest).unwrap());
         assert_eq!(text, "  metadata v1 Pod; labels a/b\n      to mark it\n");
-    }
-
-    #[test]
-    fn tasks_are_told_with_the_commands_scripts_and_directories_that_they_mean() {
-        let manifest = br#"{"schema": 1, "name": "x", "version": "1.0.0", "action": "X", "target": ["Pod"], "tasks": [
-            {"name": "run-on-node", "builtins": ["reboot"], "reason": "a"},
-            {"name": "run-on-node", "scripts": true, "reason": "b"},
-            {"name": "check-pod", "hostPaths": ["/data", "/"], "capabilities": ["DAC_READ_SEARCH"], "reason": "c"},
-            {"name": "copy-image", "reason": "d"}]}"#;
-        let text = requests_text(&Manifest::parse(manifest).unwrap());
-        let lines = [
-            "task run-on-node; builtin reboot",
-            "task run-on-node; scripts of any text",
-            "task check-pod; hostPath /data; hostPaths that the grant names; capability DAC_READ_SEARCH",
-            "task copy-image",
-        ];
-        let told: Vec<&str> = text.lines().step_by(2).map(str::trim).collect();
-        assert_eq!(told, lines);
     }
 
     #[test]
