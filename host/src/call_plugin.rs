@@ -6,10 +6,12 @@
 
 use std::time::Duration;
 
+use oarlock_core::object::quota_key::QuotaKey;
 use oarlock_core::operation_job::round::context::Round;
 use oarlock_core::operation_job::round::memory::{StoredState, Targets};
 use oarlock_core::operation_job::round::open_round::OpenRound;
 use oarlock_core::operation_job::round::visit::TargetUpdate;
+use oarlock_core::plugin::trap_budget::NotedVisit;
 use oarlock_core::plugin::visit::Answer;
 use tokio::time::Instant;
 
@@ -49,6 +51,7 @@ pub(crate) async fn call_plugin(
         let answer = session.call(visit).await;
         calls += 1;
         let (index, took, failure) = (next.index, began.elapsed(), failure(&answer));
+        note_traps(ports, round, &failure);
         let Some(update) = open.judge(next, Some(answer), stored, targets) else { continue };
         let trouble = match failure {
             // The visit repeats after the live reads that it asks for, so this failure is not final.
@@ -60,6 +63,16 @@ pub(crate) async fn call_plugin(
         note(ports, round, stored.state.name(index), trouble, took);
     }
     calls
+}
+
+/// Counts a visit in the budget of traps of its plugin's version.
+fn note_traps(ports: &Ports, round: &Round<'_>, failure: &Option<Trouble>) {
+    let Some(plugin) = round.serving() else { return };
+    let is_trap = |failure: &Trouble| matches!(failure.outcome, VisitOutcome::Trapped | VisitOutcome::LimitExceeded);
+    let job = &round.job.key;
+    let owner = round.owner().unwrap_or_else(|| QuotaKey::Namespace(job.namespace.clone()));
+    let trapped = failure.as_ref().is_some_and(is_trap);
+    ports.plugins.note_visit(&plugin.digest, NotedVisit { job, owner: &owner, trapped, now: ports.clock() });
 }
 
 /// A visit that did not succeed.

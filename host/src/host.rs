@@ -9,6 +9,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use k8s_openapi::jiff::Timestamp;
 use kube::Client;
+use oarlock_core::action_plugin::facts::GrantsFrom;
 use oarlock_core::attempts::parent::API_VERSION;
 use oarlock_core::object::api_object::Kind;
 use oarlock_core::operation_job::tasks::settings::TaskSettings;
@@ -29,6 +30,7 @@ use tokio::task::JoinHandle;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
+use crate::action_plugin::PluginsKind;
 use crate::controller::Controller;
 use crate::health::{Health, HealthPart, Probe};
 use crate::host_place::{HostHome, HostLocation};
@@ -59,10 +61,8 @@ pub struct HostOptions {
     pub client: Client,
     /// The directory of the plugin files.
     pub plugins: PathBuf,
-    /// The file with the plugins' grants.
-    pub grants: PathBuf,
-    /// The digest of the only accepted grants; `None` accepts any grants in that file.
-    pub grants_digest: Option<String>,
+    /// The source of the plugins' grants.
+    pub grants: GrantsSource,
     /// True to grant each plugin everything that it asks for.
     pub grant_all: bool,
     /// The name of this process in the lease.
@@ -79,11 +79,58 @@ pub struct HostOptions {
     pub memory_limit: Option<u64>,
 }
 
+/// The source of the grants of a host.
+#[derive(Clone, Debug)]
+pub enum GrantsSource {
+    /// A file.
+    File {
+        /// The path of the file.
+        path: PathBuf,
+        /// The digest of the only accepted grants; `None` accepts any grants in that file.
+        digest: Option<String>,
+    },
+    /// The ActionPlugins of the cluster.
+    Cluster,
+}
+
+impl GrantsSource {
+    fn word(&self) -> GrantsFrom {
+        match self {
+            Self::File { .. } => GrantsFrom::File,
+            Self::Cluster => GrantsFrom::Cluster,
+        }
+    }
+
+    fn path(&self) -> Option<PathBuf> {
+        match self {
+            Self::File { path, .. } => Some(path.clone()),
+            Self::Cluster => None,
+        }
+    }
+
+    fn digest(&self) -> Option<String> {
+        match self {
+            Self::File { digest, .. } => digest.clone(),
+            Self::Cluster => None,
+        }
+    }
+}
+
+impl std::fmt::Display for GrantsSource {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::File { path, .. } => path.display().fmt(formatter),
+            Self::Cluster => formatter.write_str("the ActionPlugins of the cluster"),
+        }
+    }
+}
+
 /// A host that is ready to run.
 pub struct Host {
     ports: Arc<Ports>,
     client: Client,
     ops: Ops,
+    action_plugins: PluginsKind,
     place: HostLocation,
     namespace: String,
     controller: Controller,
@@ -100,22 +147,17 @@ impl Host {
     ///
     /// If there is no plugin directory. The host waits for a cluster that is not reachable.
     pub async fn start(options: HostOptions) -> anyhow::Result<Self> {
-        let HostOptions {
-            client,
-            plugins,
-            grants,
-            grants_digest,
+        let HostOptions { client, plugins, grants, grant_all, identity, namespace, resync, tasks, place, memory_limit } =
+            options;
+        let grants_from = grants.word();
+        let plugins = start_plugins(oarlock_wasm::Options {
+            grants_from_caller: grants_from == GrantsFrom::Cluster,
+            grants_digest: grants.digest(),
             grant_all,
-            identity,
-            namespace,
-            resync,
-            tasks,
-            place,
             memory_limit,
-        } = options;
-        let options = plugin_options(Some(plugins), Some(grants))?;
-        let plugins =
-            start_plugins(oarlock_wasm::Options { grants_digest, grant_all, memory_limit, ..options }).await?;
+            ..plugin_options(Some(plugins), grants.path())?
+        });
+        let plugins = plugins.await?;
         let (cluster, events) = Cluster::open(Setup {
             client: client.clone(),
             clock: Arc::new(Timestamp::now),
@@ -130,7 +172,7 @@ impl Host {
         let election = LeaderElector::stand(&cluster, candidacy);
         let ready = vec![
             HealthPart { name: "cache".into(), probe: cache_probe(cluster.clone()) },
-            HealthPart { name: "grants".into(), probe: grants_probe(plugins.clone()) },
+            HealthPart { name: "grants".into(), probe: grants_probe(plugins.clone(), grants_from) },
             HealthPart { name: "holds".into(), probe: holds_probe(cluster.clone()) },
             HealthPart { name: "lease".into(), probe: lease_probe(election.unheld()) },
             HealthPart { name: "plugins".into(), probe: plugins_probe(plugins.clone()) },
@@ -151,12 +193,15 @@ impl Host {
         let controller = Controller::new(ports.clone(), events).resync_every(resync).with_flows(flows);
         let home = HostHome { client: client.clone(), namespace: namespace.clone() };
         let controller = controller.with_ops(ops.clone(), place.clone()).publishing_in(home);
+        let action_plugins = PluginsKind::watch(ports.cluster.clone(), grants_from, client.clone());
+        let controller = controller.with_kind(Arc::new(action_plugins.clone()));
         let (listed, rights): (Vec<_>, Vec<_>) = controller.kinds().iter().map(kind_parts).unzip();
         let policies = HealthPart { name: "policies".into(), probe: old_policy };
         let health = Health::of(ready.into_iter().chain(listed).collect(), ports.heart.clone());
         let health = Arc::new(health.with_optional(optional.into_iter().chain(rights).chain([policies]).collect()));
         ports.metrics.shows_health(&health);
-        Ok(Self { ports, client, ops, place, namespace, controller, election, health, policies: checked })
+        let policies = checked;
+        Ok(Self { ports, client, ops, action_plugins, place, namespace, controller, election, health, policies })
     }
 
     /// Returns the REST API of this host's OpsJobs, for a process that is host and server at once.
@@ -208,12 +253,14 @@ impl Host {
     ///
     /// If the controller fails, which `/livez` then reports too. If another process has the same identity.
     pub async fn run(self, stop: CancellationToken) -> anyhow::Result<()> {
-        let Self { ports, ops, controller, election, health, policies, .. } = self;
+        let Self { ports, ops, action_plugins, controller, election, health, policies, .. } = self;
+        let granting = tokio::spawn(action_plugins.follow_grants(ports.plugins.clone()));
         let checking = tokio::spawn(policies.run(ops));
         let counting = tokio::spawn(count_plugins(ports.clone()));
         let announcing = tokio::spawn(announce_plugins(ports.clone(), election.note()));
         let asking = tokio::spawn(tell_server_version(ports.cluster.clone()));
         let ended = tokio::spawn(controller.run(election, stop.clone())).await;
+        granting.abort();
         counting.abort();
         announcing.abort();
         asking.abort();
@@ -235,6 +282,7 @@ pub(crate) fn plugin_options(dir: Option<PathBuf>, grants: Option<PathBuf>) -> a
         dir,
         grants,
         grants_digest: None,
+        grants_from_caller: false,
         grant_all: false,
         cache_dir: oarlock_wasm::default_cache_dir(),
         compile_with: CompileWith::this_binary()
@@ -329,9 +377,14 @@ fn lease_probe(unheld: watch::Receiver<Option<String>>) -> Probe {
 
 /// Returns a probe that is ready unless the grants were refused from the start. A file that is refused later does not
 /// change the grants in force, so the host stays ready.
-fn grants_probe(plugins: Plugins) -> Probe {
+fn grants_probe(plugins: Plugins, grants_from: GrantsFrom) -> Probe {
+    let is_of_cluster = grants_from == GrantsFrom::Cluster;
     Box::new(move || match plugins.grants_state() {
         GrantsState::Unusable(why) => Err(format!("nothing is granted: {why}")),
+        GrantsState::Unread if is_of_cluster => {
+            let kind = "the ActionPlugins of the cluster are not listed yet";
+            Err(format!("{kind}: install `oarlock manifests`, or take the grants from a file"))
+        }
         GrantsState::Unread | GrantsState::InForce | GrantsState::Refused(_) => Ok(()),
     })
 }

@@ -83,6 +83,9 @@ impl JobReport<'_> {
             lifecycle_waiting: memory.targets.lifecycle.len(),
             release_pending: memory.targets.releasing.len(),
         };
+        let has_ended = [Progress::Succeeded, Progress::Failed].iter().any(|end| end.word() == figures.progress);
+        let bound = memory.stored.state.plugin.as_ref().filter(|_| !has_ended);
+        ports.bound.note(key, bound.map(|plugin| plugin.digest.as_str()));
         ports.metrics.job_is(key, Some(figures));
     }
 }

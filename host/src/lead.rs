@@ -271,6 +271,7 @@ impl TermController {
                 self.remove_uncached_leftovers(&key, &memory);
                 let woken = lock(&self.term.tables).forget(&key, self.ports.cluster.store());
                 self.ports.metrics.job_is(&key, None);
+                self.ports.bound.note(&key, None);
                 self.queue.gone(&key);
                 self.wake_waiting(woken);
             }
@@ -344,6 +345,7 @@ impl TermController {
         self.ports.cluster.end_tasks();
         self.ports.logs.get().into_iter().for_each(Logs::end_files);
         self.ports.metrics.no_jobs();
+        self.ports.bound.clear();
         self.ports.metrics.failing.forget_all();
         self.ports.metrics.queues_are(0, 0, 0);
         match Arc::try_unwrap(self.term) {

@@ -2,6 +2,8 @@
 //!
 //! Only this crate constructs adapters. All decisions about a job are in `oarlock-core`.
 
+mod action_plugin;
+mod bound_jobs;
 mod call_plugin;
 mod call_share;
 pub mod commands;
@@ -24,6 +26,7 @@ mod logs;
 pub mod manifests;
 pub mod metrics;
 mod ops_job;
+mod own_rights;
 mod policies;
 pub mod ports;
 pub mod preview;

@@ -23,6 +23,7 @@ pub(crate) use kinds::NamedKind;
 pub use oarlock_api::HostAccount;
 pub use ops::{ops_manifests, page_manifests, rest_manifests};
 pub use pinned::{PinError, pinned};
+pub(crate) use roles::NeededRight;
 use roles::RoleDocument;
 pub use roles::{GrantedAccess, RoleError};
 pub use tasks::Egress;
@@ -105,10 +106,14 @@ impl PodPolicies {
 /// # Errors
 /// If a grant needs a right that no role can express. The error names the fix.
 pub fn manifests_with(access: &GrantedAccess, policies: PodPolicies) -> Result<String, ManifestsError> {
-    let [job, record] = oarlock_api::CRDS;
-    let of_jobs = [oarlock_api::JOB_ADMISSION, oarlock_api::ACCOUNT_ADMISSION, oarlock_api::NAMESPACE_ADMISSION];
+    let of_jobs = [
+        oarlock_api::JOB_ADMISSION,
+        oarlock_api::ACCOUNT_ADMISSION,
+        oarlock_api::NAMESPACE_ADMISSION,
+        oarlock_api::ACTION_PLUGIN_ADMISSION,
+    ];
     let granted = granted(access)?;
-    let fixed = [NAMESPACE, job, record].into_iter().chain(of_jobs).chain([ROLES, USERS]);
+    let fixed = std::iter::once(NAMESPACE).chain(oarlock_api::CRDS).chain(of_jobs).chain([ROLES, USERS]);
     let granted = granted.iter().map(String::as_str);
     // The policies come last: a running host must have the rights that they ask for before they apply.
     let of_holds = policies.guards_holds.then_some(oarlock_api::HOLD_ADMISSION);
@@ -131,6 +136,17 @@ pub fn grant_manifests(access: &GrantedAccess, grants: &str) -> Result<String, M
     let of_nodes = access.changes_nodes().then_some(oarlock_api::NODE_ADMISSION);
     let all = [map.as_str()].into_iter().chain(granted.iter().map(String::as_str)).chain([of_pods.as_str()]);
     Ok(access.host.fill(&join(&all.chain(of_nodes).collect::<Vec<_>>())))
+}
+
+/// Returns only the roles that these grants need, with the documents of tasks and the policies of what the plugins change.
+///
+/// # Errors
+/// If a grant needs a right that no role can express. The error names the fix.
+pub fn plugin_roles(access: &GrantedAccess) -> Result<String, ManifestsError> {
+    let granted = granted(access)?;
+    let of_nodes = access.changes_nodes().then_some(oarlock_api::NODE_ADMISSION);
+    let all: Vec<&str> = granted.iter().map(String::as_str).chain(of_nodes).collect();
+    Ok(access.host.fill(&join(&all)))
 }
 
 /// Returns the roles that the grants need, and the documents of tasks.

@@ -26,6 +26,7 @@ use oarlock_kube::lease::fence::Leadership;
 use oarlock_kube::watch::health::KindHealth;
 use oarlock_kube::{Cluster, Requests};
 use oarlock_rest::Rest;
+use oarlock_wasm::Plugins;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::{encode_eof, encode_registry};
 use prometheus_client::metrics::counter::Counter;
@@ -354,6 +355,11 @@ impl Metrics {
     pub fn shows_port(&self, cluster: &Cluster) {
         // A process has one port, so only the first call counts.
         let _known = self.sources.cluster.set(cluster.clone()).is_err();
+    }
+
+    /// Shows the peak use of limits by these plugins at each scrape.
+    pub fn shows_plugins(&self, plugins: &Plugins) {
+        let _known = self.sources.plugins.set(plugins.clone()).is_err();
     }
 
     /// Shows the age of the lease at each scrape.

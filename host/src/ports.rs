@@ -13,6 +13,7 @@ use oarlock_core::plugin::lookup::PluginLookup;
 use oarlock_kube::Cluster;
 use oarlock_wasm::{FirstScan, Plugins};
 
+use crate::bound_jobs::BoundJobs;
 use crate::call_share::PluginCallLimits;
 use crate::declared_kinds::DeclaredKinds;
 use crate::health::Heartbeat;
@@ -39,6 +40,8 @@ pub struct Ports {
     pub(crate) shares: PluginCallLimits,
     /// The collector of logs, if the host keeps files.
     pub(crate) logs: OnceLock<Logs>,
+    /// The jobs that are bound to each version of a plugin.
+    pub(crate) bound: Arc<BoundJobs>,
     /// The kinds and fields that plugins declare.
     pub(crate) kinds: DeclaredKinds,
 }
@@ -47,9 +50,11 @@ impl Ports {
     /// Makes ports from these adapters.
     pub fn new(cluster: Cluster, plugins: Plugins, metrics: Arc<Metrics>) -> Self {
         metrics.shows_port(&cluster);
+        metrics.shows_plugins(&plugins);
         let (heart, log_share, logs) = (Arc::default(), LogShare::default(), OnceLock::new());
         let (calling, shares, kinds) = (Calling::default(), PluginCallLimits::default(), DeclaredKinds::default());
-        Self { cluster, plugins, metrics, heart, log_share, calling, shares, logs, kinds }
+        let bound = Arc::default();
+        Self { cluster, plugins, metrics, heart, log_share, calling, shares, logs, bound, kinds }
     }
 
     /// Returns true if a job may have a round while the actions in `full` run as many rounds as they may.

@@ -39,7 +39,9 @@ pub const CRD_LEVEL: &str = "oarlock.dev/crd-level";
 /// The CustomResourceDefinition of OperationJob, as a YAML document.
 pub const OPERATION_JOB_CRD: &str = include_str!("../crds/operationjob.yaml");
 /// The CustomResourceDefinitions, one YAML document each, in the order in which to apply them.
-pub const CRDS: [&str; 2] = [OPERATION_JOB_CRD, include_str!("../crds/operationrecord.yaml")];
+pub const CRDS: [&str; 3] = [OPERATION_JOB_CRD, include_str!("../crds/operationrecord.yaml"), ACTION_PLUGIN_CRD];
+/// The CustomResourceDefinition of ActionPlugin, as a YAML document.
+pub const ACTION_PLUGIN_CRD: &str = include_str!("../crds/actionplugin.yaml");
 /// The CustomResourceDefinition of JobFlow, as a YAML document.
 pub const JOB_FLOW_CRD: &str = include_str!("../crds/jobflow.yaml");
 /// The CustomResourceDefinition of DaemonJob, as a YAML document.
@@ -75,5 +77,7 @@ pub const ACCOUNT_JOB_ADMISSION: &str = include_str!("../crds/account-jobs.yaml"
 pub const NAMESPACE_ADMISSION: &str = include_str!("../crds/namespaces.yaml");
 /// The ValidatingAdmissionPolicy for pods in the namespace of tasks, with its binding. Apply it if that namespace exists.
 pub const TASK_ADMISSION: &str = include_str!("../crds/tasks.yaml");
+/// The ValidatingAdmissionPolicy for the specs of ActionPlugins, with its binding.
+pub const ACTION_PLUGIN_ADMISSION: &str = include_str!("../crds/plugin-grants.yaml");
 /// The admission policies of OperationJobs and of pods.
 pub const ADMISSION: &str = concat!(include_str!("../crds/admission.yaml"), "---\n", include_str!("../crds/pods.yaml"));

@@ -47,9 +47,10 @@ pub mod status {
 
 /// The requests, grants and answers of a plugin.
 pub mod plugin {
-    pub use oarlock_contract::{authorize, grant, host_path, manifest, names, proposal, schema, task};
+    pub use oarlock_contract::{authorize, grant, host_path, manifest, names, proposal, rights, schema, task};
 
     pub mod lookup;
+    pub mod trap_budget;
     pub mod visit;
 }
 
@@ -58,6 +59,16 @@ pub mod kind {
     pub mod locks;
     pub mod plan;
     pub mod plan_kind;
+}
+
+/// ActionPlugin: the grant of a plugin as an object, and the state of the plugin in its status.
+pub mod action_plugin {
+    pub mod facts;
+    pub mod kind;
+    pub mod status;
+    #[cfg(test)]
+    mod status_tests;
+    pub mod stored;
 }
 
 /// OperationJob: the spec and state of a job, the tables that jobs share in one term, and the rounds.

@@ -21,12 +21,12 @@ use tokio_util::sync::CancellationToken;
 
 use super::exports::ExportArgs;
 use super::history::HistoryArgs;
-use super::host::{beside, made_up_identity, stop_on_signal};
+use super::host::{GrantsFromArg, beside, made_up_identity, stop_on_signal};
 use super::in_memory::{InMemory, NAMESPACE, create};
 use super::scratch::Scratch;
 use crate::controller::RESYNC;
 use crate::health;
-use crate::host::{Host, HostOptions};
+use crate::host::{GrantsSource, Host, HostOptions};
 use crate::host_place::HostLocation;
 use crate::images::ExportRegistry;
 use crate::manifests::{HOST_NAMESPACE, SHIPPED_GRANTS};
@@ -56,6 +56,9 @@ pub(crate) struct DevArgs {
     /// Directory of the plugin files
     #[arg(long, value_name = "DIR", default_value = "plugins")]
     plugins: PathBuf,
+    /// Source of the grants: `cluster` takes them from the ActionPlugins
+    #[arg(long, value_enum, default_value_t, value_name = "SOURCE")]
+    grants_from: GrantsFromArg,
     /// Grants of the plugins [default: grants.yaml beside the plugin directory, created with the grants of the shipped
     /// plugins if it is missing]
     #[arg(long, value_name = "FILE")]
@@ -114,13 +117,13 @@ pub(crate) async fn run(args: DevArgs, traces: Option<TraceExport>) -> anyhow::R
     write_kubeconfig(&kubeconfig, address)?;
     // The path is absolute, because the user's other terminals have other working directories.
     let kubeconfig = std::fs::canonicalize(&kubeconfig).unwrap_or(kubeconfig);
-    let grants = grants_file(args.grants, &args.plugins, args.grant_all)?;
+    let grants = args.grants_from.source(|| grants_file(args.grants, &args.plugins, args.grant_all), None)?;
     let listener = health::listen(args.listen).await?;
     let health_address = listener.local_addr().context("cannot read the address that serves /readyz")?;
-    let granted = if args.grant_all {
-        "everything that a plugin asks for (--grant-all)".to_owned()
-    } else {
-        format!("edit {}", grants.display())
+    let granted = match &grants {
+        _ if args.grant_all => "everything that a plugin asks for (--grant-all)".to_owned(),
+        GrantsSource::Cluster => "kubectl edit actionplugin NAME".to_owned(),
+        GrantsSource::File { path, .. } => format!("edit {}", path.display()),
     };
     let rest = args.requests.listen(args.rest).await?;
     let token = args.rest_token_out.unwrap_or_else(|| scratch.path().join("rest-token"));
@@ -133,7 +136,6 @@ pub(crate) async fn run(args: DevArgs, traces: Option<TraceExport>) -> anyhow::R
         client: furnished.client.clone(),
         plugins: args.plugins,
         grants,
-        grants_digest: None,
         grant_all: args.grant_all,
         identity: made_up_identity(),
         namespace: HOST_NAMESPACE.to_owned(),

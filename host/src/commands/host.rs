@@ -6,8 +6,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
+use clap::{Args, ValueEnum};
 use oarlock_core::operation_job::tasks::settings::TaskSettings;
 use oarlock_kube::transport::client::{Source, connect};
 use tokio::signal::unix::{SignalKind, signal};
@@ -19,7 +19,7 @@ use super::history::HistoryArgs;
 use super::memory;
 use crate::controller::RESYNC;
 use crate::health;
-use crate::host::{Host, HostOptions};
+use crate::host::{GrantsSource, Host, HostOptions};
 use crate::host_place::HostLocation;
 use crate::host_place::LOCAL_CLUSTER;
 use crate::manifests::HOST_NAMESPACE;
@@ -45,6 +45,9 @@ pub(crate) struct HostArgs {
     /// Directory of the plugin files
     #[arg(long, value_name = "DIR")]
     plugins: PathBuf,
+    /// Source of the grants of all plugins: `file` takes them from --grants, `cluster` from the specs of the ActionPlugins
+    #[arg(long, value_enum, default_value_t, value_name = "SOURCE")]
+    grants_from: GrantsFromArg,
     /// Grants of the plugins; the host reads a changed file again [default: grants.yaml beside the plugin directory]
     #[arg(long, value_name = "FILE")]
     grants: Option<PathBuf>,
@@ -99,6 +102,30 @@ pub(crate) struct HostArgs {
     otlp: OtlpArgs,
 }
 
+/// The values of `--grants-from`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum GrantsFromArg {
+    /// A file of grants
+    #[default]
+    File,
+    /// The ActionPlugins of the cluster
+    Cluster,
+}
+
+impl GrantsFromArg {
+    /// Returns the source of the grants. `path` and `digest` are those of the file.
+    pub(super) fn source(
+        self,
+        path: impl FnOnce() -> anyhow::Result<PathBuf>,
+        digest: Option<String>,
+    ) -> anyhow::Result<GrantsSource> {
+        Ok(match self {
+            Self::File => GrantsSource::File { path: path()?, digest },
+            Self::Cluster => GrantsSource::Cluster,
+        })
+    }
+}
+
 impl HostArgs {
     /// Returns the flags of traces.
     pub(super) fn otlp(&self) -> &OtlpArgs {
@@ -140,6 +167,7 @@ fn usual_kubeconfig() -> anyhow::Result<PathBuf> {
 pub(crate) async fn run(args: HostArgs, traces: Option<TraceExport>) -> anyhow::Result<ExitCode> {
     let HostArgs {
         plugins,
+        grants_from,
         grants,
         grants_digest,
         identity,
@@ -164,10 +192,14 @@ pub(crate) async fn run(args: HostArgs, traces: Option<TraceExport>) -> anyhow::
     let stop = stop_on_signal()?;
     let listener = health::listen(listen).await?;
     let (client, server) = connect(&cluster.source()?).await?;
+    anyhow::ensure!(
+        grants_from == GrantsFromArg::File || grants.is_none(),
+        "--grants-from cluster takes the grants from the ActionPlugins, so leave out --grants"
+    );
+    let grants = grants_from.source(|| Ok(known_grants(grants.unwrap_or_else(|| beside(&plugins)))), grants_digest)?;
     let options = HostOptions {
         client,
-        grants: known_grants(grants.unwrap_or_else(|| beside(&plugins))),
-        grants_digest,
+        grants,
         grant_all: false,
         plugins,
         identity: identity.unwrap_or_else(made_up_identity),
@@ -202,7 +234,7 @@ fn announce(options: &HostOptions, server: &str, listen: SocketAddr) {
         identity = options.identity,
         namespace = options.namespace,
         plugins = %options.plugins.display(),
-        grants = %options.grants.display(),
+        grants = %options.grants,
         %listen,
         "oarlock begins"
     );

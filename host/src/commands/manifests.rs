@@ -285,7 +285,7 @@ fn cannot_pin(file: &Path) -> String {
     format!("cannot pin the grants to {}", file.display())
 }
 
-fn learn(kinds: &mut KnownKinds, path: &Path) -> anyhow::Result<()> {
+pub(super) fn learn(kinds: &mut KnownKinds, path: &Path) -> anyhow::Result<()> {
     let text = std::fs::read_to_string(path)
         .with_context(|| format!("cannot read the CustomResourceDefinitions {}", path.display()))?;
     let documents: Vec<serde_json::Value> = serde_saphyr::from_multiple(&text)

@@ -94,6 +94,27 @@ pub struct GrantedAccess {
     pub tasks_egress: Vec<Egress>,
 }
 
+/// A right that a grant needs.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct NeededRight {
+    /// The namespace, or `None` for all namespaces.
+    pub(crate) namespace: Option<String>,
+    /// The API group. The core group is empty.
+    pub(crate) group: String,
+    /// The resource, with its subresource, such as `pods/eviction`.
+    pub(crate) resource: String,
+    /// The verb.
+    pub(crate) verb: &'static str,
+}
+
+impl std::fmt::Display for NeededRight {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { namespace, group, resource, verb } = self;
+        let (dot, place) = (if group.is_empty() { "" } else { "." }, namespace.as_deref());
+        write!(formatter, "{verb} {resource}{dot}{group} in {}", place.unwrap_or("all namespaces"))
+    }
+}
+
 /// A document, with a comment about its purpose.
 pub(crate) struct RoleDocument {
     pub(crate) comment: String,
@@ -140,6 +161,35 @@ impl GrantedAccess {
         Ok(documents)
     }
 
+    /// Returns the rights that the roles of [`GrantedAccess::documents`] give the host's account.
+    ///
+    /// # Errors
+    /// If a grant needs a right that no role can express.
+    pub(crate) fn needed_rights(&self) -> Result<BTreeSet<NeededRight>, RoleError> {
+        let mut all = BTreeSet::new();
+        for grant in self.grants.iter().filter(|grant| !grant.namespaces.is_empty()) {
+            let (inside, outside) = self.writes(grant)?;
+            let reads = self.reads(grant)?;
+            let mut add = |rules: &Rules, namespace: Option<&str>| {
+                for ((group, resource), verbs) in rules {
+                    all.extend(verbs.iter().map(|verb| NeededRight {
+                        namespace: namespace.map(str::to_owned),
+                        group: group.clone(),
+                        resource: resource.clone(),
+                        verb,
+                    }));
+                }
+            };
+            add(&reads, None);
+            add(&outside, None);
+            match self.namespaces(grant)? {
+                None => add(&inside, None),
+                Some(names) => names.into_iter().for_each(|name| add(&inside, Some(name))),
+            }
+        }
+        Ok(all)
+    }
+
     /// Returns true if a plugin is granted tasks on nodes.
     pub(crate) fn has_tasks(&self) -> bool {
         self.grants.iter().any(|grant| !grant.namespaces.is_empty() && grant.has_tasks_on_nodes())
@@ -164,11 +214,7 @@ impl GrantedAccess {
 
     fn of_plugin(&self, grant: &Grant) -> Result<Vec<RoleDocument>, RoleError> {
         let plugin = &grant.name;
-        let mut reads = Rules::new();
-        for rule in &grant.reads {
-            let kind = self.kind(plugin, &rule.api_version, &rule.kind)?;
-            reads.entry((kind.group.clone(), kind.plural.clone())).or_default().extend(READ);
-        }
+        let reads = self.reads(grant)?;
         let (inside, outside) = self.writes(grant)?;
         let mut documents = Vec::new();
         if !reads.is_empty() {
@@ -201,6 +247,16 @@ impl GrantedAccess {
             Some(names) => documents.extend(names.into_iter().map(|name| named.bound(Some(name)))),
         }
         Ok(documents)
+    }
+
+    /// Returns the rules for reads.
+    fn reads(&self, grant: &Grant) -> Result<Rules, RoleError> {
+        let mut reads = Rules::new();
+        for rule in &grant.reads {
+            let kind = self.kind(&grant.name, &rule.api_version, &rule.kind)?;
+            reads.entry((kind.group.clone(), kind.plural.clone())).or_default().extend(READ);
+        }
+        Ok(reads)
     }
 
     /// Returns the rules for writes of namespaced objects, and for writes of other objects.

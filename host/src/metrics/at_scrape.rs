@@ -1,7 +1,7 @@
 //! The figures that the Cluster port provides at a scrape: requests, watches, events and the lease.
 
-use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -14,6 +14,7 @@ use oarlock_kube::transport::requests::{LATENCY_BOUNDS, RequestCounts, RequestLa
 use oarlock_kube::watch::health::KindHealth;
 use oarlock_kube::{Cluster, Requests};
 use oarlock_rest::{ANSWER_BOUNDS, Rest};
+use oarlock_wasm::{PluginStatus, Plugins};
 use parking_lot::Mutex;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric as _, NoLabelSet};
@@ -45,6 +46,13 @@ struct PartLabels {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct PeakLabels {
+    plugin: String,
+    version: String,
+    limit: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct AnswerLabels {
     method: &'static str,
     code: String,
@@ -71,6 +79,7 @@ pub(super) struct ScrapeSources {
     pub(super) memory_limit: OnceLock<u64>,
     pub(super) spans: OnceLock<Arc<SpanCounts>>,
     pub(super) artefacts: OnceLock<Artefacts>,
+    pub(super) plugins: OnceLock<Plugins>,
 }
 
 impl fmt::Debug for ScrapeSources {
@@ -97,6 +106,9 @@ impl Collector for Port {
             ConstGauge::new(i64::try_from(recorder.waiting()).unwrap_or(i64::MAX)).encode(family)?;
         }
         encode_process_parts(&self.0, &mut encoder)?;
+        if let Some(plugins) = self.0.plugins.get() {
+            encode_peaks(plugins, &mut encoder)?;
+        }
         if let Some(rest) = self.0.rest.get() {
             let counts = rest.counts();
             let help = "Number of REST requests to change an object from callers without a known right on OpsJobs";
@@ -120,6 +132,26 @@ impl Collector for Port {
         let family = encoder.encode_descriptor("writes_allowed", help, None, MetricType::Gauge)?;
         ConstGauge::new(i64::try_from(cluster.writes_allowed()).unwrap_or(i64::MAX)).encode(family)
     }
+}
+
+/// Encodes the peak use of each limit by each callable version of a plugin. The host keeps few replaced versions, so the series are few.
+fn encode_peaks(plugins: &Plugins, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+    let help =
+        "Peak use of a limit by the calls of a plugin since its grant, in percent of the limit, rounded up to tens";
+    let mut family = encoder.encode_descriptor("plugin_limit_peak_percent", help, None, MetricType::Gauge)?;
+    // Two files may have the same version.
+    let mut known = BTreeSet::new();
+    for PluginStatus { name, version, digest, .. } in plugins.list() {
+        let (Some(plugin), Some(version), Some(digest)) = (name, version, digest) else { continue };
+        if !known.insert((plugin.clone(), version.clone())) {
+            continue;
+        }
+        for (limit, peak) in plugins.peak_use(&digest) {
+            let labels = PeakLabels { plugin: plugin.clone(), version: version.clone(), limit };
+            ConstGauge::new(i64::from(peak)).encode(family.encode_family(&labels)?)?;
+        }
+    }
+    Ok(())
 }
 
 /// Encodes the readiness of the parts, the memory limit, and the requests to the store of artefacts.

@@ -17,6 +17,8 @@ const SIMILAR: usize = 5;
 /// The kind whose status, events or answers show a reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
 pub enum ReasonKind {
+    /// ActionPlugin.
+    ActionPlugin,
     /// DaemonJob.
     DaemonJob,
     /// JobFlow.
@@ -40,7 +42,8 @@ pub enum ReasonKind {
 
 impl ReasonKind {
     /// All kinds.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
+        Self::ActionPlugin,
         Self::DaemonJob,
         Self::JobFlow,
         Self::JobTemplate,
@@ -55,6 +58,7 @@ impl ReasonKind {
     /// Returns the name of the kind, as Kubernetes writes it.
     pub fn name(self) -> &'static str {
         match self {
+            Self::ActionPlugin => "ActionPlugin",
             Self::DaemonJob => "DaemonJob",
             Self::JobFlow => "JobFlow",
             Self::JobTemplate => "JobTemplate",
@@ -70,6 +74,7 @@ impl ReasonKind {
     /// Returns the short name that kubectl takes, for the kinds that have one.
     fn short_name(self) -> Option<&'static str> {
         match self {
+            Self::ActionPlugin => Some("ap"),
             Self::DaemonJob => Some("dj"),
             Self::JobFlow => Some("jf"),
             Self::JobTemplate => Some("jt"),

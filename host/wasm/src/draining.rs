@@ -49,6 +49,11 @@ impl<T> Draining<T> {
         }
     }
 
+    /// Removes and returns the version with this digest.
+    pub(crate) fn take(&mut self, digest: &str) -> Option<T> {
+        self.versions.remove(digest).map(|version| version.plugin)
+    }
+
     pub(crate) fn get_mut(&mut self, digest: &str) -> Option<&mut DrainingVersion<T>> {
         self.versions.get_mut(digest)
     }

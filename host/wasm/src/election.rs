@@ -3,13 +3,16 @@
 //! An election takes the plugins that could serve, in the order of their files, and elects one plugin for each action. It leaves nothing to
 //! chance. If several contents have one version, the content that serves continues. If none of them serves, the first file by name serves.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use oarlock_core::plugin::grant::Grant;
 
 use crate::plugin::Plugin;
 use crate::status::{PluginState, PluginStatus};
+
+/// The most other plugins that a message names.
+const NAMED: usize = 3;
 
 /// A plugin that could serve, and its file.
 #[derive(Clone, Copy)]
@@ -27,6 +30,8 @@ pub(crate) struct Election {
     elected: BTreeMap<String, String>,
     /// The other files with the name and version of a serving plugin but with other contents, by action.
     doubles: BTreeMap<String, Vec<String>>,
+    /// The other plugins that could serve an action, by action. Each is named with its file.
+    losers: BTreeMap<String, BTreeSet<String>>,
 }
 
 impl Election {
@@ -47,6 +52,9 @@ impl Election {
             let Some(Candidate { source, plugin }) = chosen(&first, before.get(action)) else { continue };
             let doubles = first.iter().filter(|other| other.plugin.digest() != plugin.digest());
             election.doubles.insert(action.to_owned(), doubles.map(|other| other.source.to_owned()).collect());
+            let losers = rivals.iter().filter(|rival| rival.plugin.manifest().name != plugin.manifest().name);
+            let named = losers.map(|rival| format!("{} ({})", rival.plugin.manifest().name, rival.source));
+            election.losers.insert(action.to_owned(), named.collect());
             election.serving.insert(action.to_owned(), plugin.clone());
             election.elected.insert(action.to_owned(), source.to_owned());
         }
@@ -64,7 +72,7 @@ impl Election {
         }
         let (name, version) = (&winner.manifest().name, &winner.manifest().version);
         let cure = if *name != plugin.manifest().name {
-            "give it an action of its own, or put its grant first"
+            "give it an action of its own, put its grant first, or give its grant `preferred: true`"
         } else if *version == plugin.manifest().version {
             "this file has the same version and another content; a file that serves goes on, and a start takes the first by name: \
              raise the version of the right one, or remove one file"
@@ -81,7 +89,12 @@ impl Election {
     fn tell_winner(&self, status: PluginStatus, action: &str) -> PluginStatus {
         let doubles = self.doubles.get(action).map(Vec::as_slice).unwrap_or_default();
         if doubles.is_empty() {
-            return status.with(PluginState::Serving, "Serving", "it serves its action");
+            let losers = self.losers.get(action).into_iter().flatten().take(NAMED).cloned().collect::<Vec<_>>();
+            let also = match losers.is_empty() {
+                true => String::new(),
+                false => format!("; {} has the same action and does not serve", losers.join(" and ")),
+            };
+            return status.with(PluginState::Serving, "Serving", &format!("it serves its action{also}"));
         }
         let others = doubles.join(" and ");
         let sentence = format!(
@@ -92,12 +105,15 @@ impl Election {
     }
 }
 
-/// Returns the candidates that come first. Among several names, the name whose grant comes first wins. Otherwise, a user who may write the
-/// file of one plugin could take the action of another plugin. Among the candidates of that name, the highest version wins.
+/// Returns the candidates that come first. Among several names, a name with `preferred: true` wins, and then the name whose grant comes first.
+/// Otherwise, a user who may write the file of one plugin could take the action of another plugin. Among the candidates of that name, the
+/// highest version wins.
 fn first_of<'a>(rivals: &[Candidate<'a>], grants: &[Grant]) -> Vec<Candidate<'a>> {
     let place = |rival: &Candidate<'_>| {
         let name = &rival.plugin.manifest().name;
-        grants.iter().position(|grant| grant.name == *name).unwrap_or(usize::MAX)
+        let at = grants.iter().position(|grant| grant.name == *name);
+        let is_preferred = at.and_then(|at| grants.get(at)).is_some_and(|grant| grant.preferred);
+        (!is_preferred, at.unwrap_or(usize::MAX))
     };
     let first = rivals.iter().map(place).min();
     let named = || rivals.iter().filter(|rival| Some(place(rival)) == first);

@@ -8,7 +8,6 @@ use std::path::Path;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use tokio::sync::watch;
 use tokio::task::spawn_blocking;
 
 use crate::load::directory::{Directory, ReadyFile, Scan};
@@ -32,9 +31,8 @@ async fn blocking<T: Send + 'static, R: Send + 'static>(
     ended.inspect_err(|error| tracing::error!(%error, "a panic while reading a file; retrying")).ok()
 }
 
-/// Follows the file of grants until the task is dropped. Sets `known` once the file was read or is known to be unreadable. This function
-/// never waits for the compilation of a component.
-pub(crate) async fn follow_grants(registry: Arc<Registry>, file: GrantsFile, known: watch::Sender<bool>) {
+/// Follows the file of grants until the task is dropped. This function never waits for the compilation of a component.
+pub(crate) async fn follow_grants(registry: Arc<Registry>, file: GrantsFile) {
     let path = file.path().to_owned();
     let name = path.file_name().map(OsStr::to_owned);
     let mut events = FileEvents::subscribe(path.parent().unwrap_or(Path::new("/")), name.as_deref());
@@ -58,7 +56,6 @@ pub(crate) async fn follow_grants(registry: Arc<Registry>, file: GrantsFile, kno
                 }
             }
         }
-        known.send_if_modified(|known| !unsettled && !std::mem::replace(known, true));
         let news = events.next(unsettled).await;
         renamed = name.as_ref().is_some_and(|name| news.renamed.contains(name));
     }
@@ -75,10 +72,11 @@ impl Follower {
         Self { registry, directory: Arc::new(Mutex::new(directory)) }
     }
 
-    /// Follows the plugin directory until the task is dropped, once the grants are known.
-    pub(crate) async fn follow(self, mut grants_known: watch::Receiver<bool>) {
-        // The sender is dropped only if there are no grants to follow.
-        let _ = grants_known.wait_for(|known| *known).await;
+    /// Follows the plugin directory until the task is dropped. With `awaits_grants`, it begins once the grants were read or refused.
+    pub(crate) async fn follow(self, awaits_grants: bool) {
+        if awaits_grants {
+            self.registry.grants_read().await;
+        }
         let mut events = FileEvents::subscribe(self.directory.lock().path(), None);
         let mut renamed = BTreeSet::new();
         let mut scans = 0_u32;

@@ -20,6 +20,7 @@ mod run {
     pub(crate) mod log_budget;
     pub(crate) mod object_json;
     pub(crate) mod output_pipe;
+    pub(crate) mod peak_use;
     pub(crate) mod plugin_log;
     pub(crate) mod seeded_random;
     pub(crate) mod session;
@@ -29,6 +30,8 @@ mod run {
 }
 
 mod plugin;
+
+mod probe;
 
 /// Turns files into plugins: watches the directory, vets, compiles and grants.
 mod load {

@@ -9,6 +9,8 @@ use oarlock_core::object::task_pod::JOB_UID;
 use oarlock_core::plugin::lookup::PluginInfo;
 use oarlock_core::plugin::manifest::{Manifest, TargetKind};
 use oarlock_core::plugin::proposal::RelationKey;
+use oarlock_core::plugin::trap_budget::TrapBudget;
+use parking_lot::Mutex;
 
 use crate::run::bindings::ActionPre;
 use crate::run::guest::Guest;
@@ -33,6 +35,8 @@ pub(crate) struct Plugin {
     pub(crate) compiled: Arc<Compiled>,
     pub(crate) info: Arc<PluginInfo>,
     pub(crate) context: Arc<CallContext>,
+    /// The visits that trapped lately. A new grant begins anew.
+    pub(crate) traps: Arc<Mutex<TrapBudget>>,
 }
 
 /// The fields and indexes of one kind that plugins declare.

@@ -20,6 +20,11 @@ use crate::status::{PluginState, PluginStatus};
 /// The waits before the host retries a file that failed for now.
 const RETRIES: Backoff = Backoff::from_secs(2, 60);
 
+/// The lengths of the quarantines of one version: 10 minutes, doubled up to a day.
+const QUARANTINES: Backoff = Backoff::from_secs(600, 86_400);
+/// The most digests whose quarantines are counted.
+const MOST_QUARANTINES: usize = 256;
+
 /// The missing lines of a grant that a message names.
 const NAMED_LINES: usize = 3;
 
@@ -60,8 +65,10 @@ pub(crate) struct PluginSet {
     pub entries: BTreeMap<String, PluginEntry>,
     pub grants: Vec<Grant>,
     draining: Draining<Arc<Plugin>>,
-    /// The digests that lost their grant. These versions do not drain.
+    /// The digests that lost their grant, or that are quarantined. These versions do not drain.
     revoked: HashSet<String>,
+    /// The number of quarantines of each digest, so that each is longer than the one before.
+    quarantines: BTreeMap<String, u32>,
 }
 
 impl PluginSet {
@@ -139,6 +146,37 @@ impl PluginSet {
         }
     }
 
+    /// Lets the highest replaced version below the version with this digest serve in its place. Without such a version, nothing changes. Jobs that began
+    /// with the quarantined version go on with the other one.
+    pub(crate) fn roll_back(&mut self, digest: &str) {
+        let is_bad = |entry: &PluginEntry| matches!(&entry.outcome, Outcome::Loaded(Admission::Ready(plugin)) if plugin.digest() == digest);
+        let Some(entry) = self.entries.values_mut().find(|entry| is_bad(entry)) else { return };
+        let Some(bad) = entry.plugin().map(|plugin| plugin.manifest().clone()) else { return };
+        let below = self.draining.iter().map(|(digest, draining)| (digest, draining.plugin.manifest()));
+        let below = below.filter(|(_, manifest)| {
+            (&manifest.name, &manifest.action) == (&bad.name, &bad.action) && manifest.version < bad.version
+        });
+        let Some(good) = below.max_by_key(|(_, manifest)| manifest.version.clone()).map(|(digest, _)| digest.clone())
+        else {
+            return;
+        };
+        let Some(good) = self.draining.take(&good) else { return };
+        let before = self.quarantines.get(digest).copied().unwrap_or_default();
+        if self.quarantines.len() < MOST_QUARANTINES || before > 0 {
+            self.quarantines.insert(digest.to_owned(), before.saturating_add(1));
+        }
+        let wait = QUARANTINES.wait(before);
+        let sentence = format!(
+            "it trapped too often on targets of several users, so version {} serves for {} minutes: correct it, and raise its version",
+            good.manifest().version,
+            wait.as_secs() / 60
+        );
+        entry.outcome = Outcome::Loaded(Admission::Quarantined(sentence));
+        entry.last_good = Some(good);
+        entry.retry = Some(Retry { failures: before, at: Instant::now() + wait });
+        self.revoked.insert(digest.to_owned());
+    }
+
     /// Returns the components without a file that have a grant and are not compiled.
     pub(crate) fn granted_bytes(&self) -> Vec<(String, Arc<Vec<u8>>)> {
         let granted = self.entries.iter().filter(|(_, entry)| matches!(entry.outcome, Outcome::Compiling));
@@ -207,6 +245,11 @@ impl PluginEntry {
         Self { digest, vetted: None, compiled: None, outcome, last_good: None, bytes: None, retry: None }
     }
 
+    /// Returns true if the version before serves, because this one trapped too often.
+    pub(crate) fn is_quarantined(&self) -> bool {
+        matches!(self.outcome, Outcome::Loaded(Admission::Quarantined(_)))
+    }
+
     fn is_ready(&self) -> bool {
         matches!(self.outcome, Outcome::Loaded(Admission::Ready(_)))
     }
@@ -256,6 +299,9 @@ impl PluginEntry {
             Outcome::Compiling => status.with(PluginState::Discovered, "Compiling", "it is being compiled"),
             Outcome::Loaded(Admission::Rejected(rejection)) => {
                 status.with(PluginState::Rejected, &rejection.reason, &rejection.sentence)
+            }
+            Outcome::Loaded(Admission::Quarantined(sentence)) => {
+                status.with(PluginState::Quarantined, "TooManyTraps", sentence)
             }
             Outcome::Loaded(Admission::Awaiting(missing)) => {
                 status.missing = missing.clone();

@@ -2,7 +2,7 @@
 //!
 //! This module finds plugins by action and calls them. It does not know the purpose of a plugin's proposals.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,6 +10,7 @@ use std::time::Duration;
 use oarlock_contract::limits::{CAPS, PluginLimits};
 use oarlock_core::plugin::grant::Grant;
 use oarlock_core::plugin::lookup::PluginLookup;
+use oarlock_core::plugin::trap_budget::{NotedVisit, TrapBudget};
 use thiserror::Error;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -37,6 +38,8 @@ pub struct Options {
     pub grants: Option<PathBuf>,
     /// The digest of the only accepted grants, see [`crate::grants_digest`]. With `None`, the host accepts any grants in the file.
     pub grants_digest: Option<String>,
+    /// True if the caller sets the grants ([`Plugins::set_grants`]), so that the host loads no file before it has set the first ones.
+    pub grants_from_caller: bool,
     /// True to grant every plugin all its requests. A grant then sets only limits and configuration. This option is for authors of plugins.
     pub grant_all: bool,
     /// The directory of the compile cache, see [`crate::default_cache_dir`]. With `None`, the host keeps no compiled code.
@@ -60,6 +63,7 @@ impl Options {
             dir: None,
             grants: None,
             grants_digest: None,
+            grants_from_caller: false,
             grant_all: false,
             cache_dir: None,
             compile_with,
@@ -135,12 +139,12 @@ impl Plugins {
             return Err(PluginsError::Directory { path: dir.clone() });
         }
         let mut tasks = JoinSet::new();
-        let (known, grants_known) = watch::channel(false);
+        let awaits_grants = grants.is_some() || options.grants_from_caller;
         if let Some(path) = grants {
-            tasks.spawn(follow_grants(registry.clone(), GrantsFile::new(path, options.grants_digest), known));
+            tasks.spawn(follow_grants(registry.clone(), GrantsFile::new(path, options.grants_digest)));
         }
         if let Some(dir) = options.dir {
-            tasks.spawn(Follower::new(registry.clone(), Directory::new(dir, memory)).follow(grants_known));
+            tasks.spawn(Follower::new(registry.clone(), Directory::new(dir, memory)).follow(awaits_grants));
         }
         Ok(Self { registry, _tasks: Arc::new(tasks) })
     }
@@ -163,6 +167,35 @@ impl Plugins {
     /// Returns the status of each plugin.
     pub fn list(&self) -> Vec<PluginStatus> {
         self.registry.snapshot().list.clone()
+    }
+
+    /// Returns the peak use of each limit by the plugin with this digest, in percent rounded up to tens, by the name of the limit. The result is
+    /// empty if the plugin is not callable. It begins anew with each grant.
+    pub fn peak_use(&self, digest: &str) -> BTreeMap<String, u8> {
+        self.registry
+            .snapshot()
+            .by_digest(digest)
+            .map(|plugin| plugin.context.settings.peaks.in_tens())
+            .unwrap_or_default()
+    }
+
+    /// Counts a visit of the plugin with this digest. If a version has used up its budget of traps, the version before serves again, and the new one is
+    /// quarantined.
+    pub fn note_visit(&self, digest: &str, visit: NotedVisit<'_>) {
+        let Some(traps) = self.registry.snapshot().by_digest(digest).map(|plugin| plugin.traps.clone()) else { return };
+        let is_used_up = {
+            let mut budget = traps.lock();
+            let is_used_up = budget.note(visit);
+            if is_used_up {
+                *budget = TrapBudget::default();
+            }
+            is_used_up
+        };
+        if is_used_up {
+            let (registry, digest) = (self.registry.clone(), digest.to_owned());
+            // The change of the plugins may wait for a `setup`, and a round must not.
+            tokio::spawn(async move { registry.roll_back(&digest).await });
+        }
     }
 
     /// Returns the kinds that the callable plugins declare.

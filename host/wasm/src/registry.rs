@@ -16,6 +16,7 @@ use crate::load::inspect::digest;
 use crate::load::loader::{Admission, Effort, Loader};
 use crate::plugin::{Compiled, Vetted};
 use crate::plugin_set::{Outcome, PluginEntry, PluginSet};
+use crate::probe::probe;
 use crate::rejection::Rejection;
 use crate::snapshot::Snapshot;
 use crate::status::{FirstScan, GrantsState, PluginState};
@@ -78,6 +79,13 @@ impl Registry {
         self.grants_state.borrow().clone()
     }
 
+    /// Waits until the grants were read or refused for the first time.
+    pub(crate) async fn grants_read(&self) {
+        let mut state = self.grants_state.subscribe();
+        // The sender lives as long as the registry.
+        let _ = state.wait_for(|state| *state != GrantsState::Unread).await;
+    }
+
     /// Returns all grants of plugins, or `None` while no grants are known.
     pub(crate) fn grants(&self) -> Option<Vec<Grant>> {
         if self.loader.grant_all {
@@ -136,7 +144,9 @@ impl Registry {
             let (admission, compiled) = match compiled {
                 Err(rejection) => (Admission::Rejected(rejection), None),
                 // The grants may have changed meanwhile.
-                Ok(Some(compiled)) => (self.loader.admit(&compiled, &set.grants).await, Some(compiled)),
+                Ok(Some(compiled)) => {
+                    (self.probed(self.loader.admit(&compiled, &set.grants).await).await, Some(compiled))
+                }
                 Ok(None) => (Admission::Awaiting(self.loader.missing_lines(&vetted, &set.grants)), None),
             };
             let is_granted = matches!(&admission, Admission::Awaiting(lines) if lines.is_empty());
@@ -147,6 +157,27 @@ impl Registry {
         })
         .await;
         true
+    }
+
+    /// Visits a made-up target with a plugin that would replace another version. A version that traps does not replace it.
+    async fn probed(&self, admission: Admission) -> Admission {
+        let Admission::Ready(plugin) = &admission else { return admission };
+        let before = self.snapshot().serving.get(&plugin.manifest().action).cloned();
+        if before.is_none_or(|before| before.digest() == plugin.digest()) {
+            return admission;
+        }
+        match probe(plugin).await {
+            Ok(()) => admission,
+            Err(trap) => {
+                let sentence = format!("it failed a visit of a made-up target whose object is gone: {}", trap.message);
+                Admission::Rejected(Rejection::new("ProbeFailed", sentence))
+            }
+        }
+    }
+
+    /// Lets the version before serve instead of the version with this digest, if there is one.
+    pub(crate) async fn roll_back(&self, digest: &str) {
+        self.edit(async |set| set.roll_back(digest)).await;
     }
 
     /// Compiles a component. Returns `None` if this takes more than `effort`.
@@ -214,6 +245,10 @@ impl Registry {
             set.set_last_good(source, admission);
         }
         let Some(vetted) = vetted.filter(|vetted| differs(&vetted.manifest.name)) else { return };
+        // A new grant does not end a quarantine.
+        if set.entries.get(source).is_some_and(PluginEntry::is_quarantined) {
+            return;
+        }
         let lines = self.loader.missing_lines(&vetted, &set.grants);
         let outcome = match compiled {
             Some(compiled) => Outcome::Loaded(self.loader.admit(&compiled, &set.grants).await),
@@ -278,7 +313,7 @@ impl Registry {
             let (state, reason) = (status.state, &status.reason);
             // A replaced version has no file.
             let source = Some(&status.source).filter(|source| !source.is_empty());
-            if state == PluginState::Rejected {
+            if matches!(state, PluginState::Rejected | PluginState::Quarantined) {
                 tracing::warn!(plugin = status.name, source, ?state, reason, "{}", status.message);
             } else if reason == "Settling" {
                 tracing::debug!(source, ?state, reason, "{}", status.message);

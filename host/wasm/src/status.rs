@@ -1,6 +1,7 @@
 //! The status of each plugin, for the commands and the metrics.
 
 use oarlock_core::plugin::manifest::Manifest;
+use oarlock_core::plugin::rights::rights;
 use serde::Serialize;
 
 /// The state of a plugin.
@@ -14,6 +15,8 @@ pub enum PluginState {
     Draining,
     /// The host does not use the plugin.
     Rejected,
+    /// The plugin trapped too often, so the version before serves for some time.
+    Quarantined,
     /// The plugin requests more than its grant allows.
     AwaitingGrant,
 }
@@ -72,6 +75,8 @@ pub struct PluginStatus {
     pub reason: String,
     /// One sentence for people, with the fix if there is one.
     pub message: String,
+    /// The requests of the plugin, in words.
+    pub rights: Vec<String>,
     /// The lines that the plugin's grant lacks.
     pub missing: Vec<String>,
 }
@@ -88,6 +93,7 @@ impl PluginStatus {
             state: PluginState::Discovered,
             reason: String::new(),
             message: String::new(),
+            rights: Vec::new(),
             missing: Vec::new(),
         }
     }
@@ -99,6 +105,7 @@ impl PluginStatus {
             version: Some(manifest.version.to_string()),
             action: Some(manifest.action.clone()),
             digest: Some(digest.to_owned()),
+            rights: rights(manifest).into_iter().map(|right| right.text).collect(),
             ..Self::of_source(source)
         }
     }

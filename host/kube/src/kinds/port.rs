@@ -74,6 +74,11 @@ impl<K: PlanKind> KindPort<K> {
         self.cluster.synced(&[]).await;
     }
 
+    /// Waits until the objects of the kind are listed. The kinds of plugins may still be missing.
+    pub async fn listed(&self) {
+        self.watches.synced(1, || {}).await;
+    }
+
     /// Returns the state of each watch.
     pub fn health(&self) -> Vec<KindHealth> {
         self.watches.health()
@@ -137,6 +142,20 @@ impl<K: PlanKind> KindPort<K> {
         let write = Write::status(object.key(), &object.version().to_string(), &status.body);
         self.send_once(object, &write, fence).await?;
         Ok(status.confirmed(then))
+    }
+
+    /// Creates an object of the kind that no user asked for. An existing object counts as created.
+    ///
+    /// # Errors
+    /// If it is not known that the object exists, with the reason.
+    pub async fn create(&self, object: ObjectKey, body: Value, fence: &Fence) -> Result<(), Stopped> {
+        let write = Write::Create { object, body, owner_uid: String::new() };
+        match self.cluster.link.write(&write, Lane::Change, fence).await {
+            Ok(reply) => self.take_reply(&reply),
+            Err(Stopped::Conflict) => {}
+            Err(stopped) => return Err(stopped),
+        }
+        Ok(())
     }
 
     /// Puts a whole document of an object into the cache, after a live read.

@@ -27,6 +27,7 @@ use crate::run::call_error::CallError;
 use crate::run::engine::Engine;
 use crate::run::guest::PluginSettings;
 use crate::run::log_budget::LogBudget;
+use crate::run::peak_use::PeakUse;
 use crate::run::warm_instance::{CallContext, setup};
 
 /// The loader that turns files into plugins.
@@ -65,6 +66,8 @@ pub(crate) enum Admission {
     Awaiting(Vec<String>),
     /// The plugin is not used.
     Rejected(Rejection),
+    /// The plugin trapped too often, so the version before serves for some time. The text says so.
+    Quarantined(String),
 }
 
 impl Loader {
@@ -189,7 +192,14 @@ impl Loader {
             return Admission::Rejected(rejection);
         }
         let log = LogBudget::full();
-        let settings = PluginSettings { manifest: manifest.clone(), grant: Grant::clone(&grant), limits, config, log };
+        let settings = PluginSettings {
+            manifest: manifest.clone(),
+            grant: Grant::clone(&grant),
+            limits,
+            config,
+            log,
+            peaks: PeakUse::default(),
+        };
         let context = CallContext {
             engine: self.engine.clone(),
             pre: compiled.pre.clone(),
@@ -207,7 +217,7 @@ impl Loader {
             digest: compiled.digest.clone(),
         };
         let (compiled, info, context) = (compiled.clone(), Arc::new(info), Arc::new(context));
-        Admission::Ready(Arc::new(Plugin { compiled, info, context }))
+        Admission::Ready(Arc::new(Plugin { compiled, info, context, traps: Arc::default() }))
     }
 }
 

@@ -13,6 +13,7 @@ use wasmtime_wasi::WasiCtx;
 use crate::run::limits::Meter;
 use crate::run::log_budget::LogBudget;
 use crate::run::output_pipe::OutputPipe;
+use crate::run::peak_use::PeakUse;
 use crate::run::seeded_random::SeededRandom;
 
 /// The manifest, grant, limits and configuration that all instances of a plugin share.
@@ -23,6 +24,8 @@ pub(crate) struct PluginSettings {
     pub config: Value,
     /// The bytes that all instances of the plugin together may log.
     pub log: LogBudget,
+    /// The peak use of the limits by all instances of the plugin.
+    pub peaks: PeakUse,
 }
 
 /// The data of a wasmtime store.
@@ -70,6 +73,11 @@ impl Guest {
         }
         self.random = None;
         self.visit = visit;
+    }
+
+    /// Adds the use of the call that has ended to the peaks of the plugin.
+    pub(crate) fn note_use(&self) {
+        self.settings.peaks.note(&self.meter);
     }
 
     /// Returns random numbers that are the same each time the host repeats this call.

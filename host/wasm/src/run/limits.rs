@@ -16,6 +16,15 @@ pub(crate) const TABLE_ELEMENTS: usize = 20_000;
 #[error("{0}")]
 pub(crate) struct LimitExceeded(pub String);
 
+/// The use of one limit.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Use {
+    /// The used part.
+    pub used: u32,
+    /// The limit, in the same unit.
+    pub most: u32,
+}
+
 /// The remaining limits of a running call.
 pub(crate) struct Meter {
     limits: PluginLimits,
@@ -23,6 +32,8 @@ pub(crate) struct Meter {
     host_calls: u32,
     log_bytes: u32,
     memory: usize,
+    /// The size of the answer.
+    output_bytes: u32,
     /// The limit on memory or tables that the guest reached. Afterwards the guest traps or continues without more memory.
     pub refused: Option<String>,
 }
@@ -30,7 +41,7 @@ pub(crate) struct Meter {
 impl Meter {
     /// Returns a meter for an instance with these limits.
     pub(crate) fn new(limits: PluginLimits) -> Self {
-        Self { limits, ticks: 0, host_calls: 0, log_bytes: 0, memory: 0, refused: None }
+        Self { limits, ticks: 0, host_calls: 0, log_bytes: 0, memory: 0, output_bytes: 0, refused: None }
     }
 
     /// Begins a call. Memory stays counted, because it stays in use.
@@ -39,6 +50,7 @@ impl Meter {
         self.ticks = self.limits.call_ms.div_ceil(TICK_MS).saturating_add(1);
         self.host_calls = self.limits.host_calls;
         self.log_bytes = self.limits.log_bytes;
+        self.output_bytes = 0;
         self.refused = None;
     }
 
@@ -71,11 +83,27 @@ impl Meter {
     }
 
     /// Compares the size of an answer with its limit.
-    pub(crate) fn output(&self, bytes: usize) -> Result<(), LimitExceeded> {
+    pub(crate) fn output(&mut self, bytes: usize) -> Result<(), LimitExceeded> {
+        self.output_bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
         if bytes > self.limits.output_bytes as usize {
             return Err(LimitExceeded(self.limits.too_large_an_answer()));
         }
         Ok(())
+    }
+
+    /// Returns the use of each limit by the call: time, memory, answer, log lines and host calls. Time is counted in steps of the clock, and a call
+    /// that is shorter than a step counts as one.
+    pub(crate) fn used(&self) -> [Use; 5] {
+        let limits = &self.limits;
+        let steps = limits.call_ms.div_ceil(TICK_MS).saturating_add(1);
+        let kib = |bytes: usize| u32::try_from(bytes >> 10).unwrap_or(u32::MAX);
+        [
+            Use { used: steps.saturating_sub(self.ticks).max(1), most: steps },
+            Use { used: kib(self.memory), most: limits.memory_mib.saturating_mul(1024) },
+            Use { used: self.output_bytes, most: limits.output_bytes },
+            Use { used: limits.log_bytes.saturating_sub(self.log_bytes), most: limits.log_bytes },
+            Use { used: limits.host_calls.saturating_sub(self.host_calls), most: limits.host_calls },
+        ]
     }
 
     /// Returns the bytes that one host call or one answer may copy out of a guest. The value is larger than the limit, because a part of it

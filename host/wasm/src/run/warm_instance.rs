@@ -113,6 +113,7 @@ impl WarmInstance {
             Ok(Err(why)) => Err(CallError::garbage(request.function(), &why)),
             Err(error) => Err(CallError::of_engine(self.store.data(), request.function(), &error)),
         };
+        self.store.data().note_use();
         self.store.data_mut().log_what_was_printed();
         self.store.data_mut().warn_of_dropped_lines();
         answered
@@ -138,7 +139,7 @@ impl WarmInstance {
         };
         Ok(match measured {
             Ok((answer, bytes)) => {
-                store.data().meter.output(bytes).map_err(wasmtime::Error::new)?;
+                store.data_mut().meter.output(bytes).map_err(wasmtime::Error::new)?;
                 Ok(answer)
             }
             Err(why) => Err(why),

@@ -21,4 +21,6 @@ mod refused;
 #[cfg(test)]
 mod serving;
 #[cfg(test)]
+mod swapping;
+#[cfg(test)]
 mod vetting;
