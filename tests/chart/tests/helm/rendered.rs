@@ -283,6 +283,10 @@ fn the_alerts_and_the_dashboards_are_those_of_deploy() {
     let read = |path: &str| std::fs::read_to_string(oarlock_chart::root().join("deploy").join(path)).unwrap();
     let rule = all.iter().find(|document| document["kind"] == "PrometheusRule").unwrap();
     assert_eq!(vec![rule["spec"].clone()], documents(&read("alerts/oarlock.yaml")));
+    let own = "metrics.prometheusRule.runbook=https://docs.test/alerts";
+    let named = documents(&rendered(&[values[0], own], &["--api-versions", "monitoring.coreos.com/v1"]).unwrap());
+    let links = serde_json::to_string(&named).unwrap();
+    assert!(links.contains("https://docs.test/alerts#oarlocknoleader") && !links.contains("oarlock.dev/docs"));
     for name in ["oarlock-jobs", "oarlock-overview", "oarlock-rest"] {
         let map = format!("{name}-dashboard");
         let map = all.iter().find(|document| document["metadata"]["name"] == map.as_str()).unwrap();
