@@ -28,7 +28,7 @@ impl PlanKind for ActionPlugins {
     }
 
     fn objects(&self) -> WatchedObjects {
-        WatchedObjects { kind: action_plugin_kind(), fields: &["/spec", "/status"] }
+        WatchedObjects { kind: action_plugin_kind(), fields: &["/spec", "/status", "/metadata/generation"] }
     }
 
     fn read(&self, document: &Value) -> Option<StoredActionPlugin> {

@@ -145,10 +145,12 @@ async fn a_host_with_grants_from_the_cluster_serves_what_an_object_grants_and_no
     // The grant serves, and the host says which of its own rights are missing.
     let grant = json!({"spec": grant_of_replace()?});
     plugins.patch("replace", &PatchParams::default(), &Patch::Merge(grant)).await?;
-    let lacks = |object: &DynamicObject| condition(object, "HostMayNot") == "True/RightsMissing";
+    let lacks = |object: &DynamicObject| {
+        condition(object, "HostMayNot") == "True/RightsMissing" && told(object, "/state") == "Serving"
+    };
     let object = until(&plugins, "the host says what it may not do", lacks).await.context(host.tail())?;
-    let (all, state) = (object.data.to_string(), told(&object, "/state"));
-    ensure!(all.contains("create pods/eviction in all namespaces") && state == "Serving", "{:#}", object.data);
+    ensure!(object.data.to_string().contains("create pods/eviction in all namespaces"), "{:#}", object.data);
+    ensure!(told(&object, "/observedGeneration") == "2", "{:#}", object.data);
     // The rights that `oarlock plugin roles` prints are enough.
     let access = GrantedAccess::of(oarlock_wasm::parse_grants(GRANTS)?);
     let roles = install::documents(&oarlock::manifests::plugin_roles(&access)?)?;
