@@ -1,6 +1,6 @@
 //! The stream of events of a browser: the changes of up to 20 pages, as long as the viewer may see them.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::pin::pin;
 use std::sync::Arc;
@@ -10,11 +10,11 @@ use axum::body::{Body, Bytes};
 use futures::future::{Either, select, select_all};
 use futures::stream;
 use oarlock_page::{PageAddress, PageContent, StreamEvent};
-use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::{Instant, interval, sleep_until};
 
 use crate::sight::{Sight, SightFailed, sight};
+use crate::slots::PageSlot;
 use crate::state::WebState;
 use crate::viewer::{NoViewer, PageViewer};
 
@@ -23,41 +23,7 @@ const BEAT: Duration = Duration::from_secs(15);
 /// The time between two checks of the viewer's rights.
 const ASKED_AGAIN: Duration = Duration::from_secs(10);
 /// The most streams at one time: of one user or namespace, and of all.
-const OF_ONE: usize = 128;
-const OF_ALL: usize = 512;
-
-/// The streams that are open, by the key of their viewers.
-#[derive(Clone, Default)]
-pub(crate) struct Streams(Arc<Mutex<HashMap<String, usize>>>);
-
-/// The slot of a stream. It is released on drop.
-pub(crate) struct StreamSlot {
-    streams: Streams,
-    key: String,
-}
-
-impl Streams {
-    /// Returns a slot for a stream of a viewer with this key, or `None` if there are too many.
-    pub(crate) fn take(&self, key: &str) -> Option<StreamSlot> {
-        let mut open = self.0.lock();
-        let own = open.get(key).copied().unwrap_or(0);
-        if own >= OF_ONE || open.values().sum::<usize>() >= OF_ALL {
-            return None;
-        }
-        open.insert(key.to_owned(), own.saturating_add(1));
-        Some(StreamSlot { streams: self.clone(), key: key.to_owned() })
-    }
-}
-
-impl Drop for StreamSlot {
-    fn drop(&mut self) {
-        let mut open = self.streams.0.lock();
-        match open.get_mut(&self.key) {
-            Some(own) if *own > 1 => *own -= 1,
-            _ => drop(open.remove(&self.key)),
-        }
-    }
-}
+pub(crate) const STREAMS: (usize, usize) = (128, 512);
 
 /// A page in a stream, as a browser asks for it.
 pub(crate) struct Followed {
@@ -86,11 +52,11 @@ struct Sending {
     beat: tokio::time::Interval,
     ask: Instant,
     is_over: bool,
-    _slot: StreamSlot,
+    _slot: PageSlot,
 }
 
 /// Returns the body of a stream with the changes of these pages.
-pub(crate) async fn body(web: Arc<WebState>, viewer: PageViewer, followed: Vec<Followed>, slot: StreamSlot) -> Body {
+pub(crate) async fn body(web: Arc<WebState>, viewer: PageViewer, followed: Vec<Followed>, slot: PageSlot) -> Body {
     let mut sending = Sending {
         beat: interval(BEAT),
         ask: Instant::now() + ASKED_AGAIN,
