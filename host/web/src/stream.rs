@@ -13,6 +13,7 @@ use oarlock_page::{PageAddress, PageContent, StreamEvent};
 use tokio::sync::watch;
 use tokio::time::{Instant, interval, sleep_until};
 
+use crate::hub::OpenPage;
 use crate::sight::{Sight, SightFailed, sight};
 use crate::slots::PageSlot;
 use crate::state::WebState;
@@ -36,6 +37,7 @@ pub(crate) struct Followed {
 /// A page of which a stream sends the changes.
 struct Subscription {
     address: PageAddress,
+    page: Arc<OpenPage>,
     newest: watch::Receiver<Arc<PageContent>>,
     /// The content that the browser has.
     has: Option<Arc<PageContent>>,
@@ -47,8 +49,8 @@ struct Sending {
     viewer: PageViewer,
     /// The pages, by their places in the query. `None` for a page that the viewer may not see.
     pages: Vec<Option<Subscription>>,
-    /// The events that the connection has not taken yet.
-    ready: VecDeque<StreamEvent>,
+    /// The bytes of the events that the connection has not taken yet.
+    ready: VecDeque<Bytes>,
     beat: tokio::time::Interval,
     ask: Instant,
     is_over: bool,
@@ -89,9 +91,9 @@ impl Sending {
             Err(failed) => Err(failed.sentence()),
         };
         match page {
-            Ok(page) => Some(Subscription { newest: page.watch(), has: page.with_version(version), address }),
+            Ok(page) => Some(Subscription { newest: page.watch(), has: page.with_version(version), page, address }),
             Err(text) => {
-                self.ready.push_back(StreamEvent::End { of: Some(of), text });
+                self.send(&StreamEvent::End { of: Some(of), text });
                 None
             }
         }
@@ -100,8 +102,8 @@ impl Sending {
     /// Returns the next bytes, once there are any. Returns `None` at the end of the stream.
     async fn next(&mut self) -> Option<Bytes> {
         loop {
-            if let Some(event) = self.ready.pop_front() {
-                return Some(Bytes::from(event.wire()));
+            if let Some(bytes) = self.ready.pop_front() {
+                return Some(bytes);
             }
             if self.is_over {
                 return None;
@@ -120,8 +122,11 @@ impl Sending {
             let newest = page.newest.borrow_and_update().clone();
             match &page.has {
                 Some(has) if Arc::ptr_eq(has, &newest) => {}
-                Some(has) => self.ready.extend(newest.changes_since(has, of)),
-                None => self.ready.push_back(StreamEvent::Resync { of }),
+                Some(has) => {
+                    let bytes = page.page.changes(has, &newest, of);
+                    self.ready.extend(Some(bytes).filter(|bytes| !bytes.is_empty()));
+                }
+                None => self.ready.push_back(Bytes::from(StreamEvent::Resync { of }.wire())),
             }
             page.has = Some(newest);
         }
@@ -132,7 +137,7 @@ impl Sending {
         let now = self.web.now();
         if now >= self.viewer.until {
             let text = "The session has ended. Log in again.".to_owned();
-            return self.end(StreamEvent::End { of: None, text });
+            return self.end(&StreamEvent::End { of: None, text });
         }
         let changed = self.pages.iter_mut().flatten().map(|page| Box::pin(page.newest.changed()));
         let changed: Vec<_> = changed.collect();
@@ -150,15 +155,19 @@ impl Sending {
             Either::Right((turn, _)) => turn,
         };
         match turn {
-            Turn::Beat => self.ready.push_back(StreamEvent::Beat),
+            Turn::Beat => self.send(&StreamEvent::Beat),
             Turn::Ask => self.ask_again().await,
             // The browser opens a new stream, from another server if there is one.
             Turn::Stop => self.is_over = true,
         }
     }
 
-    fn end(&mut self, event: StreamEvent) {
-        self.ready.push_back(event);
+    fn send(&mut self, event: &StreamEvent) {
+        self.ready.push_back(Bytes::from(event.wire()));
+    }
+
+    fn end(&mut self, event: &StreamEvent) {
+        self.send(event);
         self.is_over = true;
     }
 
@@ -166,7 +175,7 @@ impl Sending {
     async fn ask_again(&mut self) {
         self.ask = Instant::now() + ASKED_AGAIN;
         if let Err(NoViewer::Expired(text)) = self.viewer.check(&self.web.rest).await {
-            return self.end(StreamEvent::End { of: None, text });
+            return self.end(&StreamEvent::End { of: None, text });
         }
         let addresses: Vec<_> = self.pages.iter().map(|page| page.as_ref().map(|page| page.address.clone())).collect();
         for (of, address) in addresses.into_iter().enumerate() {
@@ -175,7 +184,7 @@ impl Sending {
                 Ok(sight) => self.see(of, &address, sight),
                 Err(SightFailed::Unanswered(_)) => {}
                 Err(failed) => {
-                    self.ready.push_back(StreamEvent::End { of: Some(of), text: failed.sentence() });
+                    self.send(&StreamEvent::End { of: Some(of), text: failed.sentence() });
                     if let Some(page) = self.pages.get_mut(of) {
                         *page = None;
                     }
@@ -190,6 +199,7 @@ impl Sending {
         // Without room for the other page, the next check tries again. The browser then has the last content.
         let Ok(open) = self.web.open(&self.viewer, address, sight) else { return };
         page.newest = open.watch();
+        page.page = open;
     }
 }
 
