@@ -486,7 +486,8 @@ def test_progress_goes_on_over_a_change_of_the_leader(cluster, browser):
              "--kubeconfig", cluster.kubeconfig], stdout=log, stderr=log)
     targets = [{"name": f"web-{number:05}"} for number in range(5_000)]
     cluster.job("default", "led", targets=targets, parallelism=2)
-    holder = lambda: cluster.call("GET", LEASE)["spec"]["holderIdentity"]
+    atexit.register(other.kill)
+    holder = lambda: cluster.call("GET", LEASE)["spec"].get("holderIdentity")
     first = holder()
     with tab_of(browser, cluster.page) as tab:
         tab.go("/ui/opj/default/led")
