@@ -75,8 +75,11 @@
       const page = new DOMParser().parseFromString(await answer.text(), "text/html");
       if (page.getElementById("login")) location.reload();
       const found = page.querySelector(".answer");
-      if (found) box.replaceWith(found);
-      else box.textContent = page.getElementById("main").textContent;
+      if (found) {
+        box.replaceWith(found);
+        // The reason is at the end of most logs.
+        found.querySelector("pre.log")?.scrollTo(0, 1e9);
+      } else box.textContent = page.getElementById("main").textContent;
     } catch {
       box.textContent = "The server does not answer. Close and open the log to try again.";
     }

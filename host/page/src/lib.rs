@@ -5,9 +5,8 @@
 //! nothing about a job or about rights.
 //!
 //! A server does this for a GET of an address: it parses the address ([`PageAddress::parse`]), checks the rights of the viewer, makes the
-//! content ([`list_content`], [`job_content`], [`target_content`], [`flow_content`], [`log_content`],
-//! [`plugins_content`], or [`refusal_content`]), and sends
-//! the [`document`]. For a stream ([`StreamEvent`]) it makes the contents again after each change, and sends
+//! content, and sends the [`document`]. A content is one of [`list_content`], [`job_content`], [`target_content`], [`flow_content`],
+//! [`log_content`], [`plugins_content`] and [`refusal_content`]. For a stream ([`StreamEvent`]) it makes the contents again after each change, and sends
 //! [`PageContent::changes_since`].
 
 mod address;

@@ -6,7 +6,7 @@ use oarlock_view::escaped;
 use crate::address::{LogAddress, PageAddress, PartQuery};
 use crate::command_lines;
 use crate::page_content::PageContent;
-use crate::text_html::{message, name};
+use crate::text_html::{label, message, name};
 
 /// The spaces in place of a tab.
 const TAB: &str = "    ";
@@ -52,7 +52,7 @@ pub fn log_content(address: &LogAddress, log: Result<&ShownLog, &str>) -> PageCo
             }
         }
     };
-    PageContent::new(format!("Log of {job}")).with("log", html)
+    PageContent::new(format!("Log of {}", label(job))).with("log", html)
 }
 
 fn text(address: &LogAddress, log: &ShownLog) -> Markup {
