@@ -228,6 +228,7 @@ impl Host {
         let pages = oarlock_web::pages(WebOptions {
             rest: rest.clone(),
             mirror: Mirror::watch(&self.ports.cluster, &oarlock_web::KINDS),
+            logs: None,
             host: of_this_process(self.ports.plugins.clone(), self.place.clone()),
             admission,
             stop: stop.clone(),

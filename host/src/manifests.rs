@@ -21,7 +21,7 @@ pub(crate) use kind_roles::kind_rules;
 pub use kinds::KnownKinds;
 pub(crate) use kinds::NamedKind;
 pub use oarlock_api::HostAccount;
-pub use ops::{ops_manifests, page_manifests, rest_manifests};
+pub use ops::{ops_manifests, page_log_manifests, page_manifests, rest_manifests};
 pub use pinned::{PinError, pinned};
 pub(crate) use roles::NeededRight;
 use roles::RoleDocument;

@@ -4,6 +4,7 @@
 sample pages. Each function whose name begins with `test_` is a test. The figures are printed, and only counts and sizes are bounds.
 """
 
+import atexit
 import contextlib
 import functools
 import http.server
@@ -11,6 +12,7 @@ import json
 import re
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import tempfile
@@ -25,9 +27,14 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import sync_playwright
 
 HOST, COMPONENTS, SAMPLES = sys.argv[1:4]
+#: A part of the names of the tests to run; all tests by default.
+ONLY = sys.argv[4] if len(sys.argv) > 4 else ""
 CHROMIUM = "/usr/bin/chromium"
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-         "--disable-component-update", "--disable-sync", "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"]
+         "--disable-component-update", "--disable-sync", "--ignore-certificate-errors", "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"]
+#: The certificates of tests are signed by nobody.
+UNVERIFIED = ssl.create_default_context()
+UNVERIFIED.check_hostname, UNVERIFIED.verify_mode = False, ssl.CERT_NONE
 #: The longest wait for something that another process does, in seconds.
 PATIENCE = 60
 #: A text with everything that could break out of a page. It is an action, which has no rules for its characters.
@@ -100,11 +107,11 @@ class Cluster:
                            {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec})
         return answer["status"]["token"]
 
-    def allow(self, namespace, account):
-        """Lets an account read the OperationJobs of a namespace."""
+    def allow(self, namespace, account, more=()):
+        """Lets an account read the OperationJobs of a namespace, and do what further rules say."""
         base = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}"
         name = f"{account}-reads"
-        rules = [{"apiGroups": ["apps.kusionstack.io"], "resources": ["operationjobs"], "verbs": ["get", "list"]}]
+        rules = [{"apiGroups": ["apps.kusionstack.io"], "resources": ["operationjobs"], "verbs": ["get", "list"]}, *more]
         group = {"apiVersion": "rbac.authorization.k8s.io/v1", "metadata": {"name": name}}
         self.call("POST", f"{base}/roles", {**group, "kind": "Role", "rules": rules})
         self.call("POST", f"{base}/rolebindings", {
@@ -123,17 +130,25 @@ class Cluster:
 class Server:
     """A server with pages beside the host. It asks for a login."""
 
-    def __init__(self, cluster):
-        self.cluster, self.port = cluster, free_port()
-        self.url = f"http://127.0.0.1:{self.port}"
+    def __init__(self, cluster, *more, has_tls=False):
+        self.cluster, self.port, self.more = cluster, free_port(), [*more]
+        self.url = f"http{'s' if has_tls else ''}://127.0.0.1:{self.port}"
+        if has_tls:
+            key, certificate = cluster.folder / "tls.key", cluster.folder / "tls.crt"
+            subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",
+                            "-subj", "/CN=test", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", key, "-out", certificate],
+                           check=True, stderr=subprocess.DEVNULL)
+            self.more += ["--cert", certificate, "--key", key]
         self.start()
 
     def start(self):
         with open(self.cluster.folder / "server.log", "a") as log:
             self.process = subprocess.Popen(
                 [HOST, "server", "--web", "--listen", f"127.0.0.1:{self.port}", "--health", "127.0.0.1:0", "--read-rate", "100000",
-                 "--kubeconfig", self.cluster.kubeconfig, "--data", self.cluster.folder / "data"], stdout=log, stderr=log)
-        until("the server is ready", lambda: urllib.request.urlopen(self.url + "/readyz").status == 200)
+                 "--kubeconfig", self.cluster.kubeconfig, "--data", self.cluster.folder / "data", *self.more], stdout=log, stderr=log)
+        # A failed test leaves its server.
+        atexit.register(self.process.kill)
+        until("the server is ready", lambda: urllib.request.urlopen(self.url + "/readyz", context=UNVERIFIED).status == 200)
 
     def kill(self):
         self.process.send_signal(signal.SIGKILL)
@@ -189,7 +204,11 @@ def accessible(tab, what):
 def tab_of(browser, base, **options):
     context = browser.new_context(**options)
     tab = Tab(context, base)
-    yield tab
+    try:
+        yield tab
+    except Exception:
+        print(f"    {tab.page.url} shows: {tab.page.inner_text('body')[:2000]}")
+        raise
     tab.check()
     context.close()
 
@@ -403,8 +422,135 @@ def test_tabs_of_one_browser_share_one_stream(cluster, browser):
     context.close()
 
 
+#: Seals a token into the cookie of a session that ends some seconds from now, with the key in the Secret of the servers.
+SEAL = """async ([key, token, seconds]) => {
+  const bytes = (text) => Uint8Array.from(atob(text), (byte) => byte.charCodeAt(0));
+  const own = await crypto.subtle.importKey("raw", bytes(key), "HKDF", false, ["deriveKey"]);
+  const info = new TextEncoder().encode("oarlock: the cookie of a page");
+  const derive = { name: "HKDF", hash: "SHA-256", salt: new Uint8Array(), info };
+  const sealing = await crypto.subtle.deriveKey(derive, own, { name: "AES-GCM", length: 256 }, false, ["encrypt"]);
+  const iv = crypto.getRandomValues(new Uint8Array(12));
+  const until = new DataView(new ArrayBuffer(8));
+  until.setBigInt64(0, BigInt(Math.floor(Date.now() / 1000) + seconds));
+  const session = new Uint8Array([...new Uint8Array(until.buffer), ...new TextEncoder().encode(token)]);
+  const sealed = new Uint8Array(await crypto.subtle.encrypt({ name: "AES-GCM", iv }, sealing, session));
+  return btoa(String.fromCharCode(...iv, ...sealed)).replaceAll("+", "-").replaceAll("/", "_").replaceAll("=", "");
+}"""
+
+
+def test_a_login_over_tls_uses_http_2_and_ends_with_its_session(cluster, browser):
+    server, token = Server(cluster, has_tls=True), cluster.token("tls-viewer")
+    cluster.namespace("tls")
+    cluster.job("tls", "sealed", paused=True)
+    cluster.allow("tls", "tls-viewer")
+    with tab_of(browser, server.url) as tab:
+        tab.log_in(token, "/ui/?namespace=tls")
+        tab.shows("sealed")
+        tab.state("live")
+        for protocol in ["navigation", "resource"]:
+            used = tab.page.evaluate(f"performance.getEntriesByType('{protocol}').map((entry) => entry.nextHopProtocol)")
+            assert used and set(used) == {"h2"}, (protocol, used)
+        [cookie] = tab.page.context.cookies()
+        shown = {name: cookie[name] for name in ["name", "path", "httpOnly", "secure", "sameSite"]}
+        assert shown == {"name": "__Host-oarlock", "path": "/", "httpOnly": True, "secure": True, "sameSite": "Strict"}, shown
+        assert 3000 < cookie["expires"] - time.time() <= 3600, "the cookie ends with the token"
+        key = cluster.call("GET", "/api/v1/namespaces/oarlock-system/secrets/oarlock-rest")["data"]["key"]
+        sealed = tab.page.evaluate(SEAL, [key, token, 4])
+        tab.page.context.clear_cookies()
+        tab.page.context.add_cookies([{**cookie, "value": sealed}])
+        tab.go("/ui/opj/tls/sealed")
+        tab.state("live")
+        tab.page.wait_for_selector("section#login >> text=Your login has expired")
+        tab.state("ended")
+        assert tab.page.locator("header#head").count() == 0, "the page shows the job no longer"
+        accessible(tab, "an expired login")
+        tab.page.fill("input[name=token]", token)
+        tab.page.click("section#login button[type=submit]")
+        tab.shows("sealed")
+        tab.state("live")
+        assert tab.page.url.endswith("/ui/opj/tls/sealed"), "the login leads back to the page"
+        tab.page.click("text=Log out")
+        tab.page.wait_for_selector("section#login >> text=You are logged out")
+        assert not tab.page.context.cookies(), "the cookie is gone"
+    server.end()
+
+
+LEASE = "/apis/coordination.k8s.io/v1/namespaces/oarlock-system/leases/oarlock"
+
+
+def test_progress_goes_on_over_a_change_of_the_leader(cluster, browser):
+    grants = Path(__file__).parents[2] / "plugins/replace/grant.yaml"
+    with open(cluster.folder / "host.log", "w") as log:
+        other = subprocess.Popen(
+            [HOST, "host", "--plugins", COMPONENTS, "--grants", grants, "--identity", "other", "--listen", "127.0.0.1:0",
+             "--kubeconfig", cluster.kubeconfig], stdout=log, stderr=log)
+    targets = [{"name": f"web-{number:05}"} for number in range(5_000)]
+    cluster.job("default", "led", targets=targets, parallelism=2)
+    atexit.register(other.kill)
+    holder = lambda: cluster.call("GET", LEASE)["spec"].get("holderIdentity")
+    first = holder()
+    with tab_of(browser, cluster.page) as tab:
+        tab.go("/ui/opj/default/led")
+        tab.state("live")
+        shown = lambda: int((re.search(r"([0-9,]+) failed", tab.page.inner_text("header#head")) or ["", "0"])[1].replace(",", ""))
+        until("the first leader makes progress", lambda: shown() > 0)
+        # The leader that finds another holder in the lease steps down, and the holder takes the lease at once.
+        cluster.call("PATCH", LEASE, {"spec": {"holderIdentity": "other"}}, "application/merge-patch+json")
+        until("the other host leads", lambda: "took the lease" in (cluster.folder / "host.log").read_text())
+        before = shown()
+        until("the page shows progress of the new leader", lambda: shown() > before + 20)
+        assert holder() == "other" and tab.page.get_attribute("#live", "data-state") == "live"
+        other.terminate()
+        other.wait(PATIENCE)
+        until("the first host leads again", lambda: holder() == first)
+        before = shown()
+        until("the page shows its progress", lambda: shown() > before + 20)
+        cluster.patch("default", "led", {"spec": {"paused": True}})
+
+
+def test_a_log_is_opened_in_its_row_and_stays_while_the_page_changes(cluster, browser):
+    server = Server(cluster, "--web-logs")
+    cluster.namespace("logs")
+    flow = {"apiVersion": "api.practice.com/v1alpha1", "kind": "JobFlow", "metadata": {"name": "flow"}, "spec": {"flows": []}}
+    script = "seq -f 'line %g' 300; echo '<img src=x onerror=alert(1)>\u001b[31m'; sleep 1; exit 3"
+    container = {"name": "c", "image": "busybox", "command": ["sh", "-c", script]}
+    template = {"spec": {"restartPolicy": "Never", "containers": [container]}}
+    flow["spec"]["flows"] = [{"name": "build", "jobTemplate": {"backoffLimit": 0, "template": template}}]
+    cluster.call("POST", "/apis/api.practice.com/v1alpha1/namespaces/logs/jobflows", flow)
+    see = {"apiGroups": ["api.practice.com"], "resources": ["jobflows"], "verbs": ["get", "list"]}
+    read = {"apiGroups": [""], "resources": ["pods", "pods/log"], "verbs": ["get", "list"]}
+    for account, rules in [("reader", [see, read]), ("seer", [see])]:
+        token = cluster.token(account)
+        cluster.allow("logs", account, rules)
+        with tab_of(browser, server.url) as tab:
+            tab.page.add_init_script(FED)
+            tab.log_in(token, "/ui/jf/logs/flow")
+            tab.page.evaluate("fed.postMessage({ mode: 'live' })")
+            tab.state("live")
+            if tab.page.locator("details[data-log]").count() == 0:
+                until("the step fails", lambda: "data-log" in tab.page.content() or tab.page.reload() and False)
+            tab.page.click("details[data-log] summary")
+            if account == "seer":
+                tab.shows("Your account lacks the right to list pods in namespace logs")
+                accessible(tab, "a refused log")
+                continue
+            tab.shows("line 300")
+            assert "line 201\n" not in tab.page.inner_text("pre.log"), "the page shows the last 100 lines"
+            assert "<img src=x onerror=alert(1)>\\u{1b}[31m" in tab.page.inner_text("pre.log")
+            accessible(tab, "a log")
+            tab.page.evaluate("() => { fed.onmessage = ({ data }) => { window.isLoaded ||= data.is === 'loaded'; }; }")
+            tab.page.evaluate("fed.postMessage({ name: 'resync', data: { of: 0 } })")
+            until("the page is loaded anew", lambda: tab.page.evaluate("window.isLoaded"))
+            assert "line 300" in tab.page.inner_text("details[open][data-log] pre.log"), "an open log stays"
+            assert tab.page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth") <= 0
+            address = tab.page.get_attribute("details[data-log]", "data-log")
+            assert tab.go(address) == 200, "without the script, the link opens a page"
+            accessible(tab, "the page of a log")
+    server.end()
+
+
 def main():
-    tests = [(name, test) for name, test in globals().items() if name.startswith("test_")]
+    tests = [(name, test) for name, test in globals().items() if name.startswith("test_") and ONLY in name]
     failed = []
     with tempfile.TemporaryDirectory(prefix="oarlock-pages-") as folder, sync_playwright() as playwright:
         cluster = Cluster(folder)

@@ -61,6 +61,7 @@ pub mod persist {
 pub mod read {
     mod answer;
     pub(crate) mod budgets;
+    pub mod failed_log;
     pub(crate) mod live_reads;
     pub mod logs;
     pub mod observe;

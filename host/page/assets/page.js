@@ -66,6 +66,26 @@
     if (cell) cell.svg.parentElement.title = `#${cell.index}`;
   }, { passive: true });
 
+  // Logs. Each opening reads the log anew.
+  const showLog = async (details) => {
+    const box = details.querySelector(".answer");
+    box.textContent = "Reading the log";
+    try {
+      const answer = await fetch(details.dataset.log, { cache: "no-store", signal: AbortSignal.timeout(30000) });
+      const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+      if (page.getElementById("login")) location.reload();
+      const found = page.querySelector(".answer");
+      if (found) {
+        box.replaceWith(found);
+        // The reason is at the end of most logs.
+        found.querySelector("pre.log")?.scrollTo(0, 1e9);
+      } else box.textContent = page.getElementById("main").textContent;
+    } catch {
+      box.textContent = "The server does not answer. Close and open the log to try again.";
+    }
+  };
+  document.addEventListener("toggle", ({ target }) => { if (target.open && target.dataset.log) showLog(target); }, true);
+
   // Live changes.
   if (!own.of) return;
   const live = document.getElementById("live");
@@ -73,7 +93,11 @@
   const clock = () => new Date().toLocaleTimeString();
   const OPTIONS = {
     ignoreActiveValue: true,
-    callbacks: { beforeAttributeUpdated: (name, node) => !(name === "open" && node.localName === "details") },
+    callbacks: {
+      beforeAttributeUpdated: (name, node) => !(name === "open" && node.localName === "details"),
+      // An open log stays, unless another Job has failed meanwhile.
+      beforeNodeMorphed: (node, now) => !(node.open && node.dataset?.log && node.dataset.log === now.dataset?.log),
+    },
   };
   let state = "";
   const say = (now, text) => {

@@ -14,6 +14,8 @@ pub const LOGIN: &str = "/ui/login";
 pub const LOGOUT: &str = "/ui/logout";
 /// The path of the list of plugins.
 pub const PLUGINS: &str = "/ui/plugins";
+/// The path before the logs of failed Jobs.
+pub const LOG: &str = "/ui/log/";
 /// The path of the stream of events. Its query has up to [`MOST_STREAMED`] pairs of `of`, an address, and `at`, the version of that
 /// page ([`PageContent::version`](crate::PageContent::version)).
 pub const STREAM: &str = "/ui/stream";
@@ -155,6 +157,30 @@ pub struct PartQuery {
     pub from: Option<usize>,
 }
 
+/// The log of the failed Job of a step or node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogAddress {
+    /// The JobFlow or DaemonJob.
+    pub object: ObjectAddress,
+    /// The name of the Job.
+    pub job: String,
+}
+
+impl LogAddress {
+    /// Returns the log that a path with its query names, such as `/ui/log/jf/team-a/web?job=web-build`. Returns `None` if there is no such
+    /// log.
+    pub fn parse(address: &str) -> Option<Self> {
+        let job =
+            query_value(address.split_once('?')?.1, "job").filter(|job| !job.is_empty() && job.len() <= LONGEST)?;
+        match PageAddress::parse(&format!("{ROOT}{}", address.strip_prefix(LOG)?))? {
+            PageAddress::Object(object, _) if matches!(object.kind, ObjectKind::JobFlow | ObjectKind::DaemonJob) => {
+                Some(Self { object, job })
+            }
+            _ => None,
+        }
+    }
+}
+
 /// An address of the page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PageAddress {
@@ -192,7 +218,7 @@ impl PageAddress {
         }
         let object = ObjectAddress { kind, namespace, name };
         let has_targets = matches!(kind, ObjectKind::OperationJob | ObjectKind::OpsJob);
-        let target = value(query, "target").and_then(|index| index.parse().ok()).filter(|_| has_targets);
+        let target = query_value(query, "target").and_then(|index| index.parse().ok()).filter(|_| has_targets);
         Some(match target {
             Some(index) => Self::Target(object, index),
             None => Self::Object(object, PartQuery::read(query)),
@@ -211,7 +237,7 @@ impl PageAddress {
 
 impl JobQuery {
     fn read(query: &str) -> Self {
-        let text = |field| value(query, field).filter(|text| text.len() <= LONGEST).unwrap_or_default();
+        let text = |field| query_value(query, field).filter(|text| text.len() <= LONGEST).unwrap_or_default();
         let state = text("state");
         let names = text("namespace");
         let names = names.split([',', ' ']).filter(|name| !name.is_empty()).take(MOST_NAMESPACES);
@@ -235,8 +261,8 @@ impl JobQuery {
 
 impl PartQuery {
     fn read(query: &str) -> Self {
-        let state = value(query, "state").filter(|state| state.len() <= LONGEST).unwrap_or_default();
-        Self { state, from: value(query, "from").and_then(|from| from.parse().ok()) }
+        let state = query_value(query, "state").filter(|state| state.len() <= LONGEST).unwrap_or_default();
+        Self { state, from: query_value(query, "from").and_then(|from| from.parse().ok()) }
     }
 }
 
@@ -248,6 +274,13 @@ impl Display for ObjectAddress {
             write!(out, "{}/", segment(&self.namespace))?;
         }
         write!(out, "{}", segment(&self.name))
+    }
+}
+
+impl Display for LogAddress {
+    fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
+        let object = self.object.to_string();
+        write!(out, "{LOG}{}{}", object.trim_start_matches(ROOT), written(&[("job", self.job.clone())]))
     }
 }
 
@@ -273,8 +306,8 @@ fn written(pairs: &[(&str, String)]) -> String {
     if query.is_empty() { query } else { format!("?{query}") }
 }
 
-/// Returns the value of the first field with this name.
-fn value(query: &str, field: &str) -> Option<String> {
+/// Returns the value of the first field with this name in a query or a form.
+pub fn query_value(query: &str, field: &str) -> Option<String> {
     let mut pairs = form_urlencoded::parse(query.as_bytes());
     pairs.find(|(name, _)| name == field).map(|(_, value)| value.into_owned())
 }
@@ -297,6 +330,9 @@ mod tests {
                 JobQuery { text: name.to_owned(), skip: 100, state: Some(ListState::Failed), ..JobQuery::default() };
             let address = PageAddress::Jobs(query);
             assert_eq!(PageAddress::parse(&address.to_string()), Some(address));
+            let object = ObjectAddress { kind: ObjectKind::JobFlow, namespace: name.to_owned(), name: name.to_owned() };
+            let address = LogAddress { object, job: name.to_owned() };
+            assert_eq!(LogAddress::parse(&address.to_string()), Some(address));
         }
     }
 
@@ -306,6 +342,15 @@ mod tests {
             ["", "/", "/ui", "/ui/opj/web", "/ui/ops/a/b", "/ui/pod/a/b", "/ui/opj//b", "/ui/opj/a/b/c", "/api/v1"]
         {
             assert_eq!(PageAddress::parse(path), None, "{path}");
+        }
+        for path in [
+            "/ui/log/jf/a/b",
+            "/ui/log/jf/a/b?job=",
+            "/ui/log/opj/a/b?job=c",
+            "/ui/log/ops/a?job=c",
+            "/ui/jf/a/b?job=c",
+        ] {
+            assert_eq!(LogAddress::parse(path), None, "{path}");
         }
     }
 

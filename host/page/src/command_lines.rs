@@ -4,6 +4,7 @@ use maud::{Markup, html};
 use oarlock_view::{FlowKind, FlowView, JobView, TargetView, UnitView};
 
 use crate::address::ObjectKind;
+use crate::log_page::ShownLog;
 use crate::shell_word::shell_word;
 
 /// A command, and what it does.
@@ -135,6 +136,12 @@ pub(crate) fn of_unit(flow: &FlowView, unit: &UnitView) -> Vec<CommandLine> {
     let retry = format!("oarlock retry {handle} -n {space} --{} {}", flow.kind.unit(), shell_word(&unit.name));
     lines.push(CommandLine::new("Run it again", retry));
     lines
+}
+
+/// Returns the command that reads the whole log of which a page shows the end.
+pub(crate) fn whole_log(namespace: &str, log: &ShownLog) -> CommandLine {
+    let [space, pod, container] = [namespace, &log.pod, &log.container].map(shell_word);
+    CommandLine::new("Read the whole log", format!("kubectl -n {space} logs pod/{pod} -c {container}"))
 }
 
 /// Returns the command that shows where the files of an OpsJob can be loaded.

@@ -3,11 +3,12 @@
 use maud::{Markup, html};
 use oarlock_view::{FlowGraph, FlowKind, FlowView, UnitView};
 
-use crate::address::{ObjectAddress, ObjectKind, PageAddress, PartQuery};
+use crate::address::{LogAddress, ObjectAddress, ObjectKind, PageAddress, PartQuery};
 use crate::command_lines;
 use crate::flow_drawing;
 use crate::grid::{Cell, grid};
 use crate::job_page::{ended, from_place, title};
+use crate::log_page::opener;
 use crate::mark::{Bar, Mark};
 use crate::object_head::{self, ObjectHead};
 use crate::page_content::{Fragment, PageContent};
@@ -27,6 +28,8 @@ pub struct FlowPage<'a> {
     pub events: &'a [ShownEvent],
     /// The steps or nodes that the table shows.
     pub parts: &'a PartQuery,
+    /// True if the server shows the logs of failed Jobs.
+    pub has_logs: bool,
 }
 
 impl ObjectAddress {
@@ -42,7 +45,7 @@ impl ObjectAddress {
 
 /// Returns the page of a JobFlow or a DaemonJob.
 pub fn flow_content(page: &FlowPage<'_>) -> PageContent {
-    let FlowPage { flow, events, parts } = *page;
+    let FlowPage { flow, events, parts, has_logs } = *page;
     let object = ObjectAddress::of_flow(flow);
     let table = PartTable {
         object: &object,
@@ -73,7 +76,7 @@ pub fn flow_content(page: &FlowPage<'_>) -> PageContent {
         tiles.after += "</section>";
         content = content
             .with_list(tiles)
-            .with_list(table.rows(&|index| row(flow, flow.units().get(index)?)))
+            .with_list(table.rows(&|index| row(flow, flow.units().get(index)?, has_logs)))
             .with("pager", table.pager());
     }
     content
@@ -112,7 +115,7 @@ fn head(object: &ObjectAddress, flow: &FlowView) -> Markup {
     ObjectHead { object, mark: mark(flow), state: label(&state(flow)), bar: Bar::of_units(&flow.counts), facts }.html()
 }
 
-fn row(flow: &FlowView, unit: &UnitView) -> Option<Fragment> {
+fn row(flow: &FlowView, unit: &UnitView, has_logs: bool) -> Option<Fragment> {
     let id = unit_id(unit.index);
     let mark = Mark::of_unit(unit.state);
     let html = html! {
@@ -126,6 +129,9 @@ fn row(flow: &FlowView, unit: &UnitView) -> Option<Fragment> {
                 @if !unit.job.is_empty() { (child(flow, unit)) @if !detail.is_empty() { "; " } }
                 (line(&detail, DETAIL))
                 @if mark == Mark::Failed {
+                    @if has_logs && unit.has_log() {
+                        (opener(&LogAddress { object: ObjectAddress::of_flow(flow), job: unit.job.clone() }))
+                    }
                     details class="more" {
                         summary { "Commands" }
                         @for command in command_lines::of_unit(flow, unit) { (command_lines::copyable(&command)) }

@@ -5,8 +5,8 @@
 //! nothing about a job or about rights.
 //!
 //! A server does this for a GET of an address: it parses the address ([`PageAddress::parse`]), checks the rights of the viewer, makes the
-//! content ([`list_content`], [`job_content`], [`target_content`], [`flow_content`], [`plugins_content`], or [`refusal_content`]), and sends
-//! the [`document`]. For a stream ([`StreamEvent`]) it makes the contents again after each change, and sends
+//! content, and sends the [`document`]. A content is one of [`list_content`], [`job_content`], [`target_content`], [`flow_content`],
+//! [`log_content`], [`plugins_content`] and [`refusal_content`]. For a stream ([`StreamEvent`]) it makes the contents again after each change, and sends
 //! [`PageContent::changes_since`].
 
 mod address;
@@ -19,6 +19,7 @@ mod flow_page;
 mod grid;
 mod job_list;
 mod job_page;
+mod log_page;
 mod login_form;
 mod mark;
 mod object_head;
@@ -31,14 +32,15 @@ mod stream_event;
 mod text_html;
 
 pub use address::{
-    JobQuery, LOGIN, LOGOUT, ListState, MOST_NAMESPACES, MOST_STREAMED, ObjectAddress, ObjectKind, PLUGINS,
-    PageAddress, PartQuery, ROOT, STREAM,
+    JobQuery, LOG, LOGIN, LOGOUT, ListState, LogAddress, MOST_NAMESPACES, MOST_STREAMED, ObjectAddress, ObjectKind,
+    PLUGINS, PageAddress, PartQuery, ROOT, STREAM, query_value,
 };
 pub use asset::{Asset, asset_at, assets};
 pub use document_shell::{CONTENT_SECURITY_POLICY, Shell, document};
 pub use flow_page::{FlowPage, flow_content};
 pub use job_list::{ListedJob, ROWS, list_content};
 pub use job_page::{JobPage, job_content, target_content};
+pub use log_page::{ShownLog, log_content};
 pub use login_form::{LoginProblem, PageRefusal, login_content, refusal_content};
 pub use page_content::{Fragment, PageContent};
 pub use plugin_list::{ListedPlugin, plugins_content};

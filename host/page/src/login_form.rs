@@ -2,7 +2,7 @@
 
 use maud::html;
 
-use crate::address::{LOGIN, PageAddress, ROOT};
+use crate::address::{LOGIN, ObjectKind, PageAddress, ROOT};
 use crate::page_content::PageContent;
 use crate::text_html::{line, message};
 
@@ -77,12 +77,16 @@ pub enum PageRefusal {
         /// The namespace, or an empty text.
         namespace: String,
     },
-    /// No host leads, so that nothing changes.
-    NoHost,
+    /// The server has not listed the objects of this kind since it began, so that it does not know whether an object exists.
+    Unlisted(ObjectKind),
+    /// The object exists, but the server cannot show it. The text is the cause.
+    Unreadable(String),
     /// The server does not reach the API server. The text is the cause.
     Outage(String),
     /// Too many requests wait.
     Busy,
+    /// The server does not take the request. The text is the cause.
+    Refused(String),
 }
 
 impl PageRefusal {
@@ -90,19 +94,21 @@ impl PageRefusal {
         match self {
             Self::NotFound(_) => "Not found",
             Self::Forbidden { .. } => "Forbidden",
-            Self::NoHost => "No host leads",
+            Self::Unlisted(_) => "Not ready yet",
+            Self::Unreadable(_) => "Not readable",
             Self::Outage(_) => "The cluster does not answer",
             Self::Busy => "Too many requests",
+            Self::Refused(_) => "Refused",
         }
     }
 }
 
 /// Returns the page for a refusal.
-pub fn refusal_content(refusal: &PageRefusal) -> PageContent {
+pub fn refusal_content(refusal: PageRefusal) -> PageContent {
     let html = html! {
         section id="refusal" class="panel empty" aria-labelledby="refusal-title" {
             h1 id="refusal-title" { (refusal.title()) }
-            @match refusal {
+            @match &refusal {
                 PageRefusal::NotFound(what) => {
                     p { (line(what, 200)) " does not exist. The host deletes a job some time after its end." }
                 },
@@ -113,15 +119,19 @@ pub fn refusal_content(refusal: &PageRefusal) -> PageContent {
                     }
                     p { "Ask an admin for this right, or name a namespace in the filters in which you have it." }
                 },
-                PageRefusal::NoHost => { p { "No host has the lease, so nothing starts. This page shows the last stored state." } },
+                PageRefusal::Unlisted(kind) => {
+                    p { "The server has not read the " (kind.word()) "s of the cluster yet. The page appears by itself once it has." }
+                },
+                PageRefusal::Unreadable(cause) => { p { (message(cause)) } },
                 PageRefusal::Outage(cause) => {
                     p { "The server does not reach the API server. It asks again." }
                     p { (message(cause)) }
                 },
+                PageRefusal::Refused(cause) => { p { "The server does not take this request: " (message(cause)) } },
                 PageRefusal::Busy => { p { "The server has too many requests of yours. Wait, or close some tabs." } },
             }
             p { a href=(ROOT) { "All jobs" } }
         }
     };
-    PageContent::new(refusal.title()).with("refusal", html)
+    PageContent::new(refusal.title()).with("refusal", html).refused(refusal)
 }

@@ -8,6 +8,7 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
+use crate::login_form::PageRefusal;
 use crate::stream_event::StreamEvent;
 
 /// One element of a page with a stable id.
@@ -46,12 +47,23 @@ pub(crate) struct FragmentList {
 pub struct PageContent {
     title: String,
     pieces: Vec<Piece>,
+    refusal: Option<PageRefusal>,
 }
 
 impl PageContent {
     /// Returns a content without pieces. The title is text, not HTML.
     pub(crate) fn new(title: impl Into<String>) -> Self {
-        Self { title: title.into(), pieces: Vec::new() }
+        Self { title: title.into(), pieces: Vec::new(), refusal: None }
+    }
+
+    /// Returns the content as one that shows only the reason of a refusal.
+    pub(crate) fn refused(self, refusal: PageRefusal) -> Self {
+        Self { refusal: Some(refusal), ..self }
+    }
+
+    /// Returns the reason why the page has nothing to show. `None` for a page with content. A server derives the status of its answer from it.
+    pub fn refusal(&self) -> Option<&PageRefusal> {
+        self.refusal.as_ref()
     }
 
     /// Adds one element. `html` must have the id.

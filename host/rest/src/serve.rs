@@ -313,6 +313,7 @@ struct Whole {
 
 /// Gives every request an id, a deadline and security headers. It also finds the address of the client.
 async fn all(State(whole): State<Whole>, mut request: Request<Body>, next: Next) -> Response<Body> {
+    name_host(&mut request);
     let id = request_id(&request);
     request.extensions_mut().insert(RequestId(id.clone()));
     let peer = request.extensions().get::<ConnectInfo<SocketAddr>>().map(|peer| peer.0);
@@ -341,6 +342,14 @@ async fn all(State(whole): State<Whole>, mut request: Request<Body>, next: Next)
     }
     guard(response.headers_mut(), is_page);
     response
+}
+
+/// Gives a request of HTTP/2, which names the host in `:authority`, the header `Host` that all handlers read.
+fn name_host(request: &mut Request<Body>) {
+    let authority = request.uri().authority().and_then(|host| HeaderValue::from_str(host.as_str()).ok());
+    if let Some(host) = authority {
+        request.headers_mut().insert(header::HOST, host);
+    }
 }
 
 /// Restricts what a browser may do with an answer. Users paste tokens into the documentation page, and no other answer is a page.
@@ -515,6 +524,22 @@ mod tests {
         tokio::fs::write(&files.key, content[1]).await.expect("a file");
         sleep(3 * LOOK_AGAIN).await;
         config.get_inner()
+    }
+
+    #[test]
+    fn a_request_of_http_2_names_its_host_as_one_of_http_1_does() {
+        for (uri, sent, host) in [
+            ("https://ops.example:8443/ui/login", None, Some("ops.example:8443")),
+            ("https://ops.example/ui/login", Some("evil.example"), Some("ops.example")),
+            ("/ui/login", Some("ops.example"), Some("ops.example")),
+            ("/ui/login", None, None),
+        ] {
+            let mut request = Request::builder().uri(uri).body(Body::empty()).expect("a request");
+            request.headers_mut().extend(sent.map(|sent| (header::HOST, HeaderValue::from_static(sent))));
+            name_host(&mut request);
+            let named = request.headers().get(header::HOST).map(|host| host.to_str().expect("a text"));
+            assert_eq!(named, host, "{uri} {sent:?}");
+        }
     }
 
     #[tokio::test(start_paused = true)]

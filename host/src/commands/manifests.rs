@@ -15,8 +15,8 @@ use super::output::{json, print};
 use super::text_file::read_grants;
 use crate::manifests::{
     DataPlace, Deployed, Egress, GrantedAccess, KnownKinds, PluginSource, PodPolicies, SHIPPED_GRANTS, as_json,
-    deployment, flow_manifests_with, grant_manifests, manifests_with, ops_manifests, page_manifests, pinned,
-    rest_manifests,
+    deployment, flow_manifests_with, grant_manifests, manifests_with, ops_manifests, page_log_manifests,
+    page_manifests, pinned, rest_manifests,
 };
 
 const EXAMPLES: &str = "\
@@ -137,6 +137,9 @@ pub(crate) struct ManifestsArgs {
     /// Let that server serve the pages of jobs for browsers too, and give it the rights to read what they show
     #[arg(long, requires = "rest")]
     web: bool,
+    /// Let these pages show the last lines of the logs of failed Jobs, and give the server the right to read logs
+    #[arg(long, requires = "web")]
+    web_logs: bool,
     /// Secret for the server instead of --data-secret; its keys only need permission to read
     #[arg(long, value_name = "SECRET", requires = "rest", requires = "data_secret", value_parser = label)]
     server_data_secret: Option<String>,
@@ -197,6 +200,9 @@ pub(crate) fn run(args: &ManifestsArgs) -> anyhow::Result<ExitCode> {
     if args.web {
         printed = printed + "---\n" + &page_manifests(&access.host);
     }
+    if args.web_logs {
+        printed = printed + "---\n" + &page_log_manifests(&access.host);
+    }
     if let Some(image) = &args.deployment {
         printed = printed + "---\n" + &deployed(args, image, text, &access.host)?;
     }
@@ -231,6 +237,7 @@ fn deployed(args: &ManifestsArgs, image: &str, grants: String, host: &HostAccoun
         ca: args.ca.as_deref(),
         rest: args.rest.as_deref(),
         web: args.web,
+        web_logs: args.web_logs,
         server_data_secret: args.server_data_secret.as_deref(),
         server_history_secret: args.server_history_secret.as_deref(),
         host,

@@ -62,6 +62,9 @@ pub(crate) struct RestServerArgs {
     /// The page asks for a token for the audience of this server, and shows what the token's owner may read with kubectl. It changes nothing.
     #[arg(long)]
     web: bool,
+    /// Let the page show the last lines of the logs of failed Jobs, to viewers who may read these logs with kubectl
+    #[arg(long, requires = "web")]
+    web_logs: bool,
     /// Address that serves /livez, /readyz and /metrics; `:8081` is port 8081 on all addresses
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8081", value_parser = health::parse_address)]
     health: SocketAddr,
@@ -81,7 +84,8 @@ pub(crate) struct RestServerArgs {
 
 /// Serves until a stop signal.
 pub(crate) async fn run(args: RestServerArgs) -> anyhow::Result<ExitCode> {
-    let RestServerArgs { listen, rest, web, health, namespace, cluster_id, artefacts, history, cluster } = args;
+    let RestServerArgs { listen, rest, web, web_logs, health, namespace, cluster_id, artefacts, history, cluster } =
+        args;
     raise_descriptors();
     // The host sets the same umask. The server may share a folder with it.
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
@@ -115,6 +119,7 @@ pub(crate) async fn run(args: RestServerArgs) -> anyhow::Result<ExitCode> {
             rest: rest.clone(),
             mirror: Mirror::watch(&cluster, &oarlock_web::KINDS),
             host: watch.host(),
+            logs: web_logs.then(|| cluster.clone()),
             admission: PageAdmission::Login,
             stop: stop.clone(),
         })

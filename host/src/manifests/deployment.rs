@@ -134,6 +134,8 @@ pub struct Deployed<'a> {
     pub rest: Option<&'a str>,
     /// True if the server serves the pages of jobs too.
     pub web: bool,
+    /// True if these pages show logs of failed Jobs.
+    pub web_logs: bool,
     /// The Secret for the server instead of `data_secret`. Its keys need only permission to read.
     pub server_data_secret: Option<&'a str>,
     /// The Secret for the server instead of `history_secret`. Its role needs only to read jobs and to write requests.
@@ -207,6 +209,7 @@ impl<'a> Deployed<'a> {
             ca: None,
             rest: None,
             web: false,
+            web_logs: false,
             server_data_secret: None,
             server_history_secret: None,
             host,
@@ -277,7 +280,8 @@ impl<'a> Deployed<'a> {
             text = text.replace(SERVER_ARGUMENT, &format!("{SERVER_ARGUMENT}        - --data={DATA}\n"));
         }
         if self.web {
-            text = text.replace(SERVER_ARGUMENT, &format!("{SERVER_ARGUMENT}        - --web\n"));
+            let logs = if self.web_logs { "        - --web-logs\n" } else { "" };
+            text = text.replace(SERVER_ARGUMENT, &format!("{SERVER_ARGUMENT}        - --web\n{logs}"));
             text = text.replace(OF_SERVER, OF_SERVER_WITH_PAGES);
         }
         text
@@ -575,13 +579,17 @@ mod tests {
     #[test]
     fn the_server_with_pages_has_their_flag_and_their_memory() {
         let host = HostAccount::default();
-        let of = |web| {
-            let documents = served(Deployed { web, ..Deployed::bare("x", SHIPPED_GRANTS, &host) });
+        let of = |web, web_logs| {
+            let documents = served(Deployed { web, web_logs, ..Deployed::bare("x", SHIPPED_GRANTS, &host) });
             named(&documents, "Deployment", "oarlock-server")["spec"]["template"]["spec"]["containers"][0].clone()
         };
-        let has_flag = |container: &Value| container["args"].as_array().unwrap().contains(&json!("--web"));
-        let (with, without) = (of(true), of(false));
-        assert_eq!((has_flag(&with), has_flag(&without)), (true, false));
+        let flags = |container: &Value| {
+            let args = container["args"].as_array().unwrap().clone();
+            args.into_iter().filter(|one| one.as_str().unwrap().starts_with("--web")).collect::<Vec<_>>()
+        };
+        let (with, without) = (of(true, false), of(false, false));
+        assert_eq!((flags(&with), flags(&without)), (vec![json!("--web")], vec![]));
+        assert_eq!(flags(&of(true, true)), ["--web", "--web-logs"]);
         assert_eq!(with["resources"]["limits"]["memory"], "1Gi");
         // A quarter of the memory is for objects, 64 MiB are for open pages, and 64 MiB for the process itself.
         const {

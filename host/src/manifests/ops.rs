@@ -7,6 +7,7 @@ use super::join;
 const REST: &str = include_str!("../../manifests/rest.yaml");
 const OPS: &str = include_str!("../../manifests/ops.yaml");
 const PAGE: &str = include_str!("../../manifests/page.yaml");
+const PAGE_LOGS: &str = include_str!("../../manifests/page-logs.yaml");
 
 /// Returns the documents that OpsJobs need beside those of `manifests`, for a host with this account.
 ///
@@ -28,6 +29,11 @@ pub fn rest_manifests(host: &HostAccount) -> String {
 /// shows.
 pub fn page_manifests(host: &HostAccount) -> String {
     host.fill(PAGE)
+}
+
+/// Returns the documents that pages with logs need beside those: the right of the server to read logs of pods.
+pub fn page_log_manifests(host: &HostAccount) -> String {
+    host.fill(PAGE_LOGS)
 }
 
 #[cfg(test)]
@@ -59,6 +65,19 @@ mod tests {
         assert!(rules.iter().all(|rule| rule.starts_with("[get,list,watch] ")), "{rules:?}");
         let all = rules.join("\n");
         assert!(all.contains("operationjobs") && !all.contains("secrets") && !all.contains("pods"), "{all}");
+    }
+
+    #[test]
+    fn the_account_of_the_server_reads_logs_only_with_pages_that_show_them() {
+        let host = HostAccount::default();
+        let rules = |more: &[String]| {
+            let texts = [&[ops_manifests(&host), rest_manifests(&host), page_manifests(&host)], more].concat();
+            let documents: Vec<Value> = serde_saphyr::from_multiple(&texts.join("---\n")).unwrap();
+            rules_of(&documents, "oarlock-server")
+        };
+        let (without, with) = (rules(&[]), rules(&[page_log_manifests(&host)]));
+        assert!(!without.join("\n").contains("pods/log"), "{without:?}");
+        assert_eq!(with.iter().filter(|rule| !without.contains(rule)).collect::<Vec<_>>(), ["[get] [pods/log]"]);
     }
 
     #[test]

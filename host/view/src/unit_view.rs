@@ -113,6 +113,11 @@ impl UnitView {
         }
     }
 
+    /// Returns true if the unit failed with a Job, whose pods may have a log.
+    pub fn has_log(&self) -> bool {
+        self.state == ShownState::Failed && !self.is_operation && !self.job.is_empty()
+    }
+
     /// Returns the required outcome of the dependencies in words, and whether the success of the step makes up for their failure.
     pub fn condition(&self) -> &'static str {
         if self.handles_failure { "failure, made up for" } else { self.when.word() }

@@ -3,7 +3,7 @@
 use axum::body::Body;
 use http::{HeaderValue, Response, StatusCode, header};
 use oarlock_core::ops_job::refusal::{Code, OpsRefusal};
-use oarlock_page::{CONTENT_SECURITY_POLICY, PageRefusal, Shell, document, refusal_content};
+use oarlock_page::{CONTENT_SECURITY_POLICY, PageContent, PageRefusal, Shell, document, refusal_content};
 
 /// Returns an answer with the headers of all pages. Nobody keeps a copy of it.
 pub(crate) fn with_headers(status: StatusCode, body: Body) -> Response<Body> {
@@ -33,9 +33,21 @@ pub(crate) fn redirect(address: &str) -> Response<Body> {
     answer
 }
 
+/// Returns the status of the answer with this content.
+pub(crate) fn status_of(content: &PageContent) -> StatusCode {
+    match content.refusal() {
+        None | Some(PageRefusal::Unreadable(_)) => StatusCode::OK,
+        Some(PageRefusal::NotFound(_)) => StatusCode::NOT_FOUND,
+        Some(PageRefusal::Forbidden { .. } | PageRefusal::Refused(_)) => StatusCode::FORBIDDEN,
+        Some(PageRefusal::Unlisted(_) | PageRefusal::Outage(_)) => StatusCode::SERVICE_UNAVAILABLE,
+        Some(PageRefusal::Busy) => StatusCode::TOO_MANY_REQUESTS,
+    }
+}
+
 /// Returns a page that says why there is nothing to see.
-pub(crate) fn refusal_answer(status: StatusCode, refusal: &PageRefusal) -> Response<Body> {
-    html_answer(status, document(&refusal_content(refusal), &Shell::default()))
+pub(crate) fn refusal_answer(refusal: PageRefusal) -> Response<Body> {
+    let content = refusal_content(refusal);
+    html_answer(status_of(&content), document(&content, &Shell::default()))
 }
 
 /// Returns a refusal of the REST API as a page.
@@ -43,10 +55,11 @@ pub(crate) fn refused(refusal: &OpsRefusal) -> Response<Body> {
     let status = StatusCode::from_u16(refusal.code.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let shown = match refusal.code {
         Code::TooMany => PageRefusal::Busy,
-        Code::Forbidden => PageRefusal::Forbidden { right: refusal.message.clone(), namespace: String::new() },
-        _ => PageRefusal::Outage(refusal.message.clone()),
+        _ if status.is_server_error() => PageRefusal::Outage(refusal.message.clone()),
+        _ => PageRefusal::Refused(refusal.message.clone()),
     };
-    let mut answer = refusal_answer(status, &shown);
+    let mut answer = refusal_answer(shown);
+    *answer.status_mut() = status;
     if let Some(seconds) = refusal.retry_after {
         answer.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
     }

@@ -1,14 +1,15 @@
 //! The open pages. All viewers with the same sight of an address share one page, which is rendered once for each change.
 //!
-//! A page is rendered at most once a second. Nothing queues for a slow viewer: whenever its connection has room, it gets the changes from
+//! A page is rendered at most once a second, and viewers share the bytes of its changes. Nothing queues for a slow viewer: whenever its connection has room, it gets the changes from
 //! what it has to what is newest then.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::body::Bytes;
 use oarlock_core::object::memory::{MemoryBudget, NamespaceShares};
-use oarlock_page::{PageAddress, PageContent};
+use oarlock_page::{PageAddress, PageContent, StreamEvent};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
@@ -28,6 +29,8 @@ const KEPT: Duration = Duration::from_secs(60);
 const MEMORY: u64 = 256 * 1024 * 1024;
 /// The number of contents that a page remembers, for browsers that open their stream a little late.
 const RECENT: usize = 4;
+/// The number of changes to the newest content whose bytes a page remembers. Most viewers have the content before it.
+const CHANGES: usize = 2;
 
 /// An address, and the part of it that its viewers may see.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -44,9 +47,19 @@ pub(crate) struct OpenPage {
     sight: Sight,
     newest: watch::Sender<Arc<PageContent>>,
     recent: Mutex<VecDeque<(String, Arc<PageContent>)>>,
+    changes: Mutex<Vec<PageChange>>,
     used: Mutex<Instant>,
     /// The key of the viewer who opened the page, and the bytes that count for it.
     counted: Mutex<(String, usize)>,
+}
+
+/// The bytes of the events that turn one content of a page into another one.
+struct PageChange {
+    before: Arc<PageContent>,
+    now: Arc<PageContent>,
+    /// The place of the page in the stream, which the events have.
+    of: usize,
+    bytes: Bytes,
 }
 
 impl OpenPage {
@@ -57,6 +70,7 @@ impl OpenPage {
             address: address.clone(),
             sight: sight.clone(),
             recent: Mutex::new(VecDeque::from([(content.version(), content.clone())])),
+            changes: Mutex::default(),
             newest: watch::Sender::new(content),
             used: Mutex::new(Instant::now()),
             counted: Mutex::new((key.to_owned(), 0)),
@@ -78,6 +92,20 @@ impl OpenPage {
     /// Returns the content with this version, if the page remembers it.
     pub(crate) fn with_version(&self, version: &str) -> Option<Arc<PageContent>> {
         self.recent.lock().iter().find(|(known, _)| known == version).map(|(_, content)| content.clone())
+    }
+
+    /// Returns the bytes of the events that turn one content into another one. `of` is the place of the page in the stream.
+    pub(crate) fn changes(&self, before: &Arc<PageContent>, now: &Arc<PageContent>, of: usize) -> Bytes {
+        let mut changes = self.changes.lock();
+        changes.retain(|known| Arc::ptr_eq(&known.now, now));
+        if let Some(known) = changes.iter().find(|known| known.of == of && Arc::ptr_eq(&known.before, before)) {
+            return known.bytes.clone();
+        }
+        let bytes = Bytes::from(now.changes_since(before, of).iter().map(StreamEvent::wire).collect::<String>());
+        if changes.len() < CHANGES {
+            changes.push(PageChange { before: before.clone(), now: now.clone(), of, bytes: bytes.clone() });
+        }
+        bytes
     }
 
     fn take(&self, content: PageContent) {
@@ -141,9 +169,9 @@ impl Pages {
     }
 }
 
-/// Returns the bytes of a page, with those of the contents that it remembers.
+/// Returns the bytes of a page, with those of the contents and changes that it remembers.
 fn bytes_of(content: &PageContent) -> usize {
-    content.fragments().map(|fragment| fragment.html.len()).sum::<usize>().saturating_mul(RECENT)
+    content.fragments().map(|fragment| fragment.html.len()).sum::<usize>().saturating_mul(RECENT + CHANGES)
 }
 
 impl Hub {
@@ -225,6 +253,25 @@ mod tests {
     use oarlock_page::{JobQuery, list_content};
 
     use super::*;
+
+    #[test]
+    fn viewers_share_the_bytes_of_a_change_and_each_gets_the_changes_of_its_own_content() {
+        let query = JobQuery::default();
+        let content = |text: &str| {
+            Arc::new(list_content([], &JobQuery { text: text.to_owned(), ..query.clone() }, Timestamp::UNIX_EPOCH))
+        };
+        let [old, older, now] = ["a", "b", "c"].map(content);
+        let page = OpenPage::new(&PageAddress::Jobs(query.clone()), &Sight::Whole, (*old).clone(), "viewer");
+        let first = page.changes(&old, &now, 0);
+        assert_eq!(page.changes(&old, &now, 0).as_ptr(), first.as_ptr());
+        for (before, of) in [(&old, 1), (&older, 0), (&older, 2)] {
+            let wire: String = now.changes_since(before, of).iter().map(StreamEvent::wire).collect();
+            assert_eq!(page.changes(before, &now, of), wire.as_bytes());
+        }
+        assert!(page.changes.lock().len() <= CHANGES);
+        page.changes(&now, &older, 0);
+        assert_eq!(page.changes.lock().len(), 1, "the page forgets changes to an older content");
+    }
 
     #[tokio::test]
     async fn a_viewer_who_opens_very_many_pages_takes_no_room_of_others() {

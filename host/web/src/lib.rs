@@ -5,10 +5,12 @@
 
 mod answers;
 mod hub;
+mod log;
 mod login;
 mod seal;
 mod shown;
 mod sight;
+mod slots;
 mod state;
 mod stream;
 mod viewer;

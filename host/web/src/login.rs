@@ -8,7 +8,7 @@ use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Uri, header};
 use http_body_util::{BodyExt as _, Limited};
 use maud::{DOCTYPE, html};
 use oarlock_core::ops_job::refusal::{Code, OpsRefusal};
-use oarlock_page::{JobQuery, LOGIN, LoginProblem, PageAddress, Shell, document, login_content};
+use oarlock_page::{JobQuery, LOGIN, LoginProblem, PageAddress, Shell, document, login_content, query_value};
 
 use crate::answers::{html_answer, redirect, refused};
 use crate::seal::{PageSession, Unsealed};
@@ -24,7 +24,7 @@ pub(crate) async fn form(State(web): State<Arc<WebState>>, uri: Uri) -> Response
         return redirect(&first_page().to_string());
     }
     let query = uri.query().unwrap_or_default();
-    let problem = match value(query, "why").as_deref() {
+    let problem = match query_value(query, "why").as_deref() {
         Some("expired") => Some(LoginProblem::Expired),
         Some("out") => Some(LoginProblem::LoggedOut),
         _ => None,
@@ -42,7 +42,7 @@ pub(crate) async fn log_in(State(web): State<Arc<WebState>>, request: Request<Bo
         return refused(&OpsRefusal::new(Code::TooLarge, "the form is too large".to_owned()));
     };
     let form = String::from_utf8_lossy(&body.to_bytes()).into_owned();
-    let (token, next) = (value(&form, "token").unwrap_or_default(), next(&form));
+    let (token, next) = (query_value(&form, "token").unwrap_or_default(), next(&form));
     match seal(&web, token.trim()).await {
         Ok(cookie) => with_cookie(redirect(&next.to_string()), &cookie),
         Err(problem) => {
@@ -113,15 +113,11 @@ fn with_cookie(mut answer: Response<Body>, cookie: &str) -> Response<Body> {
 
 /// Returns the page after the login. A form could name the address of another site, so only a page counts.
 fn next(pairs: &str) -> PageAddress {
-    value(pairs, "next").and_then(|address| PageAddress::parse(&address)).unwrap_or_else(first_page)
+    query_value(pairs, "next").and_then(|address| PageAddress::parse(&address)).unwrap_or_else(first_page)
 }
 
 fn first_page() -> PageAddress {
     PageAddress::Jobs(JobQuery::default())
-}
-
-fn value(pairs: &str, field: &str) -> Option<String> {
-    form_urlencoded::parse(pairs.as_bytes()).find(|(name, _)| name == field).map(|(_, value)| value.into_owned())
 }
 
 #[cfg(test)]
@@ -154,6 +150,6 @@ mod tests {
         let to = answer.headers()[header::LOCATION].to_str().unwrap();
         let query = to.strip_prefix("/ui/login?").unwrap();
         assert_eq!(next(query).to_string(), "/ui/?kind=jf&q=a%26b");
-        assert_eq!(value(query, "why").as_deref(), Some("expired"));
+        assert_eq!(query_value(query, "why").as_deref(), Some("expired"));
     }
 }

@@ -10,8 +10,9 @@ use oarlock_core::object::own::OPS_NAMESPACE;
 use oarlock_core::ops_job::published::PublishedPlugin;
 use oarlock_kube::watch::mirror::{Changed, Mirror, MirroredKind, MirroredObject};
 use oarlock_page::{
-    FlowPage, JobPage, ListedJob, ListedPlugin, ObjectAddress, ObjectKind, PageAddress, PageContent, PageRefusal,
-    PartQuery, ShownEvent, flow_content, job_content, list_content, plugins_content, refusal_content, target_content,
+    FlowPage, JobPage, ListedJob, ListedPlugin, LogAddress, ObjectAddress, ObjectKind, PageAddress, PageContent,
+    PageRefusal, PartQuery, ShownEvent, flow_content, job_content, list_content, plugins_content, refusal_content,
+    target_content,
 };
 use oarlock_rest::HostOf;
 use oarlock_view::{FlowView, JobView};
@@ -90,6 +91,8 @@ pub(crate) struct Touched {
     objects: BTreeSet<String>,
     /// True if a list may show something else.
     has_lists: bool,
+    /// True if another kind has been listed, so that objects of it may not exist after all.
+    has_kinds: bool,
 }
 
 /// The rows by the addresses of their objects.
@@ -109,13 +112,24 @@ struct ShownRow {
 pub(crate) struct Shown {
     mirror: Mirror,
     host: Arc<HostOf>,
+    /// True if pages offer the logs of failed Jobs.
+    has_logs: bool,
     rows: RwLock<Rows>,
-    listed: Mutex<Option<Instant>>,
+    rendered: Mutex<LastRendered>,
+}
+
+/// The state at the last call of [`Shown::take_changes`].
+#[derive(Default)]
+struct LastRendered {
+    /// The last time at which the lists were rendered.
+    lists: Option<Instant>,
+    /// The kinds that the mirror had listed.
+    kinds: Vec<ObjectKind>,
 }
 
 impl Shown {
-    pub(crate) fn new(mirror: Mirror, host: Arc<HostOf>) -> Self {
-        Self { mirror, host, rows: RwLock::default(), listed: Mutex::default() }
+    pub(crate) fn new(mirror: Mirror, host: Arc<HostOf>, has_logs: bool) -> Self {
+        Self { mirror, host, has_logs, rows: RwLock::default(), rendered: Mutex::default() }
     }
 
     /// Waits until an object may have changed.
@@ -130,12 +144,19 @@ impl Shown {
         for change in changes {
             self.take(&change, &mut touched);
         }
-        let mut listed = self.listed.lock();
-        touched.has_lists |= listed.is_none_or(|since| since.elapsed() >= LISTED_AGAIN);
+        let mut last = self.rendered.lock();
+        let kinds: Vec<ObjectKind> = ObjectKind::ALL.into_iter().filter(|kind| self.is_listed(*kind)).collect();
+        touched.has_kinds = kinds != last.kinds;
+        last.kinds = kinds;
+        touched.has_lists |= touched.has_kinds || last.lists.is_none_or(|since| since.elapsed() >= LISTED_AGAIN);
         if touched.has_lists {
-            *listed = Some(Instant::now());
+            last.lists = Some(Instant::now());
         }
         touched
+    }
+
+    fn is_listed(&self, kind: ObjectKind) -> bool {
+        self.mirror.is_listed(&mirrored(kind).0)
     }
 
     fn take(&self, change: &Changed, touched: &mut Touched) {
@@ -175,7 +196,7 @@ impl Shown {
         match address {
             PageAddress::Jobs(_) => touched.has_lists,
             PageAddress::Object(object, _) | PageAddress::Target(object, _) => {
-                touched.objects.contains(&object.to_string())
+                touched.has_kinds || touched.objects.contains(&object.to_string())
             }
             PageAddress::Plugins => true,
         }
@@ -187,7 +208,13 @@ impl Shown {
             PageAddress::Jobs(query) => {
                 let rows = self.rows.read();
                 let listed = rows.rows.values().map(|row| &row.listed);
-                list_content(listed.filter(|row| is_seen(row, sight)), query, Timestamp::now())
+                let mut seen = listed.filter(|row| is_seen(row, sight)).peekable();
+                let mut asked = ObjectKind::ALL.into_iter().filter(|kind| query.kind.is_none_or(|own| own == *kind));
+                match asked.find(|kind| !self.is_listed(*kind)) {
+                    // A list of nothing would say that there is nothing.
+                    Some(kind) if seen.peek().is_none() => refusal_content(PageRefusal::Unlisted(kind)),
+                    _ => list_content(seen, query, Timestamp::now()),
+                }
             }
             PageAddress::Object(object, parts) => self.object(object, sight, Part::Table(parts)),
             PageAddress::Target(object, index) => self.object(object, sight, Part::Target(*index)),
@@ -196,31 +223,30 @@ impl Shown {
     }
 
     fn object(&self, address: &ObjectAddress, sight: &Sight, part: Part<'_>) -> PageContent {
-        let missing = || refusal_content(&PageRefusal::NotFound(format!("{} {}", address.kind.word(), address.name)));
+        let missing = || match self.is_listed(address.kind) {
+            true => refusal_content(PageRefusal::NotFound(format!("{} {}", address.kind.word(), address.name))),
+            false => refusal_content(PageRefusal::Unlisted(address.kind)),
+        };
         let (of, of_events) = mirrored(address.kind);
         let Some(object) = self.mirror.get(&of, &address.namespace, &address.name) else { return missing() };
         let document = match document(&object, address.kind) {
             Ok(document) => document,
-            Err(why) => return refusal_content(&PageRefusal::Outage(why)),
+            Err(why) => return refusal_content(PageRefusal::Unreadable(why)),
         };
-        let Details { records: has_details, events: has_events } = match sight {
-            Sight::Object(details) => *details,
-            Sight::List(_) | Sight::Whole => Details { records: false, events: false },
-        };
+        let Details { records: has_details, events: has_events } = sight.details();
         let events = if has_events { self.events(&of_events, object.uid()) } else { Vec::new() };
         let job = match address.kind {
             ObjectKind::OperationJob => self.job(document, &object, has_details),
             ObjectKind::OpsJob => Ok(self.ops(&document, &object, has_details)),
             ObjectKind::JobFlow | ObjectKind::DaemonJob => {
-                let records = if has_details { self.owned(&FLOW_RECORDS, &object) } else { Vec::new() };
-                let flow = FlowView::new(&document, &records);
+                let flow = self.flow(&document, &object, has_details);
                 let whole = PartQuery::default();
                 let parts = if let Part::Table(parts) = part { parts } else { &whole };
-                return flow_content(&FlowPage { flow: &flow, events: &events, parts });
+                return flow_content(&FlowPage { flow: &flow, events: &events, parts, has_logs: self.has_logs });
             }
         };
         match (job, part) {
-            (Err(why), _) => refusal_content(&PageRefusal::Outage(why)),
+            (Err(why), _) => refusal_content(PageRefusal::Unreadable(why)),
             (Ok(job), Part::Table(parts)) => job_content(&JobPage { job: &job, events: &events, parts }),
             (Ok(job), Part::Target(index)) => target_content(&job, index, &events).unwrap_or_else(missing),
         }
@@ -232,6 +258,21 @@ impl Shown {
         let records: Vec<OperationRecord> =
             records.into_iter().filter_map(|record| serde_json::from_value(record).ok()).collect();
         Ok(JobView::new(&job, &records))
+    }
+
+    fn flow(&self, document: &Value, object: &MirroredObject, has_details: bool) -> FlowView {
+        let records = if has_details { self.owned(&FLOW_RECORDS, object) } else { Vec::new() };
+        FlowView::new(document, &records)
+    }
+
+    /// Returns true if a step or node failed with this Job, as far as this sight goes.
+    pub(crate) fn has_failed_job(&self, address: &LogAddress, sight: &Sight) -> bool {
+        let LogAddress { object: ObjectAddress { kind, namespace, name }, job } = address;
+        let object = self.mirror.get(&mirrored(*kind).0, namespace, name);
+        object.is_some_and(|object| {
+            let flow = document(&object, *kind).map(|document| self.flow(&document, &object, sight.details().records));
+            flow.is_ok_and(|flow| flow.units().iter().any(|unit| unit.has_log() && unit.job == *job))
+        })
     }
 
     fn ops(&self, document: &Value, object: &MirroredObject, has_details: bool) -> JobView {
@@ -326,5 +367,57 @@ fn event(document: &Value) -> ShownEvent {
         reason: text("/reason").to_owned(),
         message: text("/message").to_owned(),
         count: count.and_then(|count| count.try_into().ok()).unwrap_or(1),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::{Request, Response};
+    use kube::client::Body;
+    use oarlock_core::ops_job::published::Unpublished;
+    use oarlock_kube::{Cluster, Setup};
+    use oarlock_page::JobQuery;
+
+    use super::*;
+
+    /// Returns the objects of a cluster without any kinds, whose API server may never answer.
+    fn shown(answers: bool) -> Shown {
+        let service = tower::service_fn(move |_: Request<Body>| async move {
+            if !answers {
+                std::future::pending::<()>().await;
+            }
+            Response::builder().status(404).body(Body::empty())
+        });
+        let setup = Setup {
+            client: kube::Client::new(service, "default"),
+            clock: Arc::new(Timestamp::now),
+            identity: "test".to_owned(),
+        };
+        let (cluster, _) = Cluster::open(setup);
+        let host: HostOf = Box::new(|| Err(Unpublished::Missing));
+        Shown::new(Mirror::watch(&cluster, &KINDS), Arc::new(host), false)
+    }
+
+    fn pages() -> [PageAddress; 2] {
+        let object = ObjectAddress { kind: ObjectKind::JobFlow, namespace: "team".to_owned(), name: "web".to_owned() };
+        [PageAddress::Object(object, PartQuery::default()), PageAddress::Jobs(JobQuery::default())]
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_object_is_not_found_only_once_its_kind_has_been_listed() {
+        let (silent, answering) = (shown(false), shown(true));
+        silent.take_changes();
+        while !ObjectKind::ALL.into_iter().all(|kind| answering.is_listed(kind)) {
+            tokio::time::sleep(LISTED_AGAIN).await;
+        }
+        let touched = answering.take_changes();
+        for page in pages() {
+            let content = silent.content(&page, &Sight::Whole);
+            assert!(matches!(content.refusal(), Some(PageRefusal::Unlisted(_))), "{page}: {content:?}");
+            assert!(answering.concerns(&page, &touched), "{page} is rendered again");
+        }
+        let [object, list] = pages().map(|page| answering.content(&page, &Sight::Whole));
+        assert!(matches!(object.refusal(), Some(PageRefusal::NotFound(_))), "{object:?}");
+        assert_eq!(list.refusal(), None);
     }
 }

@@ -30,6 +30,16 @@ pub(crate) enum Sight {
     Whole,
 }
 
+impl Sight {
+    /// Returns the details of the object that the viewer may see.
+    pub(crate) fn details(&self) -> Details {
+        match self {
+            Self::Object(details) => *details,
+            Self::List(_) | Self::Whole => Details { records: false, events: false },
+        }
+    }
+}
+
 /// The details of an object that a viewer may see.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Details {
@@ -90,9 +100,9 @@ pub(crate) fn right(access: &Access) -> String {
 
 /// Returns the verb and the resource of a right, such as `list operationjobs.apps.kusionstack.io`.
 fn deed(access: &Access) -> String {
-    let Access { verb, group, resource, .. } = access;
-    let dot = if group.is_empty() { "" } else { "." };
-    format!("{verb} {resource}{dot}{group}")
+    let Access { verb, group, resource, subresource, .. } = access;
+    let (slash, dot) = (if subresource.is_empty() { "" } else { "/" }, if group.is_empty() { "" } else { "." });
+    format!("{verb} {resource}{slash}{subresource}{dot}{group}")
 }
 
 /// Returns the question about a verb on objects of a kind.

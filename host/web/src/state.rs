@@ -11,8 +11,10 @@ use oarlock_rest::{HostOf, Rest};
 use tokio_util::sync::CancellationToken;
 
 use crate::hub::{Hub, OpenPage};
+use crate::log::LogReads;
+use crate::shown::Shown;
 use crate::sight::Sight;
-use crate::stream::Streams;
+use crate::slots::PageSlots;
 use crate::viewer::{NoViewer, PageAdmission, PageViewer, viewer};
 
 /// The state of the pages.
@@ -20,7 +22,10 @@ pub(crate) struct WebState {
     pub(crate) rest: Rest,
     pub(crate) admission: PageAdmission,
     pub(crate) hub: Arc<Hub>,
-    pub(crate) streams: Streams,
+    pub(crate) shown: Arc<Shown>,
+    pub(crate) streams: PageSlots,
+    /// The reads of logs, if the pages show logs.
+    pub(crate) logs: Option<LogReads>,
     pub(crate) host: Arc<HostOf>,
     pub(crate) stop: CancellationToken,
 }

@@ -1,6 +1,6 @@
 //! The stream of events of a browser: the changes of up to 20 pages, as long as the viewer may see them.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::pin::pin;
 use std::sync::Arc;
@@ -10,11 +10,12 @@ use axum::body::{Body, Bytes};
 use futures::future::{Either, select, select_all};
 use futures::stream;
 use oarlock_page::{PageAddress, PageContent, StreamEvent};
-use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::{Instant, interval, sleep_until};
 
+use crate::hub::OpenPage;
 use crate::sight::{Sight, SightFailed, sight};
+use crate::slots::PageSlot;
 use crate::state::WebState;
 use crate::viewer::{NoViewer, PageViewer};
 
@@ -23,41 +24,7 @@ const BEAT: Duration = Duration::from_secs(15);
 /// The time between two checks of the viewer's rights.
 const ASKED_AGAIN: Duration = Duration::from_secs(10);
 /// The most streams at one time: of one user or namespace, and of all.
-const OF_ONE: usize = 128;
-const OF_ALL: usize = 512;
-
-/// The streams that are open, by the key of their viewers.
-#[derive(Clone, Default)]
-pub(crate) struct Streams(Arc<Mutex<HashMap<String, usize>>>);
-
-/// The slot of a stream. It is released on drop.
-pub(crate) struct StreamSlot {
-    streams: Streams,
-    key: String,
-}
-
-impl Streams {
-    /// Returns a slot for a stream of a viewer with this key, or `None` if there are too many.
-    pub(crate) fn take(&self, key: &str) -> Option<StreamSlot> {
-        let mut open = self.0.lock();
-        let own = open.get(key).copied().unwrap_or(0);
-        if own >= OF_ONE || open.values().sum::<usize>() >= OF_ALL {
-            return None;
-        }
-        open.insert(key.to_owned(), own.saturating_add(1));
-        Some(StreamSlot { streams: self.clone(), key: key.to_owned() })
-    }
-}
-
-impl Drop for StreamSlot {
-    fn drop(&mut self) {
-        let mut open = self.streams.0.lock();
-        match open.get_mut(&self.key) {
-            Some(own) if *own > 1 => *own -= 1,
-            _ => drop(open.remove(&self.key)),
-        }
-    }
-}
+pub(crate) const STREAMS: (usize, usize) = (128, 512);
 
 /// A page in a stream, as a browser asks for it.
 pub(crate) struct Followed {
@@ -70,6 +37,7 @@ pub(crate) struct Followed {
 /// A page of which a stream sends the changes.
 struct Subscription {
     address: PageAddress,
+    page: Arc<OpenPage>,
     newest: watch::Receiver<Arc<PageContent>>,
     /// The content that the browser has.
     has: Option<Arc<PageContent>>,
@@ -81,16 +49,16 @@ struct Sending {
     viewer: PageViewer,
     /// The pages, by their places in the query. `None` for a page that the viewer may not see.
     pages: Vec<Option<Subscription>>,
-    /// The events that the connection has not taken yet.
-    ready: VecDeque<StreamEvent>,
+    /// The bytes of the events that the connection has not taken yet.
+    ready: VecDeque<Bytes>,
     beat: tokio::time::Interval,
     ask: Instant,
     is_over: bool,
-    _slot: StreamSlot,
+    _slot: PageSlot,
 }
 
 /// Returns the body of a stream with the changes of these pages.
-pub(crate) async fn body(web: Arc<WebState>, viewer: PageViewer, followed: Vec<Followed>, slot: StreamSlot) -> Body {
+pub(crate) async fn body(web: Arc<WebState>, viewer: PageViewer, followed: Vec<Followed>, slot: PageSlot) -> Body {
     let mut sending = Sending {
         beat: interval(BEAT),
         ask: Instant::now() + ASKED_AGAIN,
@@ -123,9 +91,9 @@ impl Sending {
             Err(failed) => Err(failed.sentence()),
         };
         match page {
-            Ok(page) => Some(Subscription { newest: page.watch(), has: page.with_version(version), address }),
+            Ok(page) => Some(Subscription { newest: page.watch(), has: page.with_version(version), page, address }),
             Err(text) => {
-                self.ready.push_back(StreamEvent::End { of: Some(of), text });
+                self.send(&StreamEvent::End { of: Some(of), text });
                 None
             }
         }
@@ -134,8 +102,8 @@ impl Sending {
     /// Returns the next bytes, once there are any. Returns `None` at the end of the stream.
     async fn next(&mut self) -> Option<Bytes> {
         loop {
-            if let Some(event) = self.ready.pop_front() {
-                return Some(Bytes::from(event.wire()));
+            if let Some(bytes) = self.ready.pop_front() {
+                return Some(bytes);
             }
             if self.is_over {
                 return None;
@@ -154,8 +122,11 @@ impl Sending {
             let newest = page.newest.borrow_and_update().clone();
             match &page.has {
                 Some(has) if Arc::ptr_eq(has, &newest) => {}
-                Some(has) => self.ready.extend(newest.changes_since(has, of)),
-                None => self.ready.push_back(StreamEvent::Resync { of }),
+                Some(has) => {
+                    let bytes = page.page.changes(has, &newest, of);
+                    self.ready.extend(Some(bytes).filter(|bytes| !bytes.is_empty()));
+                }
+                None => self.ready.push_back(Bytes::from(StreamEvent::Resync { of }.wire())),
             }
             page.has = Some(newest);
         }
@@ -166,7 +137,7 @@ impl Sending {
         let now = self.web.now();
         if now >= self.viewer.until {
             let text = "The session has ended. Log in again.".to_owned();
-            return self.end(StreamEvent::End { of: None, text });
+            return self.end(&StreamEvent::End { of: None, text });
         }
         let changed = self.pages.iter_mut().flatten().map(|page| Box::pin(page.newest.changed()));
         let changed: Vec<_> = changed.collect();
@@ -184,15 +155,19 @@ impl Sending {
             Either::Right((turn, _)) => turn,
         };
         match turn {
-            Turn::Beat => self.ready.push_back(StreamEvent::Beat),
+            Turn::Beat => self.send(&StreamEvent::Beat),
             Turn::Ask => self.ask_again().await,
             // The browser opens a new stream, from another server if there is one.
             Turn::Stop => self.is_over = true,
         }
     }
 
-    fn end(&mut self, event: StreamEvent) {
-        self.ready.push_back(event);
+    fn send(&mut self, event: &StreamEvent) {
+        self.ready.push_back(Bytes::from(event.wire()));
+    }
+
+    fn end(&mut self, event: &StreamEvent) {
+        self.send(event);
         self.is_over = true;
     }
 
@@ -200,7 +175,7 @@ impl Sending {
     async fn ask_again(&mut self) {
         self.ask = Instant::now() + ASKED_AGAIN;
         if let Err(NoViewer::Expired(text)) = self.viewer.check(&self.web.rest).await {
-            return self.end(StreamEvent::End { of: None, text });
+            return self.end(&StreamEvent::End { of: None, text });
         }
         let addresses: Vec<_> = self.pages.iter().map(|page| page.as_ref().map(|page| page.address.clone())).collect();
         for (of, address) in addresses.into_iter().enumerate() {
@@ -209,7 +184,7 @@ impl Sending {
                 Ok(sight) => self.see(of, &address, sight),
                 Err(SightFailed::Unanswered(_)) => {}
                 Err(failed) => {
-                    self.ready.push_back(StreamEvent::End { of: Some(of), text: failed.sentence() });
+                    self.send(&StreamEvent::End { of: Some(of), text: failed.sentence() });
                     if let Some(page) = self.pages.get_mut(of) {
                         *page = None;
                     }
@@ -224,6 +199,7 @@ impl Sending {
         // Without room for the other page, the next check tries again. The browser then has the last content.
         let Ok(open) = self.web.open(&self.viewer, address, sight) else { return };
         page.newest = open.watch();
+        page.page = open;
     }
 }
 

@@ -9,18 +9,21 @@ use axum::routing::{get, post};
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, Uri, header};
 use oarlock_core::object::quota_key::QuotaKey;
 use oarlock_core::ops_job::refusal::{Code, OpsRefusal};
+use oarlock_kube::Cluster;
 use oarlock_kube::watch::mirror::Mirror;
 use oarlock_page::{LOGIN, LOGOUT, MOST_STREAMED, PageAddress, PageRefusal, ROOT, STREAM, Shell, asset_at, document};
 use oarlock_rest::{HostOf, Rest};
 use tokio_util::sync::CancellationToken;
 
-use crate::answers::{html_answer, redirect, refusal_answer, refused, with_headers};
+use crate::answers::{html_answer, redirect, refusal_answer, refused, status_of, with_headers};
 use crate::hub::Hub;
+use crate::log::{LogReads, log};
 use crate::login;
 use crate::shown::Shown;
 use crate::sight::{SightFailed, sight};
+use crate::slots::PageSlots;
 use crate::state::WebState;
-use crate::stream::{self, Followed, Streams};
+use crate::stream::{self, Followed, STREAMS};
 use crate::viewer::{NoViewer, PageAdmission, comes_from_elsewhere};
 
 /// The parts of the pages.
@@ -31,6 +34,8 @@ pub struct WebOptions {
     pub mirror: Mirror,
     /// The services of the leading host.
     pub host: HostOf,
+    /// The cluster whose logs of failed Jobs the pages show. `None` for pages without logs.
+    pub logs: Option<Cluster>,
     /// The people that may see the pages.
     pub admission: PageAdmission,
     /// Ends the streams and the updates.
@@ -39,12 +44,13 @@ pub struct WebOptions {
 
 /// Returns the routes of the pages, and begins to keep the open pages up to date. Call it within a tokio runtime.
 pub fn pages(options: WebOptions) -> Router {
-    let WebOptions { rest, mirror, host, admission, stop } = options;
+    let WebOptions { rest, mirror, host, logs, admission, stop } = options;
     let host = Arc::new(host);
-    let hub = Arc::new(Hub::new(Arc::new(Shown::new(mirror, host.clone()))));
+    let shown = Arc::new(Shown::new(mirror, host.clone(), logs.is_some()));
+    let hub = Arc::new(Hub::new(shown.clone()));
     tokio::spawn(hub.clone().run(stop.clone()));
-    let streams = Streams::default();
-    let web = Arc::new(WebState { rest, admission, hub, streams, host, stop });
+    let (streams, logs) = (PageSlots::new(STREAMS.0, STREAMS.1), logs.map(LogReads::of));
+    let web = Arc::new(WebState { rest, admission, hub, shown, streams, logs, host, stop });
     let to_first = || get(|| std::future::ready(redirect(ROOT)));
     Router::new()
         .route("/", to_first())
@@ -53,6 +59,7 @@ pub fn pages(options: WebOptions) -> Router {
         .route(LOGOUT, post(login::log_out))
         .route(STREAM, get(events))
         .route("/ui/assets/{file}", get(asset))
+        .route("/ui/log/{*path}", get(log))
         .route("/ui/{*path}", get(page))
         .route(ROOT, get(page))
         .with_state(web)
@@ -66,11 +73,11 @@ async fn page(State(web): State<Arc<WebState>>, uri: Uri, headers: HeaderMap) ->
     };
     let path = uri.path_and_query().map_or_else(|| uri.path(), |both| both.as_str());
     let Some(address) = PageAddress::parse(path) else {
-        return refusal_answer(StatusCode::NOT_FOUND, &PageRefusal::NotFound(path.to_owned()));
+        return refusal_answer(PageRefusal::NotFound(path.to_owned()));
     };
     let sight = match sight(&web.rest, &viewer, &address).await {
         Ok(sight) => sight,
-        Err(failed @ SightFailed::Forbidden(_)) => return refusal_answer(StatusCode::FORBIDDEN, &failed.shown()),
+        Err(failed @ SightFailed::Forbidden(_)) => return refusal_answer(failed.shown()),
         Err(SightFailed::Unanswered(refusal)) => return refused(&refusal),
     };
     match web.open(&viewer, &address, sight) {
@@ -82,7 +89,9 @@ async fn page(State(web): State<Arc<WebState>>, uri: Uri, headers: HeaderMap) ->
                 viewer: viewer.caller.as_ref().map(|caller| caller.name.as_str()),
                 warning: warning.as_deref(),
             };
-            html_answer(StatusCode::OK, document(&page.newest(), &shell))
+            // Also the page of nothing is live, so that an object that appears is shown.
+            let content = page.newest();
+            html_answer(status_of(&content), document(&content, &shell))
         }
     }
 }
@@ -135,7 +144,7 @@ async fn asset(uri: Uri) -> Response<Body> {
 }
 
 /// Answers a request without a viewer: with the login form, or with the reason of the refusal.
-fn without_viewer(none: NoViewer, uri: &Uri, headers: &HeaderMap) -> Response<Body> {
+pub(crate) fn without_viewer(none: NoViewer, uri: &Uri, headers: &HeaderMap) -> Response<Body> {
     match none {
         NoViewer::Refused(refusal) => refused(&refusal),
         NoViewer::Stranger if comes_from_elsewhere(headers) => login::once_more(),

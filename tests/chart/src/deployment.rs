@@ -205,6 +205,7 @@ pub(crate) fn server_container() -> anyhow::Result<String> {
     );
     let text = replaced(&text, &own, &either)?;
     let more = when("$.Values.server.web.enabled", "        - --web\n")
+        + &when("$.Values.server.web.logs", "        - --web-logs\n")
         + "{{- range $.Values.server.extraArgs }}\n        - {{ . | quote }}\n{{- end }}\n";
     let text = after(&text, "        - server\n", &more)?;
     let token =

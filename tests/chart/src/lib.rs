@@ -15,7 +15,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use oarlock::manifests::{
-    GrantedAccess, PodPolicies, flow_manifests_with, manifests_with, ops_manifests, page_manifests, rest_manifests,
+    GrantedAccess, PodPolicies, flow_manifests_with, manifests_with, ops_manifests, page_log_manifests, page_manifests,
+    rest_manifests,
 };
 use oarlock_api::HostAccount;
 use oarlock_core::plugin::grant::Grant;
@@ -61,7 +62,9 @@ pub fn files() -> anyhow::Result<BTreeMap<PathBuf, String>> {
     let rest = documents(&rest_manifests(&placeholders()))?;
     let page = documents(&page_manifests(&placeholders()))?;
     let of_page = template(&page, |_| Some("and .Values.server.enabled .Values.server.web.enabled".to_owned()));
-    templates.insert("server-roles.yaml", template(&rest, of_server) + &of_page);
+    let logs = documents(&page_log_manifests(&placeholders()))?;
+    let of_logs = template(&logs, |_| Some("and .Values.server.enabled .Values.server.web.logs".to_owned()));
+    templates.insert("server-roles.yaml", template(&rest, of_server) + &of_page + &of_logs);
     templates.insert("_plugins.tpl", plugins::grants()?);
     templates.insert("plugins.yaml", plugins::roles(&base)?);
     templates.insert("tasks.yaml", plugins::tasks(&base)?);

@@ -54,7 +54,7 @@ const LISTS: [(&str, &str); 3] = [
 ];
 
 /// Returns the runs of the containers of a pod that the API shows, earlier runs first.
-fn runs(pod: &Value) -> Vec<ContainerRun> {
+pub(crate) fn runs(pod: &Value) -> Vec<ContainerRun> {
     let containers = LISTS.iter().flat_map(|(specs, statuses)| {
         list(pod, specs).iter().filter_map(move |one| Some((text(one, "/name")?, list(pod, statuses))))
     });
@@ -85,6 +85,18 @@ fn runs(pod: &Value) -> Vec<ContainerRun> {
     runs
 }
 
+impl ContainerRun {
+    /// Returns the parameters that ask for the log of the run, each line with its time.
+    pub(crate) fn params(&self) -> LogParams {
+        LogParams {
+            container: Some(self.container.clone()),
+            previous: self.is_previous,
+            timestamps: true,
+            ..LogParams::default()
+        }
+    }
+}
+
 impl Cluster {
     /// Reads the runs of the containers of a pod that the API shows, earlier runs of a container first. Returns `None` if the pod no longer
     /// exists.
@@ -105,18 +117,21 @@ impl Cluster {
         of: &TargetPod,
         run: &ContainerRun,
     ) -> Result<impl AsyncBufRead + Send + Unpin + use<>, LogFailed> {
+        self.open_part(of, &run.params()).await
+    }
+
+    /// Opens the part of a pod's logs that the parameters ask for.
+    pub(crate) async fn open_part(
+        &self,
+        of: &TargetPod,
+        params: &LogParams,
+    ) -> Result<impl AsyncBufRead + Send + Unpin + use<>, LogFailed> {
         let TargetPod { namespace, name, .. } = of;
         if !is_object_name(namespace) || !is_object_name(name) {
             return Err(LogFailed::NoSuchRun(format!("{namespace}/{name} is no name of a pod")));
         }
-        let params = LogParams {
-            container: Some(run.container.clone()),
-            previous: run.is_previous,
-            timestamps: true,
-            ..LogParams::default()
-        };
         let pods = kube::core::Request::new(format!("/api/v1/namespaces/{namespace}/pods"));
-        let call = ApiCall { verb: "get", resource: "pods/log", request: pods.logs(name, &params) };
+        let call = ApiCall { verb: "get", resource: "pods/log", request: pods.logs(name, params) };
         let opened = self.link.transport.open(call).await.map_err(|error| match &error {
             RequestError::Refused(refusal)
                 if refusal.code == 400 && NO_SUCH_RUN.iter().any(|words| refusal.status.message.contains(words)) =>

@@ -163,6 +163,14 @@ impl Mirror {
         self.cache(of).map(|cache| cache.lock().owned_by(uid).cloned().collect()).unwrap_or_default()
     }
 
+    /// Returns true if the mirror has all objects of a kind: the kind was listed, or the API server does not serve it.
+    #[must_use]
+    pub fn is_listed(&self, of: &MirroredKind) -> bool {
+        let place = self.caches.iter().position(|(kind, _)| *kind == of);
+        let health = place.and_then(|place| self.watches.health().into_iter().nth(place));
+        health.is_some_and(|health| health.synced && !health.unread)
+    }
+
     /// Waits until an object may have changed. Only one task may wait.
     pub async fn changed(&self) {
         self.changed.notified().await;

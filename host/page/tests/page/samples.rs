@@ -3,9 +3,9 @@
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use oarlock_api::{OperationJob, OperationRecord};
 use oarlock_page::{
-    FlowPage, JobPage, JobQuery, ListedJob, ListedPlugin, LoginProblem, ObjectAddress, ObjectKind, PageAddress,
-    PageContent, PageRefusal, PartQuery, Shell, ShownEvent, document, flow_content, job_content, list_content,
-    login_content, plugins_content, refusal_content, target_content,
+    FlowPage, JobPage, JobQuery, ListedJob, ListedPlugin, LogAddress, LoginProblem, ObjectAddress, ObjectKind,
+    PageAddress, PageContent, PageRefusal, PartQuery, Shell, ShownEvent, ShownLog, document, flow_content, job_content,
+    list_content, log_content, login_content, plugins_content, refusal_content, target_content,
 };
 use oarlock_view::{FlowView, JobView};
 use serde_json::{Value, json};
@@ -18,6 +18,23 @@ pub(crate) fn hostile_name() -> String {
         name.push('w');
     }
     name
+}
+
+fn log_address() -> LogAddress {
+    let object = ObjectAddress { kind: ObjectKind::JobFlow, namespace: "team".to_owned(), name: "web".to_owned() };
+    LogAddress { object, job: hostile_name() }
+}
+
+/// A log with HTML, control and direction characters, long lines, and bytes that are no text.
+pub(crate) fn hostile_log() -> ShownLog {
+    let line = [b"<script>alert(1)</script>\t\x1b[31m\x00\xff\xe2\x80\xae".as_slice(), &[b'w'; 250], b"\r\n"].concat();
+    ShownLog {
+        pod: "web-x".to_owned(),
+        container: hostile_name(),
+        end: "exited with code 1".to_owned(),
+        bytes: line.repeat(100),
+        is_cut: true,
+    }
 }
 
 /// Returns the time of the samples, some seconds later.
@@ -348,7 +365,7 @@ pub(crate) fn of_job(file: &str, job: &JobView, parts: PartQuery) -> SamplePage 
 /// Returns the page of a flow.
 pub(crate) fn of_flow(file: &str, flow: &FlowView) -> SamplePage {
     let parts = PartQuery::default();
-    let content = flow_content(&FlowPage { flow, events: &[], parts: &parts });
+    let content = flow_content(&FlowPage { flow, events: &[], parts: &parts, has_logs: true });
     SamplePage {
         file: file.to_owned(),
         content,
@@ -420,17 +437,21 @@ pub(crate) fn all() -> Vec<SamplePage> {
             "login-outage",
             login_content(&PageAddress::Plugins, Some(&LoginProblem::Unreachable("connection refused".into()))),
         ),
-        still("not-found", refusal_content(&PageRefusal::NotFound(format!("opj/{}", hostile_name())))),
+        still("not-found", refusal_content(PageRefusal::NotFound(format!("opj/{}", hostile_name())))),
         still(
             "forbidden",
-            refusal_content(&PageRefusal::Forbidden {
+            refusal_content(PageRefusal::Forbidden {
                 right: "list operationjobs.apps.kusionstack.io".into(),
                 namespace: "team-b".into(),
             }),
         ),
-        still("no-host", refusal_content(&PageRefusal::NoHost)),
-        still("outage", refusal_content(&PageRefusal::Outage("connection refused".into()))),
-        still("busy", refusal_content(&PageRefusal::Busy)),
+        still("log", log_content(&log_address(), Ok(&hostile_log()))),
+        still("log-none", log_content(&log_address(), Err(&hostile_name()))),
+        still("unlisted", refusal_content(PageRefusal::Unlisted(ObjectKind::JobFlow))),
+        still("unreadable", refusal_content(PageRefusal::Unreadable("the object is too large".into()))),
+        still("outage", refusal_content(PageRefusal::Outage("connection refused".into()))),
+        still("refused", refusal_content(PageRefusal::Refused("another site sent the request".into()))),
+        still("busy", refusal_content(PageRefusal::Busy)),
     ]);
     pages
 }

@@ -24,6 +24,7 @@ const REFUSED: [(&[&str], &str); 25] = [
     (&["ops.enabled=true", "server.enabled=true", "server.dataSecret=a"], "set data.secret too"),
     (&["ops.enabled=true", "server.tls.certManager.enabled=true"], "set server.enabled=true"),
     (&["server.web.enabled=true"], "set server.enabled=true"),
+    (&["server.web.logs=true"], "set server.web.enabled=true"),
     (&["serviceAccount.create=false"], "set serviceAccount.name"),
     // The schema refuses these.
     (&["replica=2"], "replica"),

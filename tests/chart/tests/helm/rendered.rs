@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use oarlock::manifests::{
     DataPlace, Deployed, Egress, GrantedAccess, PluginSource, PodPolicies, deployment, flow_manifests_with,
-    grant_manifests, manifests_with, ops_manifests, page_manifests, rest_manifests,
+    grant_manifests, manifests_with, ops_manifests, page_log_manifests, page_manifests, rest_manifests,
 };
 use serde_json::{Value, json};
 
@@ -172,8 +172,8 @@ fn the_chart_is_what_manifests_prints_for_flows_files_history_and_the_server() {
     let cases: [(&[&str], Deployed<'_>, &[&str]); 5] = [
         (&["flows.allNamespaces=true"], of, &[]),
         (
-            &["flows.namespaces={a,b}", "data.claim=files", "server.web.enabled=true"],
-            Deployed { data: Some(&claim), web: true, ..of },
+            &["flows.namespaces={a,b}", "data.claim=files", "server.web.enabled=true", "server.web.logs=true"],
+            Deployed { data: Some(&claim), web: true, web_logs: true, ..of },
             &["a", "b"],
         ),
         (
@@ -220,6 +220,7 @@ fn the_chart_is_what_manifests_prints_for_flows_files_history_and_the_server() {
             deployment(&of).unwrap(),
         ];
         parts.extend(of.web.then(|| page_manifests(&access.host)));
+        parts.extend(of.web_logs.then(|| page_log_manifests(&access.host)));
         assert_same(&[&always[..], values].concat(), &[], &parts.join("---\n"));
     }
 }

@@ -60,7 +60,8 @@ impl<'a> Browser<'a> {
 
     /// Opens the stream of a page.
     async fn stream(&self, path: &str) -> anyhow::Result<EventReader> {
-        let page = self.page(path).await?;
+        // Also the page of an object that does not exist is live.
+        let page = html(&self.get(path).await?);
         let version = page.split("data-at=\"").nth(1).and_then(|rest| rest.split('"').next()).context("no version")?;
         let of = path.replace('&', "%26").replace('?', "%3F");
         let answer =
@@ -119,10 +120,31 @@ fn operation_jobs(served: &Served, namespace: &str) -> Api<DynamicObject> {
     Api::namespaced_with(served.admin.clone(), namespace, &ApiResource::from_gvk(&kind))
 }
 
+/// Returns a JobFlow whose only step fails after 500 lines and a line that is HTML and has a control character.
+fn failing_flow(namespace: &str) -> Value {
+    let script = "seq -f 'line %g' 500; echo '<script>\u{1b}[31m'; sleep 1; exit 3";
+    let container = json!({"name": "c", "image": "busybox", "command": ["sh", "-c", script]});
+    let template = json!({"spec": {"restartPolicy": "Never", "containers": [container]}});
+    let step = json!({"name": "build", "jobTemplate": {"backoffLimit": 0, "template": template}});
+    json!({"apiVersion": "api.practice.com/v1alpha1", "kind": "JobFlow", "metadata": {"name": "flow", "namespace": namespace},
+        "spec": {"flows": [step]}})
+}
+
+/// Returns the address of the log that a page offers.
+fn log_address(page: &str) -> Option<String> {
+    let rest = page.split("data-log=\"").nth(1)?;
+    Some(rest.split('"').next()?.replace("&amp;", "&"))
+}
+
 /// Starts a host and a server with pages.
 async fn served() -> anyhow::Result<Served> {
+    served_with(&["--web"]).await
+}
+
+/// Starts a host and a server with these arguments.
+async fn served_with(more: &[&str]) -> anyhow::Result<Served> {
     let mut served = Served::in_memory(&[]).await?;
-    served.answer_by_server(&["--web"]).await?;
+    served.answer_by_server(more).await?;
     let ready = patiently("the server is ready", async || {
         Ok(served.ask(None, Method::GET, "/readyz", None).await?.status == 200)
     });
@@ -271,5 +293,96 @@ async fn an_address_that_is_no_page_and_a_stream_without_a_viewer_say_so() -> an
     let headers = [("sec-fetch-site", "cross-site"), ("sec-fetch-mode", "navigate")];
     let linked = served.send(None, Method::GET, "/ui/", Sent { body: Vec::new(), headers: &headers }).await?;
     ensure!(linked.status == 200 && html(&linked).contains("http-equiv=\"refresh\""), "{linked:?}");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_page_of_an_object_that_does_not_exist_is_not_found_until_the_object_appears() -> anyhow::Result<()> {
+    let served = served().await?;
+    namespace(&served, "red").await?;
+    let admin = Browser::of(&served, &served.token("admin").await?).await?;
+    let path = "/ui/opj/red/later";
+    // The server may not have listed the kind yet.
+    let missing = patiently("the page says so", async || {
+        let answer = admin.get(path).await?;
+        ensure!(matches!(answer.status, 404 | 503), "{answer:?}");
+        Ok(answer.status == 404 && html(&answer).contains("does not exist"))
+    });
+    missing.await?;
+    ensure!(admin.get(&format!("{path}?target=3")).await?.status == 404, "a target of nothing");
+    let mut page = admin.stream(path).await?;
+    install::apply(&served.admin, &job("red", "later")).await?;
+    page.until("resync", "").await?;
+    ensure!(admin.page(path).await?.contains("nobody"), "the page shows the job");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_log_of_a_failed_step_is_for_those_who_may_read_it() -> anyhow::Result<()> {
+    let served = served_with(&["--web", "--web-logs"]).await?;
+    namespace(&served, "red").await?;
+    install::apply(&served.admin, &failing_flow("red")).await?;
+    let admin = Browser::of(&served, &served.token("admin").await?).await?;
+    let mut log = None;
+    let failed = patiently("the step fails", async || {
+        log = log_address(&html(&admin.get("/ui/jf/red/flow").await?));
+        Ok(log.is_some())
+    });
+    failed.await?;
+    let log = log.context("an address")?;
+    let page = admin.page(&log).await?;
+    for part in ["line 402\n", "line 500\n&lt;script&gt;\\u{1b}[31m", "exited with code 3", "logs pod/flow-build"] {
+        ensure!(page.contains(part), "{part}: {page}");
+    }
+    ensure!(!page.contains("line 401\n") && !page.contains("<script>\u{1b}"), "{page}");
+    let other = admin.get("/ui/log/jf/red/flow?job=other").await?;
+    ensure!(other.status == 404 && html(&other).contains("no failed step"), "{other:?}");
+
+    // The viewer may see the flow, then its pods, then their logs.
+    let viewer = Browser::of(&served, &served.token("viewer").await?).await?;
+    ensure!(viewer.get(&log).await?.status == 403, "not the flow");
+    let mut rules =
+        vec![json!({"apiGroups": ["api.practice.com"], "resources": ["jobflows"], "verbs": ["get", "list"]})];
+    let steps = [
+        ("list pods in namespace red", json!({"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]})),
+        ("get pods/log in namespace red", json!({"apiGroups": [""], "resources": ["pods/log"], "verbs": ["get"]})),
+    ];
+    for (lacked, rule) in steps {
+        served.allow("viewer", &Value::from(rules.clone())).await?;
+        let refused = patiently("the right is named", async || {
+            let answer = viewer.get(&log).await?;
+            ensure!(answer.status == 403 && !html(&answer).contains("line 500"), "{answer:?}");
+            Ok(html(&answer).contains(lacked))
+        });
+        refused.await?;
+        rules.push(rule);
+    }
+    served.allow("viewer", &Value::from(rules)).await?;
+    patiently("the viewer reads the log", async || Ok(viewer.get(&log).await?.status == 200)).await?;
+
+    let pods: Api<k8s_openapi::api::core::v1::Pod> = Api::namespaced(served.admin.clone(), "red");
+    pods.delete_collection(&DeleteParams::default(), &Default::default()).await?;
+    let gone = patiently("the pod is gone", async || {
+        let answer = admin.get(&log).await?;
+        Ok(answer.status == 404 && html(&answer).contains("no pod of the Job"))
+    });
+    gone.await?;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pages_without_the_flag_offer_no_log_and_read_none() -> anyhow::Result<()> {
+    let served = served().await?;
+    namespace(&served, "red").await?;
+    install::apply(&served.admin, &failing_flow("red")).await?;
+    let admin = Browser::of(&served, &served.token("admin").await?).await?;
+    let shown = patiently("the failure is shown", async || {
+        let page = html(&admin.get("/ui/jf/red/flow").await?);
+        ensure!(log_address(&page).is_none(), "{page}");
+        Ok(page.contains("StepFailed"))
+    });
+    shown.await?;
+    let answer = admin.get("/ui/log/jf/red/flow?job=flow-build").await?;
+    ensure!(answer.status == 404 && !html(&answer).contains("line 500"), "{answer:?}");
     Ok(())
 }

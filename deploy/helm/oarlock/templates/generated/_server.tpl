@@ -10,6 +10,9 @@
 {{- if $.Values.server.web.enabled }}
         - --web
 {{- end }}
+{{- if $.Values.server.web.logs }}
+        - --web-logs
+{{- end }}
 {{- range $.Values.server.extraArgs }}
         - {{ . | quote }}
 {{- end }}
