@@ -19,7 +19,7 @@ use reqwest::Body;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::time::timeout;
 
-use crate::digest::{Hash, Sha256};
+use oarlock_signature::{Hash, Sha256};
 use crate::exchange::HttpAnswer;
 use crate::failed::{CopyFailed, Fault};
 use crate::manifest::Content;

@@ -12,7 +12,7 @@ use rustls::RootCertStore;
 use crate::blob::Transfer;
 use crate::clients::{Clients, system_roots, with_bundle};
 use crate::credentials::Credentials;
-use crate::digest::Sha256;
+use oarlock_signature::Sha256;
 use crate::exchange::Exchange;
 use crate::failed::{CopyFailed, Fault};
 use crate::gather::{Gathered, gather};

@@ -4,7 +4,7 @@
 
 use reqwest::Url;
 
-use crate::digest::{Sha256, shortened};
+use oarlock_signature::{Sha256, shortened};
 use crate::hosts::is_loopback;
 
 /// The name of Docker Hub in references.

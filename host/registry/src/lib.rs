@@ -16,7 +16,6 @@ mod blob;
 mod clients;
 mod copy;
 mod credentials;
-mod digest;
 mod exchange;
 mod failed;
 mod gather;

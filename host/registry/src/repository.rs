@@ -8,7 +8,7 @@ use bytes::Bytes;
 use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue};
 use reqwest::{Body, Method, StatusCode, Url};
 
-use crate::digest::Sha256;
+use oarlock_signature::Sha256;
 use crate::exchange::{Exchange, HttpAnswer, HttpCall};
 use crate::failed::{CopyFailed, Fault};
 use crate::hosts::NamedFor;

@@ -4,7 +4,7 @@
 
 use serde_json::Value;
 
-use crate::digest::shortened_to;
+use oarlock_signature::shortened_to;
 
 /// The most bytes of a body that are read for its words.
 pub(crate) const MOST: usize = 64 * 1024;
