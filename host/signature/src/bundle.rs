@@ -120,17 +120,23 @@ fn of_envelope(envelope: &Envelope, policy: &TrustPolicy, wanted: &Wanted<'_>) -
     if wanted.manifest.is_some_and(|manifest| subjects.clone().any(|hex| hex == manifest.hex())) {
         return Ok(Outcome::By(key));
     }
-    Ok(Outcome::ForOther(subjects.next().map_or_else(|| "nothing".to_owned(), |hex| format!("sha256:{}", shortened(hex)))))
+    let other = subjects.next().map(|hex| format!("sha256:{}", shortened(hex).escape_debug()));
+    Ok(Outcome::ForOther(other.unwrap_or_else(|| "nothing".to_owned())))
 }
 
 fn of_file(signature: &FileSignature, policy: &TrustPolicy, wanted: &Wanted<'_>) -> Result<Outcome, String> {
     let Some(file) = wanted.file else {
-        return Err("a bundle signs a file, and not an image; use `cosign sign` in place of `cosign sign-blob`".to_owned());
+        return Err(
+            "a bundle signs a file, and not an image; use `cosign sign` in place of `cosign sign-blob`".to_owned()
+        );
     };
     if let Some(said) = &signature.message_digest {
         let digest = decode(&said.digest, "the digest of a bundle")?;
         if said.algorithm != "SHA2_256" {
-            return Err(format!("a bundle has a digest of the kind {:?}, and not SHA2_256", shortened(&said.algorithm)));
+            return Err(format!(
+                "a bundle has a digest of the kind {:?}, and not SHA2_256",
+                shortened(&said.algorithm)
+            ));
         }
         let said: String = digest.iter().take(32).map(|byte| format!("{byte:02x}")).collect();
         if said != Sha256::of(file).hex() {

@@ -114,8 +114,7 @@ impl Tally {
 
     /// Returns the remarks as the end of a message.
     fn remarks(&self) -> String {
-        let shown: Vec<String> =
-            self.remarks.iter().take(REMARKS).map(|remark| shortened_to(remark, REMARK)).collect();
+        let shown: Vec<String> = self.remarks.iter().take(REMARKS).map(|remark| shortened_to(remark, REMARK)).collect();
         let more = self.remarks.len().saturating_sub(REMARKS);
         match (shown.is_empty(), more) {
             (true, _) => String::new(),
@@ -132,7 +131,9 @@ impl Tally {
         let Named { what, sign } = named;
         let (reason, message) = if !self.signers.is_empty() {
             let (have, need) = (self.signers.len(), policy.threshold());
-            let message = format!("{have} of the keys of signedBy signed {what}, and the threshold is {need}; let another one sign it: {sign}");
+            let message = format!(
+                "{have} of the keys of signedBy signed {what}, and the threshold is {need}; let another one sign it: {sign}"
+            );
             (UntrustedReason::TooFewSigners, message)
         } else if let Some(other) = self.others.first() {
             let message = format!("the signature of {what} is for {other}; sign the plugin that you publish: {sign}");

@@ -22,7 +22,10 @@ const POINT: usize = 65;
 
 /// The object identifiers of other keys, with the names of these keys.
 const OTHERS: [(&[u8], &str); 8] = [
-    (&[0x06, 0x03, 0x2b, 0x65, 0x70], "an Ed25519 key: cosign signs Ed25519ph with it, which this host does not verify"),
+    (
+        &[0x06, 0x03, 0x2b, 0x65, 0x70],
+        "an Ed25519 key: cosign signs Ed25519ph with it, which this host does not verify",
+    ),
     (&[0x06, 0x03, 0x2b, 0x65, 0x71], "an Ed448 key"),
     (&[0x06, 0x05, 0x2b, 0x81, 0x04, 0x00, 0x21], "a key on the curve P-224"),
     (&[0x06, 0x05, 0x2b, 0x81, 0x04, 0x00, 0x22], "a key on the curve P-384"),
@@ -119,7 +122,10 @@ fn is_on_curve(point: &[u8]) -> bool {
 fn kind(der: &[u8]) -> &'static str {
     let begin = der.get(..IDENTIFIER_WITHIN.min(der.len())).unwrap_or_default();
     let is_in = |identifier: &[u8]| begin.windows(identifier.len()).any(|part| part == identifier);
-    OTHERS.into_iter().find(|(identifier, _)| is_in(identifier)).map_or("no public key that is known here", |found| found.1)
+    OTHERS
+        .into_iter()
+        .find(|(identifier, _)| is_in(identifier))
+        .map_or("no public key that is known here", |found| found.1)
 }
 
 /// A private key on the curve P-256, which signs.
@@ -146,10 +152,10 @@ impl SigningKey {
             "PRIVATE KEY" => Self::from_der(&der),
             "EC PRIVATE KEY" => no("is in the older form SEC 1; convert it by `openssl pkcs8 -topk8 -nocrypt -in KEY`"),
             "ENCRYPTED PRIVATE KEY" => no("has a password; write it without one by `openssl pkcs8 -in KEY`"),
-            "ENCRYPTED SIGSTORE PRIVATE KEY" | "ENCRYPTED COSIGN PRIVATE KEY" => no(
-                "is cosign's own, with a password, which is not read here; sign by `cosign sign`, or use a key of \
-                 `openssl genpkey -algorithm EC -pkeyopt ec_paramgen_curve:P-256`",
-            ),
+            "ENCRYPTED SIGSTORE PRIVATE KEY" | "ENCRYPTED COSIGN PRIVATE KEY" => {
+                no("is cosign's own, with a password, which is not read here; sign by `cosign sign`, or use a key of \
+                 `openssl genpkey -algorithm EC -pkeyopt ec_paramgen_curve:P-256`")
+            }
             "PUBLIC KEY" => no("is a public key; signing needs the private key of the pair"),
             _ => no("has no section `PRIVATE KEY`"),
         }

@@ -23,8 +23,8 @@ mod policy;
 mod simple;
 
 pub use artefact::{
-    ArtefactManifest, BUNDLE_TYPE, COMPONENT_TYPE, CONFIG_TYPE, ComponentInfo, EMPTY_CONFIG, MANIFEST_TYPE, MOST_MANIFEST,
-    NewArtefact, SIMPLE_TYPE, new_artefact, new_referrer, referrer_entry,
+    ArtefactManifest, BUNDLE_TYPE, COMPONENT_TYPE, CONFIG_TYPE, ComponentInfo, EMPTY_CONFIG, MANIFEST_TYPE,
+    MOST_MANIFEST, NewArtefact, SIMPLE_TYPE, new_artefact, new_referrer, referrer_entry,
 };
 pub use digest::{Hash, Sha256, shortened, shortened_to};
 pub use evidence::{MOST_BUNDLE, MOST_BUNDLES, MOST_ENTRIES, MOST_SIDECAR, OldSignature, SignatureEvidence};

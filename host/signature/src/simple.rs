@@ -51,5 +51,5 @@ fn checked(old: &OldSignature, policy: &TrustPolicy, wanted: &Wanted<'_>) -> Res
     if wanted.manifest.is_some_and(|wanted| wanted.as_str() == manifest) {
         return Ok(Outcome::By(key));
     }
-    Ok(Outcome::ForOther(shortened(&manifest)))
+    Ok(Outcome::ForOther(shortened(&manifest).escape_debug().to_string()))
 }
