@@ -18,9 +18,6 @@ use crate::failed::{CopyFailed, Fault};
 use crate::manifest::MANIFEST;
 use crate::repository::Repository;
 
-/// The longest time for all signatures of a plugin, as a multiple of the longest time for one answer.
-const ALL_SIGNATURES: u32 = 5;
-
 /// The entries of an index. It keeps no more than [`MOST_ENTRIES`].
 #[derive(Deserialize)]
 struct ReferrerIndex {
@@ -73,7 +70,7 @@ pub(crate) async fn collect(
     plugin: &ArtefactManifest,
 ) -> Result<SignatureEvidence, CopyFailed> {
     let mut evidence = SignatureEvidence::default().with_manifest(plugin.bytes());
-    let wait = repository.exchange.timeouts.head.saturating_mul(ALL_SIGNATURES);
+    let wait = repository.exchange.timeouts.signatures;
     let collected = timeout(wait, async {
         for digest in entries(repository, plugin.digest(), &mut evidence).await? {
             if evidence.is_full() {

@@ -49,12 +49,6 @@ impl fmt::Display for Sha256 {
 /// A digest under computation.
 pub struct Hash(Context);
 
-impl fmt::Debug for Hash {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Hash").finish_non_exhaustive()
-    }
-}
-
 impl Default for Hash {
     fn default() -> Self {
         Self(Context::new(&SHA256))

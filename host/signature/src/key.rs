@@ -52,7 +52,7 @@ pub struct PublicKey {
 
 impl fmt::Debug for PublicKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("PublicKey").field(&self.fingerprint().as_str()).finish()
+        write!(f, "public key {}", self.fingerprint())
     }
 }
 
@@ -136,7 +136,7 @@ pub struct SigningKey {
 
 impl fmt::Debug for SigningKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SigningKey").field("public", &self.public).finish_non_exhaustive()
+        write!(f, "private key of {:?}", self.public)
     }
 }
 

@@ -407,7 +407,7 @@ proptest! {
         let key = SigningKey::from_pem(include_str!("golden/openssl-p256.key")).unwrap();
         let pem = key.public_key().pem();
         let trusted = TrustPolicy::new([pem.as_str()], 1).unwrap();
-        prop_assert!(evidence(&[bytes.clone()]).judge_manifest(&trusted, &wanted()).is_err());
+        prop_assert!(evidence(std::slice::from_ref(&bytes)).judge_manifest(&trusted, &wanted()).is_err());
         if let Ok(read) = SignatureEvidence::read_sidecar(bytes.as_slice()) {
             prop_assert!(read.judge_file(&trusted, b"file").is_err());
         }

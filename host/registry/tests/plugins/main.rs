@@ -3,6 +3,9 @@
 
 mod liars;
 mod published;
+mod real;
+#[path = "../support/server.rs"]
+mod server;
 mod signatures;
 #[path = "../support/mod.rs"]
 mod support;

@@ -99,7 +99,7 @@ async fn ten_thousand_referrers_are_looked_at_up_to_a_bound() {
         let name = |place: usize| support::digest(&place.to_le_bytes());
         (0..10_000).map(|place| if good == Some(place) { digest.to_owned() } else { name(place) }).collect()
     };
-    for (place, is_found) in [(0, true), (127, true), (128, false), (9_999, false)] {
+    for (place, is_found) in [(127, true), (128, false)] {
         let mut plugin = Plugin::unsigned();
         let good = plugin.add_bundle(key().sign_manifest(plugin.manifest.digest()).unwrap());
         let fake = plugin.serve(list(many(Some(place), &good))).await;

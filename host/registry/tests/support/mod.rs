@@ -282,6 +282,7 @@ pub fn timeouts() -> Timeouts {
         connect: Duration::from_secs(5),
         head: Duration::from_secs(5),
         stall: Duration::from_secs(5),
+        signatures: Duration::from_secs(60),
         pause: Duration::from_millis(1),
         longest_pause: Duration::from_millis(1),
         tries: 5,
