@@ -66,7 +66,11 @@ impl Repository {
         let mut answer = self.ask(call).await?;
         match answer.status() {
             StatusCode::OK => {}
-            StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED => {
+            // Registries without this part of the protocol answer in several ways.
+            StatusCode::NOT_FOUND
+            | StatusCode::METHOD_NOT_ALLOWED
+            | StatusCode::BAD_REQUEST
+            | StatusCode::NOT_ACCEPTABLE => {
                 let said = self.exchange.said(&mut answer).await;
                 return if said.is_later() { Err(self.exchange.refused_with(&answer, &said)) } else { Ok(None) };
             }

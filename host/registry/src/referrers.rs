@@ -115,32 +115,37 @@ async fn entries(
     evidence: &mut SignatureEvidence,
 ) -> Result<Vec<String>, CopyFailed> {
     let mut found = Vec::new();
-    match repository.page(manifest, None).await? {
-        Some(page) => {
-            add(&page.bytes, &mut found, evidence);
-            if let Some(next) = page.next
-                && found.len() < MOST_ENTRIES
-                && let Some(page) = repository.page(manifest, Some(next)).await?
-            {
-                add(&page.bytes, &mut found, evidence);
-                if page.next.is_some() {
-                    evidence.remark("pages of referrers after the second".to_owned());
-                }
-            }
-        }
-        None => {
+    let first = repository.page(manifest, None).await?;
+    // Some registries answer an unknown path with a web page, which is no index.
+    let next = match first {
+        Some(page) if add(&page.bytes, &mut found, evidence) => page.next,
+        _ => {
             if let Some(bytes) = repository.manifest_bytes(&fallback_tag(manifest), MANIFEST).await? {
                 add(&bytes, &mut found, evidence);
             }
+            return Ok(found);
+        }
+    };
+    if let Some(next) = next
+        && found.len() < MOST_ENTRIES
+        && let Some(page) = repository.page(manifest, Some(next)).await?
+    {
+        add(&page.bytes, &mut found, evidence);
+        if page.next.is_some() {
+            evidence.remark("pages of referrers after the second".to_owned());
         }
     }
     Ok(found)
 }
 
-fn add(bytes: &[u8], found: &mut Vec<String>, evidence: &mut SignatureEvidence) {
+/// Adds the entries of an index. Returns false if the bytes are no index.
+fn add(bytes: &[u8], found: &mut Vec<String>, evidence: &mut SignatureEvidence) -> bool {
     let entries = match serde_json::from_slice::<ReferrerIndex>(bytes) {
         Ok(index) => index.manifests,
-        Err(error) => return evidence.remark(format!("the index of referrers cannot be read: {error}")),
+        Err(error) => {
+            evidence.remark(format!("the index of referrers cannot be read: {error}"));
+            return false;
+        }
     };
     let room = MOST_ENTRIES.saturating_sub(found.len());
     if entries.count > room {
@@ -151,6 +156,7 @@ fn add(bytes: &[u8], found: &mut Vec<String>, evidence: &mut SignatureEvidence) 
             found.push(digest);
         }
     }
+    true
 }
 
 /// Returns the bundle of a referrer, or `None` if the referrer is something else.

@@ -134,6 +134,20 @@ async fn only_so_many_bundles_are_read() {
     assert_eq!(fake.asked("GET /v2/team/app/blobs/"), 32);
 }
 
+#[tokio::test]
+async fn tag_of_referrers_is_read_however_a_registry_says_that_it_lists_none() {
+    for (status, text) in [(404, ""), (405, ""), (400, "{}"), (406, ""), (200, "<html>welcome</html>")] {
+        let mut plugin = Plugin::unsigned();
+        let good = plugin.add_bundle(key().sign_manifest(plugin.manifest.digest()).unwrap());
+        let tag = plugin.root().replace(':', "-");
+        let index = put(&mut plugin.image, index([good]));
+        let lie = about(Method::GET, "/referrers/", move |_, _| Some(response(status, &[], text)));
+        let fake = plugin.serve(lie).await;
+        fake.store.tags.lock().unwrap().insert(tag, index);
+        assert!(fetch(&fake).await.is_ok(), "{status}");
+    }
+}
+
 /// A referrer whose bundle has this size by its manifest.
 fn with_size(plugin: &mut Plugin, size: u64) -> (String, String) {
     let bundle = key().sign_manifest(plugin.manifest.digest()).unwrap();
