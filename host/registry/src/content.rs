@@ -18,7 +18,7 @@ use crate::sink::ComponentSink;
 const SLOWEST: u64 = 64 * 1024;
 
 /// A page of referrers.
-pub(crate) struct Page {
+pub(crate) struct ReferrerPage {
     pub(crate) bytes: Vec<u8>,
     /// The URL of the next page. It is at the same registry, and for the same manifest.
     pub(crate) next: Option<Url>,
@@ -49,7 +49,7 @@ impl Repository {
 
     /// Returns a page of the referrers of a manifest, or `None` if the registry lists no referrers. Without a URL, it is the first page.
     /// Retries.
-    pub(crate) async fn page(&self, of: &Sha256, url: Option<Url>) -> Result<Option<Page>, CopyFailed> {
+    pub(crate) async fn page(&self, of: &Sha256, url: Option<Url>) -> Result<Option<ReferrerPage>, CopyFailed> {
         let mut call = self.call(Method::GET, &format!("referrers/{of}"))?;
         let first = call.url.clone();
         call.url = url.unwrap_or(call.url);
@@ -62,7 +62,7 @@ impl Repository {
         }
     }
 
-    async fn page_once(&self, call: &HttpCall, first: &Url) -> Result<Option<Page>, CopyFailed> {
+    async fn page_once(&self, call: &HttpCall, first: &Url) -> Result<Option<ReferrerPage>, CopyFailed> {
         let mut answer = self.ask(call).await?;
         match answer.status() {
             StatusCode::OK => {}
@@ -78,7 +78,7 @@ impl Repository {
         }
         let next = answer.header(LINK.as_str()).and_then(next_in).and_then(|text| first.join(text).ok());
         let next = next.filter(|next| self.exchange.hosts.is_own(next) && next.path() == first.path());
-        Ok(Some(Page { bytes: self.exchange.read(&mut answer, MANIFEST).await?, next }))
+        Ok(Some(ReferrerPage { bytes: self.exchange.read(&mut answer, MANIFEST).await?, next }))
     }
 
     /// Streams a blob into a sink, and checks its size and its digest. Retries.

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::artefact::BUNDLE_TYPE;
 use crate::digest::{Sha256, shortened};
-use crate::judge::{Outcome, Wanted};
+use crate::judge::{SignatureOutcome, SignedPlugin};
 use crate::key::{KeyRefused, SigningKey};
 use crate::policy::TrustPolicy;
 
@@ -75,24 +75,30 @@ struct SubjectDigest {
 }
 
 /// Judges one bundle.
-pub(crate) fn check(bundle: &[u8], policy: &TrustPolicy, wanted: &Wanted<'_>) -> Outcome {
+pub(crate) fn check(bundle: &[u8], policy: &TrustPolicy, wanted: &SignedPlugin<'_>) -> SignatureOutcome {
     let bundle: WrittenBundle = match serde_json::from_slice(bundle) {
         Ok(bundle) => bundle,
-        Err(error) => return Outcome::not_counted(format!("a bundle cannot be read: {error}")),
+        Err(error) => return SignatureOutcome::not_counted(format!("a bundle cannot be read: {error}")),
     };
     if bundle.media_type != BUNDLE_TYPE {
         let other = shortened(&bundle.media_type);
-        return Outcome::not_counted(format!("a bundle has the type {other:?}, and only {BUNDLE_TYPE} is read"));
+        return SignatureOutcome::not_counted(format!(
+            "a bundle has the type {other:?}, and only {BUNDLE_TYPE} is read"
+        ));
     }
     let outcome = match (bundle.dsse_envelope, bundle.message_signature) {
         (Some(envelope), None) => of_envelope(&envelope, policy, wanted),
         (None, Some(signature)) => of_file(&signature, policy, wanted),
         _ => Err("a bundle has not exactly one of dsseEnvelope and messageSignature".to_owned()),
     };
-    outcome.unwrap_or_else(Outcome::not_counted)
+    outcome.unwrap_or_else(SignatureOutcome::not_counted)
 }
 
-fn of_envelope(envelope: &Envelope, policy: &TrustPolicy, wanted: &Wanted<'_>) -> Result<Outcome, String> {
+fn of_envelope(
+    envelope: &Envelope,
+    policy: &TrustPolicy,
+    wanted: &SignedPlugin<'_>,
+) -> Result<SignatureOutcome, String> {
     if envelope.payload_type != IN_TOTO {
         let other = shortened(&envelope.payload_type);
         return Err(format!("an envelope has the payload type {other:?}, and only {IN_TOTO} is read"));
@@ -104,7 +110,7 @@ fn of_envelope(envelope: &Envelope, policy: &TrustPolicy, wanted: &Wanted<'_>) -
     let signature = decode(&signature.sig, "the signature of an envelope")?;
     let signed = pae(&envelope.payload_type, &payload);
     let Some(key) = policy.keys().iter().position(|key| key.has_signed(&signed, &signature)) else {
-        return Ok(Outcome::Stranger);
+        return Ok(SignatureOutcome::Stranger);
     };
     // Only here the payload is known to be of a trusted key.
     let statement: SignedStatement = serde_json::from_slice(&payload)
@@ -118,13 +124,17 @@ fn of_envelope(envelope: &Envelope, policy: &TrustPolicy, wanted: &Wanted<'_>) -
     }
     let mut subjects = statement.subject.iter().filter_map(|subject| subject.digest.sha256.as_deref());
     if wanted.manifest.is_some_and(|manifest| subjects.clone().any(|hex| hex == manifest.hex())) {
-        return Ok(Outcome::By(key));
+        return Ok(SignatureOutcome::By(key));
     }
     let other = subjects.next().map(|hex| format!("sha256:{}", shortened(hex).escape_debug()));
-    Ok(Outcome::ForOther(other.unwrap_or_else(|| "nothing".to_owned())))
+    Ok(SignatureOutcome::ForOther(other.unwrap_or_else(|| "nothing".to_owned())))
 }
 
-fn of_file(signature: &FileSignature, policy: &TrustPolicy, wanted: &Wanted<'_>) -> Result<Outcome, String> {
+fn of_file(
+    signature: &FileSignature,
+    policy: &TrustPolicy,
+    wanted: &SignedPlugin<'_>,
+) -> Result<SignatureOutcome, String> {
     let Some(file) = wanted.file else {
         return Err(
             "a bundle signs a file, and not an image; use `cosign sign` in place of `cosign sign-blob`".to_owned()
@@ -140,12 +150,12 @@ fn of_file(signature: &FileSignature, policy: &TrustPolicy, wanted: &Wanted<'_>)
         }
         let said: String = digest.iter().take(32).map(|byte| format!("{byte:02x}")).collect();
         if said != Sha256::of(file).hex() {
-            return Ok(Outcome::ForOther(format!("sha256:{said}")));
+            return Ok(SignatureOutcome::ForOther(format!("sha256:{said}")));
         }
     }
     let signature = decode(&signature.signature, "the signature of a bundle")?;
     let signer = policy.keys().iter().position(|key| key.has_signed(file, &signature));
-    Ok(signer.map_or(Outcome::Stranger, Outcome::By))
+    Ok(signer.map_or(SignatureOutcome::Stranger, SignatureOutcome::By))
 }
 
 /// Decodes Base64 of a bundle.

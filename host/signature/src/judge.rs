@@ -14,7 +14,7 @@ const REMARKS: usize = 3;
 const REMARK: usize = 200;
 
 /// The plugin whose signatures are judged.
-pub(crate) struct Wanted<'a> {
+pub(crate) struct SignedPlugin<'a> {
     /// The digest of its manifest, if it has one.
     pub(crate) manifest: Option<&'a Sha256>,
     /// The bytes of the file, if the plugin is a file.
@@ -23,7 +23,7 @@ pub(crate) struct Wanted<'a> {
 
 /// The result of one signature.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Outcome {
+pub(crate) enum SignatureOutcome {
     /// The key at this place of the policy signed the plugin.
     By(usize),
     /// A trusted key signed this digest, which is not that of the plugin.
@@ -34,7 +34,7 @@ pub(crate) enum Outcome {
     NotCounted(String),
 }
 
-impl Outcome {
+impl SignatureOutcome {
     pub(crate) fn not_counted(why: String) -> Self {
         Self::NotCounted(why)
     }
@@ -103,12 +103,12 @@ struct Tally {
 }
 
 impl Tally {
-    fn count(&mut self, outcome: Outcome) {
+    fn count(&mut self, outcome: SignatureOutcome) {
         match outcome {
-            Outcome::By(key) => _ = self.signers.insert(key),
-            Outcome::ForOther(digest) => _ = self.others.insert(digest),
-            Outcome::Stranger => self.strangers = self.strangers.saturating_add(1),
-            Outcome::NotCounted(why) => self.remarks.push(why),
+            SignatureOutcome::By(key) => _ = self.signers.insert(key),
+            SignatureOutcome::ForOther(digest) => _ = self.others.insert(digest),
+            SignatureOutcome::Stranger => self.strangers = self.strangers.saturating_add(1),
+            SignatureOutcome::NotCounted(why) => self.remarks.push(why),
         }
     }
 
@@ -167,7 +167,7 @@ impl SignatureEvidence {
             what: format!("manifest {manifest}"),
             sign: "cosign sign --key KEY --signing-config none.json IMAGE@DIGEST, or oarlock plugin sign",
         };
-        self.tally(policy, &Wanted { manifest: Some(manifest), file: None }).finish(policy, &named)
+        self.tally(policy, &SignedPlugin { manifest: Some(manifest), file: None }).finish(policy, &named)
     }
 
     /// Judges a plugin that is a file, by its sidecar.
@@ -185,7 +185,7 @@ impl SignatureEvidence {
             Some(Err(why)) => (None, Some(format!("the manifest beside it is of no plugin: {why}"))),
             None => (None, None),
         };
-        let mut tally = self.tally(policy, &Wanted { manifest: manifest.as_ref(), file: Some(file) });
+        let mut tally = self.tally(policy, &SignedPlugin { manifest: manifest.as_ref(), file: Some(file) });
         tally.remarks.extend(mismatch);
         let named = Named {
             what: format!("file {digest}"),
@@ -194,7 +194,7 @@ impl SignatureEvidence {
         tally.finish(policy, &named)
     }
 
-    fn tally(&self, policy: &TrustPolicy, wanted: &Wanted<'_>) -> Tally {
+    fn tally(&self, policy: &TrustPolicy, wanted: &SignedPlugin<'_>) -> Tally {
         let mut tally = Tally { remarks: self.remarks().to_vec(), ..Tally::default() };
         self.bundles().for_each(|one| tally.count(bundle::check(one, policy, wanted)));
         self.old().iter().for_each(|one| tally.count(simple::check(one, policy, wanted)));

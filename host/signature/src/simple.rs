@@ -5,7 +5,7 @@ use serde::Deserialize;
 use crate::bundle::decode;
 use crate::digest::shortened;
 use crate::evidence::OldSignature;
-use crate::judge::{Outcome, Wanted};
+use crate::judge::{SignatureOutcome, SignedPlugin};
 use crate::policy::TrustPolicy;
 
 /// The type by which cosign says that it signed an image.
@@ -31,14 +31,14 @@ struct CriticalImage {
 
 /// Judges one signature of the older form. The name of the image in the payload does not count, because an image keeps its signature when
 /// it is copied.
-pub(crate) fn check(old: &OldSignature, policy: &TrustPolicy, wanted: &Wanted<'_>) -> Outcome {
-    checked(old, policy, wanted).unwrap_or_else(Outcome::not_counted)
+pub(crate) fn check(old: &OldSignature, policy: &TrustPolicy, wanted: &SignedPlugin<'_>) -> SignatureOutcome {
+    checked(old, policy, wanted).unwrap_or_else(SignatureOutcome::not_counted)
 }
 
-fn checked(old: &OldSignature, policy: &TrustPolicy, wanted: &Wanted<'_>) -> Result<Outcome, String> {
+fn checked(old: &OldSignature, policy: &TrustPolicy, wanted: &SignedPlugin<'_>) -> Result<SignatureOutcome, String> {
     let signature = decode(&old.signature, "the annotation with a signature of the older form")?;
     let Some(key) = policy.keys().iter().position(|key| key.has_signed(&old.payload, &signature)) else {
-        return Ok(Outcome::Stranger);
+        return Ok(SignatureOutcome::Stranger);
     };
     // Only here the payload is known to be of a trusted key.
     let payload: OldPayload = serde_json::from_slice(&old.payload)
@@ -49,7 +49,7 @@ fn checked(old: &OldSignature, policy: &TrustPolicy, wanted: &Wanted<'_>) -> Res
     }
     let manifest = payload.critical.image.manifest;
     if wanted.manifest.is_some_and(|wanted| wanted.as_str() == manifest) {
-        return Ok(Outcome::By(key));
+        return Ok(SignatureOutcome::By(key));
     }
-    Ok(Outcome::ForOther(shortened(&manifest).escape_debug().to_string()))
+    Ok(SignatureOutcome::ForOther(shortened(&manifest).escape_debug().to_string()))
 }

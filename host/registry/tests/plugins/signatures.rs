@@ -222,19 +222,19 @@ async fn second_page_is_read_at_the_own_host_and_no_third() {
     }
 }
 
-/// Adds a signature of the older form: a payload about this digest, and its signature.
+/// Adds a signature of the older form: a payload about this digest, and a manifest that cosign wrote, with this payload and our signature.
 fn add_old(plugin: &mut Plugin, digest: &str) -> String {
     let payload = bytes_of(&json!({"critical": {"identity": {"docker-reference": "x/y"},
         "image": {"docker-manifest-digest": digest}, "type": "cosign container image signature"}, "optional": null}));
     // A bundle of a file has the signature of the bytes.
     let bundle: Value = serde_json::from_slice(&key().sign_file(&payload).unwrap()).unwrap();
-    let mut layer = plugin.image.blob("application/vnd.dev.cosign.simplesigning.v1+json", payload);
-    layer["annotations"] = json!({"dev.cosignproject.cosign/signature": bundle["messageSignature"]["signature"]});
-    let config = plugin.image.blob("application/vnd.oci.image.config.v1+json", b"{}".to_vec());
-    put(
-        &mut plugin.image,
-        bytes_of(&json!({"schemaVersion": 2, "mediaType": MANIFEST, "config": config, "layers": [layer]})),
-    )
+    let golden = include_str!("../../../signature/tests/golden/old-signature-manifest.json");
+    let mut manifest: Value = serde_json::from_str(golden).unwrap();
+    let layer = &mut manifest["layers"][0];
+    (layer["digest"], layer["size"]) = (json!(support::digest(&payload)), json!(payload.len()));
+    layer["annotations"]["dev.cosignproject.cosign/signature"] = bundle["messageSignature"]["signature"].clone();
+    plugin.image.blob("", payload);
+    put(&mut plugin.image, bytes_of(&manifest))
 }
 
 #[tokio::test]
