@@ -15,11 +15,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::future::{Either, select};
 use futures::stream::poll_fn;
+use oarlock_signature::{Hash, Sha256};
 use reqwest::Body;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::time::timeout;
 
-use crate::digest::{Hash, Sha256};
 use crate::exchange::HttpAnswer;
 use crate::failed::{CopyFailed, Fault};
 use crate::manifest::Content;

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
 use futures::future::try_join_all;
+use oarlock_signature::Sha256;
 use reqwest::Url;
 use rustls::RootCertStore;
 
 use crate::blob::Transfer;
 use crate::clients::{Clients, system_roots, with_bundle};
 use crate::credentials::Credentials;
-use crate::digest::Sha256;
 use crate::exchange::Exchange;
 use crate::failed::{CopyFailed, Fault};
 use crate::gather::{Gathered, gather};
@@ -62,10 +62,10 @@ pub struct ImageCopy {
     pub available: bool,
 }
 
-/// The place of an image in a registry that this process writes to.
+/// The place of an image in a registry: the target of a copy, or a plugin that is fetched, pushed or signed.
 #[derive(Clone, Debug, Default)]
 pub struct Destination {
-    /// The image as `registry/repository:tag`.
+    /// The image as `registry/repository:tag`. A plugin may also have `@sha256:…`.
     pub image: String,
     /// The credentials of the registry, if it needs any.
     pub credentials: Option<Credentials>,
@@ -184,21 +184,29 @@ impl Registries {
     }
 
     fn target(&self, place: &Destination) -> Result<Repository, CopyFailed> {
-        let image = Image::parse(&place.image).map_err(push)?;
-        if matches!(image.version, Version::Digest(_)) {
+        let target = self.repository(place, Fault::Push)?;
+        if matches!(target.image.version, Version::Digest(_)) {
             return Err(push("the target has a digest in place of a tag".to_owned()));
         }
+        Ok(target)
+    }
+
+    /// Returns the repository of a place, to pull from it, or also to push to it.
+    pub(crate) fn repository(&self, place: &Destination, side: Fault) -> Result<Repository, CopyFailed> {
+        let no = |message: String| CopyFailed::for_good(side, message);
+        let image = Image::parse(&place.image).map_err(no)?;
         let clients = match &place.ca {
             None => self.clients.clone(),
             Some(pem) => with_bundle(self.roots.clone(), pem)
                 .and_then(|roots| Clients::new(roots, &self.timeouts))
-                .map_err(push)?,
+                .map_err(no)?,
         };
-        let own = image.address(place.ca.is_some()).map_err(push)?;
-        let hosts = Hosts::new(own, &place.hosts).map_err(push)?;
+        let own = image.address(place.ca.is_some()).map_err(no)?;
+        let hosts = Hosts::new(own, &place.hosts).map_err(no)?;
         let (timeouts, secrets) = (self.timeouts.clone(), secrets_of(place.credentials.as_ref()));
-        let exchange = Exchange { clients, hosts, timeouts, side: Fault::Push, secrets };
-        let scope = format!("repository:{}:pull,push", image.repository);
+        let exchange = Exchange { clients, hosts, timeouts, side, secrets };
+        let actions = if side == Fault::Push { "pull,push" } else { "pull" };
+        let scope = format!("repository:{}:{actions}", image.repository);
         Ok(Repository { exchange, image, login: Login::new(place.credentials.clone(), scope) })
     }
 

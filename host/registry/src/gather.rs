@@ -6,8 +6,9 @@
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
+use oarlock_signature::Sha256;
+
 use crate::copy::Copied;
-use crate::digest::Sha256;
 use crate::failed::CopyFailed;
 use crate::manifest::{BYTES, Content, ImageManifest, Refers};
 use crate::repository::{Repository, mismatch};

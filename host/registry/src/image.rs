@@ -2,9 +2,9 @@
 //!
 //! The parser of `oci-spec` is not used: its regular expression takes 18 MiB, more than a copy. A test compares the two parsers.
 
+use oarlock_signature::{Sha256, shortened};
 use reqwest::Url;
 
-use crate::digest::{Sha256, shortened};
 use crate::hosts::is_loopback;
 
 /// The name of Docker Hub in references.

@@ -1,7 +1,9 @@
-//! Copies an image from one registry to another, by the distribution protocol of OCI.
+//! Copies images between registries, and fetches and publishes plugins, by the distribution protocol of OCI.
 //!
 //! ```text
-//! references -> place (which tag) -> gather (manifests and blobs, within bounds) -> blob, 4 at a time -> publish (manifests)
+//! a plugin:  fetch (tag -> digest -> manifest) -> referrers (signatures) -> judge of oarlock-signature -> content (component) -> sink
+//!            publish (component, manifest, signature)
+//! an image:  references -> place (which tag) -> gather (manifests and blobs, within bounds) -> blob, 4 at a time -> publish (manifests)
 //!                  each request: repository -> login (who asks) -> exchange (redirects, times) -> clients (TLS)
 //! ```
 //!
@@ -14,23 +16,29 @@
 
 mod blob;
 mod clients;
+mod content;
 mod copy;
 mod credentials;
-mod digest;
 mod exchange;
 mod failed;
+mod fetch;
 mod gather;
 mod hosts;
 mod image;
 mod login;
 mod manifest;
+mod publish;
+mod referrers;
 mod repository;
 mod said;
+mod sink;
 mod tally;
 mod timeouts;
 
 pub use copy::{Copied, Destination, ImageCopy, Registries, RegistriesFailed};
 pub use credentials::{Credentials, credentials_in};
 pub use failed::{CopyFailed, Fault};
+pub use fetch::{ArtefactRepository, FetchFailed, FetchReason, Verified};
+pub use sink::ComponentSink;
 pub use tally::CopyProgress;
 pub use timeouts::Timeouts;

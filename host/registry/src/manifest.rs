@@ -4,10 +4,9 @@
 //! manifest takes no more memory than its digests.
 
 use bytes::Bytes;
+use oarlock_signature::{Sha256, shortened};
 use serde::Deserialize;
 use serde_json::Value;
-
-use crate::digest::{Sha256, shortened};
 
 /// The most bytes of one manifest.
 pub(crate) const MANIFEST: usize = 4 * 1024 * 1024;

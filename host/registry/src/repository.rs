@@ -5,10 +5,10 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use oarlock_signature::Sha256;
 use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue};
 use reqwest::{Body, Method, StatusCode, Url};
 
-use crate::digest::Sha256;
 use crate::exchange::{Exchange, HttpAnswer, HttpCall};
 use crate::failed::{CopyFailed, Fault};
 use crate::hosts::NamedFor;
@@ -20,6 +20,8 @@ use crate::timeouts::Tries;
 
 /// The header in which a registry sends the digest of a manifest.
 const DIGEST: &str = "docker-content-digest";
+/// The header by which a registry says that it has noted the subject of a manifest.
+const SUBJECT: &str = "oci-subject";
 
 /// A repository of a registry.
 #[derive(Debug)]
@@ -30,7 +32,7 @@ pub(crate) struct Repository {
 }
 
 impl Repository {
-    fn call(&self, method: Method, rest: &str) -> Result<HttpCall, CopyFailed> {
+    pub(crate) fn call(&self, method: Method, rest: &str) -> Result<HttpCall, CopyFailed> {
         let path = format!("v2/{}/{rest}", self.image.repository);
         let url = self.exchange.hosts.own().join(&path);
         let url = url.map_err(|error| self.exchange.refuse(format!("there is no address of {path}: {error}")))?;
@@ -40,7 +42,7 @@ impl Repository {
     }
 
     /// Sends a call once, with the login of the repository. After a challenge, it logs in and sends the call again.
-    async fn ask(&self, call: &HttpCall) -> Result<HttpAnswer, CopyFailed> {
+    pub(crate) async fn ask(&self, call: &HttpCall) -> Result<HttpAnswer, CopyFailed> {
         let sent = self.login.authorization(&self.exchange).await?;
         let mut answer = self.exchange.follow(call, sent.clone()).await?;
         if answer.is_direct && answer.status() == StatusCode::UNAUTHORIZED {
@@ -111,7 +113,7 @@ impl Repository {
 
     /// Returns the answer with a manifest, and the digest that the manifest must have: the requested one, or else the one in the header. If
     /// there is no manifest, it returns the registry's words.
-    async fn answer_with_manifest(
+    pub(crate) async fn answer_with_manifest(
         &self,
         method: Method,
         version: &str,
@@ -174,8 +176,8 @@ impl Repository {
         Ok(Some(Sha256::of(&self.exchange.read(&mut answer, MANIFEST).await?)))
     }
 
-    /// Publishes a manifest by its digest or a tag. Retries.
-    pub(crate) async fn put_manifest(&self, manifest: &ImageManifest, version: &str) -> Result<(), CopyFailed> {
+    /// Publishes a manifest by its digest or a tag. Returns true if the registry lists it among the referrers of its subject. Retries.
+    pub(crate) async fn put_manifest(&self, manifest: &ImageManifest, version: &str) -> Result<bool, CopyFailed> {
         let mut call = self.call(Method::PUT, &format!("manifests/{version}"))?;
         call.headers.insert(CONTENT_TYPE, HeaderValue::from_static(manifest.media_type));
         call.body = manifest.bytes.clone();
@@ -188,9 +190,10 @@ impl Repository {
         }
     }
 
-    async fn put_once(&self, call: &HttpCall, digest: &Sha256) -> Result<(), CopyFailed> {
+    async fn put_once(&self, call: &HttpCall, digest: &Sha256) -> Result<bool, CopyFailed> {
         let mut answer = self.ask(call).await?;
-        self.published(&mut answer, digest).await
+        self.published(&mut answer, digest).await?;
+        Ok(answer.header(SUBJECT).is_some())
     }
 
     /// Returns true if the registry has the blob with its size. Retries.

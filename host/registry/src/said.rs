@@ -2,9 +2,8 @@
 //!
 //! The words must not repeat a secret that was sent, nor the query of a URL.
 
+use oarlock_signature::shortened_to;
 use serde_json::Value;
-
-use crate::digest::shortened_to;
 
 /// The most bytes of a body that are read for its words.
 pub(crate) const MOST: usize = 64 * 1024;

@@ -15,6 +15,8 @@ pub struct Timeouts {
     pub head: Duration,
     /// The longest time without a byte in either direction.
     pub stall: Duration,
+    /// The longest time to collect all signatures of a plugin.
+    pub signatures: Duration,
     /// The pause after the first failed try. It doubles after each further try.
     pub pause: Duration,
     /// The longest pause between two tries. It also limits `Retry-After`.
@@ -29,6 +31,7 @@ impl Default for Timeouts {
             connect: Duration::from_secs(10),
             head: Duration::from_secs(60),
             stall: Duration::from_secs(60),
+            signatures: Duration::from_secs(300),
             pause: Duration::from_millis(500),
             longest_pause: Duration::from_secs(60),
             tries: 5,

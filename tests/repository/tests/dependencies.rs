@@ -131,6 +131,12 @@ fn page_knows_neither_cluster_nor_server_nor_decisions() {
 }
 
 #[test]
+fn signatures_are_judged_without_a_network() {
+    holds_its_list("oarlock-signature");
+    keeps_out("oarlock-signature", &["tokio", "hyper", "reqwest", "wasmtime", "kube-client"]);
+}
+
+#[test]
 fn sdk_is_for_authors_and_brings_little() {
     holds_its_list("oarlock-sdk");
     keeps_out("oarlock-sdk", &["jsonschema", "oarlock-contract"]);
@@ -210,6 +216,7 @@ fn every_list_belongs_to_a_test() {
         "oarlock-kube",
         "oarlock-page",
         "oarlock-sdk",
+        "oarlock-signature",
         "oarlock-sim",
         "oarlock-view",
         "oarlock-wasm",

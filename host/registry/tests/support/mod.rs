@@ -96,6 +96,17 @@ impl Image {
 /// Makes wrong answers. Takes the request, and the number of earlier requests with the same method and path. `None` means the true answer.
 pub type Lie = Box<dyn Fn(&Parts, usize) -> Option<Response<Body>> + Send + Sync>;
 
+/// How a registry lists the referrers of a manifest.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Referrers {
+    /// Not at all, so clients write a tag.
+    #[default]
+    Unsupported,
+    Supported,
+    /// With the type of the configuration in place of that of the artefact, as go-containerregistry does.
+    WithWrongType,
+}
+
 /// The content of an in-memory registry, and its requests so far.
 pub struct Store {
     pub image: Mutex<Image>,
@@ -104,6 +115,8 @@ pub struct Store {
     pub asked: Mutex<Vec<(String, Option<String>)>>,
     /// Digests of blobs that arrived with wrong bytes. A real registry refuses such blobs.
     pub wrong: Mutex<Vec<String>>,
+    /// How the registry lists referrers.
+    pub referrers: Mutex<Referrers>,
     /// The number of uploads that ended early.
     pub broken: tokio::sync::watch::Sender<usize>,
     lie: Lie,
@@ -132,6 +145,7 @@ impl Fake {
             tags: Mutex::new(tags),
             asked: Mutex::default(),
             wrong: Mutex::default(),
+            referrers: Mutex::default(),
             broken: tokio::sync::watch::Sender::new(0),
             lie,
         };
@@ -190,6 +204,7 @@ async fn answer(store: Arc<Store>, request: Request<Body>) -> Response<Body> {
     match (parts.method.clone(), rest.rsplit('/').next().unwrap()) {
         (_, "manifests") if is_read => read_manifest(&store, last, &parts.method),
         (_, "blobs") if is_read => read_blob(&store, last, &parts.method),
+        (Method::GET, "referrers") => list_referrers(&store, last),
         (Method::POST, "uploads") => response(202, &[("location", "session?state=secret-state")], ""),
         (Method::PUT, "uploads") => take_blob(&store, &parts, body).await,
         (Method::PUT, "manifests") => take_manifest(&store, last, &parts.headers, body).await,
@@ -203,6 +218,22 @@ fn read_manifest(store: &Store, version: &str, method: &Method) -> Response<Body
     let Some((media_type, bytes)) = found else { return plain(StatusCode::NOT_FOUND) };
     let bytes = if method == Method::HEAD { Bytes::new() } else { bytes };
     response(200, &[("content-type", &media_type), ("docker-content-digest", &digest)], bytes)
+}
+
+fn list_referrers(store: &Store, subject: &str) -> Response<Body> {
+    let how = *store.referrers.lock().unwrap();
+    if how == Referrers::Unsupported {
+        return plain(StatusCode::NOT_FOUND);
+    }
+    let image = store.image.lock().unwrap();
+    let manifests = image.manifests.iter().filter_map(|(digest, (media_type, bytes))| {
+        let manifest: Value = serde_json::from_slice(bytes).ok()?;
+        let of = if how == Referrers::Supported { &manifest["artifactType"] } else { &manifest["config"]["mediaType"] };
+        let entry = json!({"mediaType": media_type, "digest": digest, "size": bytes.len(), "artifactType": of});
+        (manifest["subject"]["digest"] == subject).then_some(entry)
+    });
+    let index = json!({"schemaVersion": 2, "mediaType": INDEX, "manifests": manifests.collect::<Vec<_>>()});
+    response(200, &[("content-type", INDEX)], index.to_string())
 }
 
 fn read_blob(store: &Store, digest: &str, method: &Method) -> Response<Body> {
@@ -231,11 +262,17 @@ async fn take_manifest(store: &Store, version: &str, headers: &HeaderMap, body: 
     let bytes = to_bytes(body, usize::MAX).await.unwrap();
     let media_type = headers["content-type"].to_str().unwrap().to_owned();
     let digest = digest(&bytes);
+    let manifest: Value = serde_json::from_slice(&bytes).unwrap_or_default();
     store.image.lock().unwrap().manifests.insert(digest.clone(), (media_type, bytes));
     if !version.starts_with("sha256:") {
         store.tags.lock().unwrap().insert(version.to_owned(), digest);
     }
-    plain(StatusCode::CREATED)
+    match manifest["subject"]["digest"].as_str() {
+        Some(subject) if *store.referrers.lock().unwrap() != Referrers::Unsupported => {
+            response(201, &[("oci-subject", subject)], "")
+        }
+        _ => plain(StatusCode::CREATED),
+    }
 }
 
 /// Returns short timeouts and few tries for tests.
@@ -245,6 +282,7 @@ pub fn timeouts() -> Timeouts {
         connect: Duration::from_secs(5),
         head: Duration::from_secs(5),
         stall: Duration::from_secs(5),
+        signatures: Duration::from_secs(60),
         pause: Duration::from_millis(1),
         longest_pause: Duration::from_millis(1),
         tries: 5,

@@ -1,4 +1,4 @@
-//! The digest of a manifest or blob. Only SHA-256 is supported.
+//! The digest of a manifest, a blob or a file. Only SHA-256 is supported.
 
 use std::fmt;
 use std::fmt::Write as _;
@@ -7,14 +7,14 @@ use ring::digest::{Context, SHA256};
 
 /// A digest: `sha256:` and 64 hexadecimal digits in lower case.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct Sha256(String);
+pub struct Sha256(String);
 
 impl Sha256 {
     /// Reads a digest from a text.
     ///
     /// # Errors
     /// If the text is no SHA-256 digest.
-    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+    pub fn parse(text: &str) -> Result<Self, String> {
         let is_hex = |c: u8| c.is_ascii_digit() || (b'a'..=b'f').contains(&c);
         match text.split_once(':') {
             Some(("sha256", hex)) if hex.len() == 64 && hex.bytes().all(is_hex) => Ok(Self(text.to_owned())),
@@ -23,14 +23,20 @@ impl Sha256 {
     }
 
     /// Returns the digest of these bytes.
-    pub(crate) fn of(bytes: &[u8]) -> Self {
+    pub fn of(bytes: &[u8]) -> Self {
         let mut hash = Hash::new();
         hash.add(bytes);
         hash.digest()
     }
 
-    pub(crate) fn as_str(&self) -> &str {
+    /// Returns `sha256:` and the 64 digits.
+    pub fn as_str(&self) -> &str {
         &self.0
+    }
+
+    /// Returns the 64 digits.
+    pub fn hex(&self) -> &str {
+        self.0.strip_prefix("sha256:").unwrap_or_default()
     }
 }
 
@@ -41,18 +47,27 @@ impl fmt::Display for Sha256 {
 }
 
 /// A digest under computation.
-pub(crate) struct Hash(Context);
+pub struct Hash(Context);
 
-impl Hash {
-    pub(crate) fn new() -> Self {
+impl Default for Hash {
+    fn default() -> Self {
         Self(Context::new(&SHA256))
     }
+}
 
-    pub(crate) fn add(&mut self, bytes: &[u8]) {
+impl Hash {
+    /// Returns the hash of no bytes yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds bytes.
+    pub fn add(&mut self, bytes: &[u8]) {
         self.0.update(bytes);
     }
 
-    pub(crate) fn digest(self) -> Sha256 {
+    /// Returns the digest of all added bytes.
+    pub fn digest(self) -> Sha256 {
         let mut text = String::with_capacity(71);
         text.push_str("sha256:");
         for byte in self.0.finish().as_ref() {
@@ -64,12 +79,12 @@ impl Hash {
 }
 
 /// Returns the beginning of a foreign text, for messages.
-pub(crate) fn shortened(text: &str) -> String {
+pub fn shortened(text: &str) -> String {
     text.chars().take(128).collect()
 }
 
 /// Returns the beginning of a text, with a mark if the text was longer.
-pub(crate) fn shortened_to(text: &str, most: usize) -> String {
+pub fn shortened_to(text: &str, most: usize) -> String {
     if text.chars().count() <= most {
         return text.to_owned();
     }
