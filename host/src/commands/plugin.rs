@@ -217,7 +217,10 @@ fn facts_text(facts: &Inspection) -> String {
     }
     line("digest", &facts.digest);
     line("size", &format!("{} bytes", facts.bytes));
-    facts.imports.iter().for_each(|name| line("import", name));
+    for name in &facts.imports {
+        let denied = oarlock_wasm::denied_interface(name).map_or("", |_| " (denied: each call of it fails)");
+        line("import", &format!("{name}{denied}"));
+    }
     facts.exports.iter().for_each(|name| line("export", name));
     for section in &facts.sections {
         let place = if section.own { "the component" } else { "a module inside" };
