@@ -67,6 +67,10 @@ class KubeObject:
         self.name: str = handle.name()
         self.uid: str = handle.uid()
 
+    def __bool__(self) -> Literal[True]:
+        """An object is always true, so that `visit.object and label(...)` is a change or `None`."""
+        return True
+
     @property
     def resource_version(self) -> str:
         """The resource version. Compare it for equality only."""
