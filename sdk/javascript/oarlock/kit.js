@@ -2,7 +2,7 @@
 // It refuses reads and proposals with the words of the host. It does not limit time and memory.
 
 import { readFileSync } from "node:fs";
-import { connect } from "./sdk.js";
+import { Failure, connect } from "./sdk.js";
 
 export const NOW = 1_769_860_800_000;
 const NAMESPACE = "default";
@@ -91,7 +91,7 @@ class Call {
   count(more = 1) {
     this.calls += more;
     const most = this.rules.limits.hostCalls ?? 10_000;
-    if (this.calls > most) throw new CallFailed("PluginLimitExceeded", `it called the host more than ${most} times`, true);
+    if (this.calls > most) throw new Failure("PluginLimitExceeded", `it called the host more than ${most} times`, { retryable: true });
   }
   counted(handle) { return new Proxy(handle, { get: (of, key) => (this.count(), of[key]) }); }
   declared(of) { return this.rules.reads.filter((rule) => sameKind(rule, of)); }
@@ -153,8 +153,8 @@ class Call {
     if (!relation) throw readError("NotDeclared", `\`setup\` declared no relation ${JSON.stringify(name)}`);
     const { tag, val } = relation.by;
     const { visit } = this;
-    if (tag === "same-controller" && !visit.successors) throw new CallFailed("KitLacks", `In this test, relation ${name} needs the objects of the same controller: give the visit \`successors\`.`);
-    if (tag === "owner-is-target" && !visit.uid) throw new CallFailed("KitLacks", `In this test, relation ${name} needs the UID of the target: give the visit a \`uid\`.`);
+    if (tag === "same-controller" && !visit.successors) throw new Failure("KitLacks", `In this test, relation ${name} needs the objects of the same controller: give the visit \`successors\`.`);
+    if (tag === "owner-is-target" && !visit.uid) throw new Failure("KitLacks", `In this test, relation ${name} needs the UID of the target: give the visit a \`uid\`.`);
     const held = this.exclusive.map((key) => visit.extras[key]).filter(Boolean);
     const owned = (document, uid) => (document.metadata.ownerReferences ?? []).some((owner) => owner.uid === uid);
     const belongs = {
