@@ -5,7 +5,9 @@ import { test } from "node:test";
 import { Visit, object, pod } from "../oarlock/kit.js";
 import { action, create, drain, event, evict, extra, label, patch, remove, succeeded } from "../oarlock/sdk.js";
 
-const { manifest, scenarios } = JSON.parse(readFileSync(new URL("../../kit-scenarios.json", import.meta.url), "utf8"));
+const shared = (name) => JSON.parse(readFileSync(new URL(`../../${name}`, import.meta.url), "utf8"));
+const { scenarios } = shared("kit-scenarios.json");
+const manifest = shared("kit-scenarios.manifest.json");
 const POD = { apiVersion: "v1", kind: "Pod", namespace: "default" };
 const WIDGET = { apiVersion: "x.io/v1", kind: "Widget", name: "w" };
 

@@ -10,6 +10,7 @@ from oarlock import Action, Changes, ObjectRef, Report, Visit, create, delete, d
 from oarlock import kit
 
 SHARED = json.loads((Path(__file__).parents[2] / "kit-scenarios.json").read_text())
+MANIFEST = json.loads((Path(__file__).parents[2] / "kit-scenarios.manifest.json").read_text())
 
 
 def widget(namespace: str = "default") -> ObjectRef:
@@ -60,7 +61,7 @@ def test_scenario(scenario: dict[str, Any]) -> None:
         widget["metadata"]["ownerReferences"] = [owner]
     web = kit.pod("web", {"spec": {"nodeName": "node-1"}, "status": {"conditions": [{"type": "Ready"}]}})
     facts = {"parameters": scenario.get("parameters", {}), "before_look": scenario.get("beforeLook", False)}
-    visit = kit.Visit.to(web, objects=[widget], manifest=SHARED["manifest"], **facts)
+    visit = kit.Visit.to(web, objects=[widget], manifest=MANIFEST, **facts)
     plugin = Strange(scenario)
     if "refused" not in scenario:
         visit.operate(plugin)
