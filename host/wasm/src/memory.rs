@@ -70,7 +70,8 @@ impl MemoryShares {
     pub(crate) fn of_helper(self) -> String {
         let Some((share, limit)) = self.helper().zip(self.limit) else { return String::new() };
         format!(
-            ": it has {} MiB, three eighths of the host's limit of {} MiB; give the host more by --memory-limit, or",
+            ": it has {} MiB, three eighths of the host's limit of {} MiB; give the host more by --memory-limit (for Python 1Gi, which \
+             `languages.python` of the chart sets), or",
             share >> 20,
             limit >> 20
         )
