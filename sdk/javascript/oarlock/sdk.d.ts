@@ -172,8 +172,8 @@ export function action(plugin: {
   relations?: Relation[];
   /** Keys of extras whose value, the name of an object, only one target may hold. */
   exclusiveExtras?: string[];
-  /** Checks the settings of the grant. Throw a `Failure` to refuse them. */
-  setup?: (settings: { config: Visit["config"] }) => void;
+  /** Checks the settings of the grant, and returns the relations that they add. Throw a `Failure` to refuse them. */
+  setup?: (settings: { config: Visit["config"] }) => Relation[] | void;
   /** Returns the changes that the target still needs, or nothing. */
   operate: (visit: Visit) => Changes;
   /** Returns how far the target is. */

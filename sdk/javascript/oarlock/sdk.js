@@ -11,6 +11,7 @@ const text = (value) => (typeof value === "string" ? value : JSON.stringify(valu
 const ms = (instant) => (instant == null ? undefined : Number(instant));
 const freshness = (options) => (options?.live ? "live" : "watched");
 const KEPT = 1000;
+const OWN_FRAME = /oarlock\/(sdk|kit|component)\.js:/;
 
 export class Failure extends Error {
   constructor(reason, message, { retryable = false, retryAfterMs } = {}) {
@@ -125,7 +126,7 @@ const failureOf = (error) => {
     const retryable = error instanceof Failure ? error.retryable : read.reason !== "NotDeclared";
     return { retryable, reason: read.reason, message: read.message.slice(0, KEPT), retryAfterMs: read.retryAfterMs };
   }
-  const stack = String(error?.stack ?? "").slice(0, 2 * KEPT).trim().split("\n").map((line) => line.trim()).filter((line) => line.startsWith("at "));
+  const stack = String(error?.stack ?? "").slice(0, 2 * KEPT).trim().split("\n").map((line) => line.trim()).filter((line) => line.startsWith("at ") && !OWN_FRAME.test(line));
   return { retryable: false, reason: "PluginException", message: [String(error).slice(0, KEPT / 2), ...stack].join(" ").slice(0, KEPT), retryAfterMs: undefined };
 };
 
@@ -141,7 +142,10 @@ export const action = (plugin) => {
   }
   const proposes = (name, call) => guarded(name, (job, target) => proposalOf(answered(name, call(visitOf(job, target)))));
   return {
-    setup: guarded("setup", () => { answered("setup", setup({ config: (pointer) => json(host.config.value(pointer)) })); return { relations, exclusiveExtras }; }),
+    setup: guarded("setup", () => {
+      const more = answered("setup", setup({ config: (pointer) => json(host.config.value(pointer)) })) ?? [];
+      return { relations: [...relations, ...more], exclusiveExtras };
+    }),
     operate: proposes("operate", operate),
     progress: guarded("progress", (job, target) => {
       const answer = answered("progress", progress(visitOf(job, target)));

@@ -37,6 +37,11 @@ def _json(text: Optional[str], default: Any = None) -> Any:
     return default if value is None else value
 
 
+def config(pointer: str, default: Any = None) -> Any:
+    """Returns a setting of the grant at a JSON Pointer."""
+    return _json(_host.config(pointer), default)
+
+
 class Failure(Exception):
     """Ends a call without an answer. The host repeats the call if `retryable`, and otherwise fails the attempt."""
 
@@ -143,10 +148,6 @@ class Visit:
     def parameter(self, pointer: str, default: Any = None) -> Any:
         """Returns a parameter of the job at a JSON Pointer, such as `/who`."""
         return _json(self.job.parameter(pointer), default)
-
-    def config(self, pointer: str, default: Any = None) -> Any:
-        """Returns a setting of the grant at a JSON Pointer."""
-        return _json(_host.config(pointer), default)
 
     def related(self, relation: str, live: bool = False) -> list[KubeObject]:
         """Returns the objects of a relation. Read `live` before you decide from the absence of an object."""
@@ -367,8 +368,8 @@ class Relation:
     name: str
     api_version: str
     kind: str
-    by: Literal["label", "extra", "field", "parameter", "owner-is-job", "owner-is-target", "same-controller"]
-    value: str = ""
+    by: Literal["label", "extra", "field", "parameter", "owner-is-job", "owner-is-target", "same-controller", "other"]
+    value: Any = ""
 
 
 def _traceback(error: BaseException) -> str:
@@ -404,8 +405,9 @@ class Action:
             if inspect.iscoroutinefunction(call) or inspect.isgeneratorfunction(call) or inspect.isasyncgenfunction(call):
                 raise TypeError(f"{cls.__name__}.{name} is async or a generator, and a call cannot wait: make it a plain function")
 
-    def setup(self) -> None:
-        """Checks the settings of the grant. Raise `Failure` to refuse them."""
+    def setup(self) -> Optional[Sequence[Relation]]:
+        """Checks the settings of the grant (`config`), and returns the relations that they add. Raise `Failure` to refuse them."""
+        return None
 
     def operate(self, visit: Visit) -> Changes:
         """Returns the changes that the target still needs, or nothing."""
@@ -421,10 +423,10 @@ class Action:
 
 
 def call(plugin: Action, name: str, job: Any = None, target: Any = None) -> Any:
-    """Calls a function of a plugin and returns its proposal or report. Everything that it raises becomes a `Failure`."""
+    """Calls a function of a plugin and returns its relations, proposal or report. Everything that it raises becomes a `Failure`."""
     try:
         if name == "setup":
-            return plugin.setup()
+            return [*plugin.relations, *(plugin.setup() or ())]
         answer = getattr(plugin, name)(Visit(job, target))
         if inspect.isawaitable(answer) or inspect.isgenerator(answer):
             raise Failure("PluginIsAsync", f"{name} returned {type(answer).__name__}, and a call cannot wait: return the changes as a list.")

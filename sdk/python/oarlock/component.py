@@ -69,7 +69,8 @@ _MUTATIONS: dict[str, Callable[[dict[str, Any]], Any]] = {
     "task": lambda of: wit.Mutation_Task(wit.TaskRequest(**of)),
     "other": lambda of: wit.Mutation_Other((of["name"], of["arguments"])),
 }
-_RELATIONS: dict[str, Callable[[str], Any]] = {
+_RELATIONS: dict[str, Callable[[Any], Any]] = {
+    "other": wit.RelationKey_Other,
     "label": wit.RelationKey_Label,
     "extra": wit.RelationKey_Extra,
     "field": wit.RelationKey_Field,
@@ -78,6 +79,11 @@ _RELATIONS: dict[str, Callable[[str], Any]] = {
     "owner-is-target": lambda _: wit.RelationKey_OwnerIsTarget(),
     "same-controller": lambda _: wit.RelationKey_SameController(),
 }
+
+
+def _registration(relations: list[oarlock.Relation]) -> wit.Registration:
+    keyed = [wit.Relation(one.name, one.api_version, one.kind, _RELATIONS[one.by](one.value)) for one in relations]
+    return wit.Registration(keyed, [*_plugin.exclusive_extras])
 
 
 def _proposal(of: oarlock.Proposal) -> wit.Proposal:
@@ -105,9 +111,7 @@ class Handler:
     """The exports of the component."""
 
     def setup(self) -> Any:
-        _call("setup", lambda _: None)
-        relations = [wit.Relation(one.name, one.api_version, one.kind, _RELATIONS[one.by](one.value)) for one in _plugin.relations]
-        return wit.Registration(relations, [*_plugin.exclusive_extras])
+        return _call("setup", _registration)
 
     def operate(self, job: Any, target: Any) -> Any:
         return _call("operate", _proposal, job, target)

@@ -554,7 +554,7 @@ class Visit:
         call = _Call(self, rules, plugin)
         oarlock.connect(call)
         try:
-            oarlock.call(plugin, "setup")
+            call.relations = oarlock.call(plugin, "setup")
             call.check_relations()
             answer = oarlock.call(plugin, name, call.job, call.target)
             proposal = answer.proposal if isinstance(answer, Report) else answer
