@@ -12,10 +12,13 @@ use crate::python::{self, runs};
 use crate::workspace::{binary, cargo_on_all, root, succeed, target_folder};
 
 /// JavaScript code that checks for the oldest supported version.
-const OLDEST: &str = "const [major, minor] = process.versions.node.split('.'); process.exit(major > 20 || (major == 20 && minor >= 19) ? 0 : 1)";
+const OLDEST: &str = "const [major, minor] = process.versions.node.split('.'); \
+                      process.exit(major > 20 || (major == 20 && minor >= 19) ? 0 : 1)";
 /// The examples, with their folder and the command that tests them. The tests of Python need the packages of this module.
-const EXAMPLES: [(&str, &str, &str); 2] =
-    [("label-by-taint", "javascript", "sdk/javascript/examples"), ("quarantine-restarts", "python", "sdk/python/examples")];
+const EXAMPLES: [(&str, &str, &str); 2] = [
+    ("label-by-taint", "javascript", "sdk/javascript/examples"),
+    ("quarantine-restarts", "python", "sdk/python/examples"),
+];
 /// The templates without an example. TypeScript has the SDK of JavaScript.
 const TYPESCRIPT: &str = "mark-it";
 
@@ -77,7 +80,17 @@ fn component_of_python(python: &Path) -> anyhow::Result<()> {
     }
     let tools = python.parent().context("Python has no folder")?;
     let mut build = Command::new(tools.join("componentize-py"));
-    build.args(["-q", "-d", "oarlock/wit", "-w", "action", "componentize", "oarlock.component", "-o", "component.wasm"]);
+    build.args([
+        "-q",
+        "-d",
+        "oarlock/wit",
+        "-w",
+        "action",
+        "componentize",
+        "oarlock.component",
+        "-o",
+        "component.wasm",
+    ]);
     succeed(build.current_dir(&folder))?;
     let mut annotate = Command::new(binary("debug", "oarlock"));
     annotate.args(["plugin", "annotate", "component.wasm", "manifest.json", "golden.wasm"]);
@@ -109,7 +122,9 @@ fn example(name: &str, language: &str, files: &Path) -> anyhow::Result<()> {
     }
     attempt(&folder)?;
     match language {
-        "python" => succeed(Command::new(folder.join(".venv/bin/python")).args(["-m", "pytest", "--quiet"]).current_dir(&folder)),
+        "python" => succeed(
+            Command::new(folder.join(".venv/bin/python")).args(["-m", "pytest", "--quiet"]).current_dir(&folder),
+        ),
         _ => succeed(Command::new("node").arg("--test").current_dir(&folder)),
     }
 }

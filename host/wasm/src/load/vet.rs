@@ -162,7 +162,9 @@ mod tests {
         assert_eq!(offered("\"files\""), [true, false, false]);
         assert_eq!(offered("\"files\", \"sockets\""), [true, true, false]);
         let sentence = not_offered(files).sentence;
-        assert!(sentence.ends_with("say `\"denied\": [\"files\"]` in its manifest if only its language runtime imports it"));
+        assert!(
+            sentence.ends_with("say `\"denied\": [\"files\"]` in its manifest if only its language runtime imports it")
+        );
         assert!(not_offered(http).sentence.ends_with("build it without"));
     }
 
