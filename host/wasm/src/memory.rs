@@ -94,6 +94,15 @@ mod tests {
     }
 
     #[test]
+    fn a_helper_with_too_little_memory_names_the_flag_and_the_value_of_the_chart() {
+        let text = MemoryShares::of(Some(512 << 20)).of_helper();
+        for words in ["it has 192 MiB", "--memory-limit (for Python 1Gi, which `languages.python` of the chart sets)"] {
+            assert!(text.contains(words), "{text}");
+        }
+        assert_eq!(MemoryShares::of(None).of_helper(), "");
+    }
+
+    #[test]
     fn without_a_limit_the_largest_plugin_fits() {
         let shares = MemoryShares::of(None);
         assert!(shares.check_instance(64).is_ok() && shares.check_file(MAX_BYTES).is_ok());

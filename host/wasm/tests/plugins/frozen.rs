@@ -183,16 +183,3 @@ async fn a_plugin_in_python_runs_on_a_host_with_the_memory_that_it_needs() {
     let answer = self::answer("python", Call::OperateThenProgress, json!({"answer": "print"})).await;
     assert!(matches!(&answer, Answer::Proposed(_)), "{answer:?}");
 }
-
-#[tokio::test]
-#[ignore = "`cargo xtask test rest` builds the component of Python and runs this test"]
-async fn a_host_with_too_little_memory_for_python_names_the_flag_and_the_value_of_the_chart() {
-    let bytes = golden("python");
-    let options = Options { memory_limit: Some(512 << 20), cache_dir: None, ..options() };
-    let plugins = Plugins::start(options).await.unwrap();
-    plugins.set_grants(vec![all_of(&bytes, None)]).await;
-    let status = plugins.publish("python", bytes).await.unwrap();
-    for words in ["--memory-limit", "`languages.python` of the chart"] {
-        assert!(status.message.contains(words), "{status:?}");
-    }
-}
