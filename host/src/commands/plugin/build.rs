@@ -38,8 +38,8 @@ fn cargo(folder: &Path) -> anyhow::Result<PathBuf> {
     let output = run(command.current_dir(folder).stdout(Stdio::piped()))?;
     let messages = output.split(|byte| *byte == b'\n').filter_map(|line| serde_json::from_slice::<Value>(line).ok());
     let files = messages.filter_map(|message| message.get("filenames").and_then(Value::as_array).cloned());
-    let components = files.flatten().filter_map(|file| file.as_str().map(PathBuf::from));
-    let component = components.filter(|file| file.extension().is_some_and(|extension| extension == "wasm")).last();
+    let mut components = files.flatten().filter_map(|file| file.as_str().map(PathBuf::from));
+    let component = components.rfind(|file| file.extension().is_some_and(|extension| extension == "wasm"));
     let component = component.context("the crate has no library of the type cdylib: add it to Cargo.toml")?;
     let facts = oarlock_wasm::inspect(&read(&component)?).map_err(|rejection| refused(&component, &rejection))?;
     let name = facts.manifest.context("the component has no manifest: export the action with `export!`")?.name;

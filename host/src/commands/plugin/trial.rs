@@ -137,8 +137,8 @@ async fn serves(plugins: &Plugins) -> anyhow::Result<()> {
 
 /// Returns the name of the last OperationJob.
 fn last_job(documents: &[Value]) -> Option<String> {
-    let jobs = documents.iter().filter(|document| document.get("kind").is_some_and(|kind| kind == "OperationJob"));
-    jobs.last()?.pointer("/metadata/name")?.as_str().map(str::to_owned)
+    let is_job = |document: &&Value| document.get("kind").is_some_and(|kind| kind == "OperationJob");
+    documents.iter().rfind(is_job)?.pointer("/metadata/name")?.as_str().map(str::to_owned)
 }
 
 /// Puts an object without a namespace into the namespace of the trial.
