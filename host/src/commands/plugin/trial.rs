@@ -19,7 +19,7 @@ use crate::commands::jobs::watch::follow;
 use crate::commands::output::print;
 use crate::commands::scratch::Scratch;
 use crate::controller::RESYNC;
-use crate::host::{Host, HostOptions};
+use crate::host::{GrantsSource, Host, HostOptions};
 use crate::host_place::HostLocation;
 use crate::manifests::HOST_NAMESPACE;
 
@@ -94,8 +94,7 @@ fn options(furnished: &InMemory, scratch: &Scratch, grants: Option<PathBuf>) -> 
         client: furnished.client.clone(),
         plugins: scratch.path().to_owned(),
         grant_all: grants.is_none(),
-        grants: grants.unwrap_or_else(|| scratch.path().join("grants.yaml")),
-        grants_digest: None,
+        grants: GrantsSource::File { path: grants.unwrap_or_else(|| scratch.path().join("grants.yaml")), digest: None },
         identity: made_up_identity(),
         namespace: HOST_NAMESPACE.to_owned(),
         resync: RESYNC,
@@ -122,7 +121,9 @@ async fn serves(plugins: &Plugins) -> anyhow::Result<()> {
                 let shown = || format!("{:?}/{}: {}", status.state, status.reason, status.message);
                 match status.state {
                     PluginState::Serving => return Ok(()),
-                    PluginState::Rejected => bail!("the host does not serve the plugin: {}", shown()),
+                    PluginState::Rejected | PluginState::Quarantined => {
+                        bail!("the host does not serve the plugin: {}", shown())
+                    }
                     PluginState::AwaitingGrant => {
                         bail!("the host does not serve the plugin: {}\n  {}", shown(), status.missing.join("\n  "))
                     }
