@@ -237,6 +237,11 @@ impl Host {
         rest::serve(listener, rest, beside, stop)
     }
 
+    /// Returns the plugins of the host.
+    pub fn plugins(&self) -> Plugins {
+        self.ports.plugins.clone()
+    }
+
     /// Returns the health of the host.
     pub fn health(&self) -> Arc<Health> {
         self.health.clone()

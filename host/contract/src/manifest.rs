@@ -59,6 +59,9 @@ pub struct Manifest {
     /// True if the plugin may start no target on which another job of any plugin has a hold. The mark `barred` counts as a hold.
     #[serde(default)]
     pub exclusive: bool,
+    /// The interfaces of WASI that the component imports although the host denies each call of them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub denied: Vec<DeniedInterface>,
     /// The objects and fields that the plugin requests to read.
     #[serde(default)]
     pub reads: Vec<ReadRule>,
@@ -90,6 +93,16 @@ pub enum TargetKind {
     Pod,
     /// A node.
     Node,
+}
+
+/// Interfaces of WASI that language runtimes import. The host offers them only to a plugin whose manifest says that it knows of the denial.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum DeniedInterface {
+    /// The file system.
+    Files,
+    /// The network.
+    Sockets,
 }
 
 /// The targets that go through the PodOpsLifecycle.
@@ -306,6 +319,27 @@ impl Manifest {
             }
         }
         Ok(())
+    }
+}
+
+impl DeniedInterface {
+    /// All interfaces that the host denies.
+    pub const ALL: [Self; 2] = [Self::Files, Self::Sockets];
+
+    /// Returns the package of WASI, as the beginning of the names of its imports.
+    pub fn package(self) -> &'static str {
+        match self {
+            Self::Files => "wasi:filesystem/",
+            Self::Sockets => "wasi:sockets/",
+        }
+    }
+
+    /// Returns the word in `denied` of a manifest.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Files => "files",
+            Self::Sockets => "sockets",
+        }
     }
 }
 

@@ -206,6 +206,7 @@ fn the_cause_of_a_refusal_names_line_and_column() {
 fn every_field() -> Value {
     json!({"$schema": "./manifest.schema.json", "schema": 1, "name": "a", "version": "1.0.0", "action": "A", "description": "d",
         "authors": ["a"], "license": "l", "source": "s", "target": ["Pod", "Node"], "lifecycle": "On", "exclusive": true,
+        "denied": ["files", "sockets"],
         "reads": [{"apiVersion": "v1", "kind": "Pod", "fields": ["/spec/*"], "optional": true, "reason": "r"},
             {"apiVersion": "v1", "kind": "Node", "reason": "r"}],
         "writes": [{"verb": "metadata", "apiVersion": "v1", "kind": "Pod", "labels": ["a/*"], "annotations": ["a"],

@@ -77,6 +77,12 @@ impl JobClient {
         Ok(Self { client, server, namespace })
     }
 
+    /// Makes a client from a connected one. Errors call the cluster `server`.
+    #[cfg(feature = "dev")]
+    pub(super) fn of(client: kube::Client, server: &str, namespace: &str) -> Self {
+        Self { client, server: server.to_owned(), namespace: namespace.to_owned() }
+    }
+
     pub(super) fn namespace(&self) -> &str {
         &self.namespace
     }

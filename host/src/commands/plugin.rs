@@ -1,13 +1,18 @@
 //! `oarlock plugin`: creates plugins, prints facts about a plugin file, and prints the host's decision on it with the
 //! reason.
 //!
-//! Only `roles` and `top` talk to a cluster. The other commands read and write files.
+//! `try` runs a plugin on an in-memory cluster, and `roles` and `top` talk to a cluster. The other commands read and write
+//! files.
 
 mod annotate;
+#[cfg(feature = "dev")]
+mod build;
 mod grant;
 mod new;
 mod roles;
 mod top;
+#[cfg(feature = "dev")]
+mod trial;
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -42,9 +47,13 @@ Exit code: 0 if the host would serve the plugin, 1 if not.";
 /// The commands on a plugin file.
 #[derive(Debug, Subcommand)]
 pub(crate) enum PluginCommand {
-    /// Create the crate of a plugin: code, tests, manifest and grant
+    /// Create the folder of a plugin: code, tests, manifest, grant and a job
     #[command(after_help = new::EXAMPLES)]
     New(new::NewArgs),
+    /// Build a plugin, serve it on a cluster in memory, and follow a job with it
+    #[cfg(feature = "dev")]
+    #[command(after_help = trial::EXAMPLES)]
+    Try(trial::TryArgs),
     /// Print a grant of everything that a plugin asks for
     #[command(after_help = grant::EXAMPLES)]
     Grant(grant::GrantArgs),
@@ -116,6 +125,8 @@ enum ListFormat {
 pub(crate) fn run(command: PluginCommand) -> anyhow::Result<ExitCode> {
     match command {
         PluginCommand::New(args) => new::run(&args),
+        #[cfg(feature = "dev")]
+        PluginCommand::Try(args) => in_runtime(trial::run(args)),
         PluginCommand::Grant(args) => grant::run(args),
         PluginCommand::Roles(args) => in_runtime(roles::run(args)),
         PluginCommand::Top(args) => in_runtime(top::run(args)),
@@ -217,7 +228,10 @@ fn facts_text(facts: &Inspection) -> String {
     }
     line("digest", &facts.digest);
     line("size", &format!("{} bytes", facts.bytes));
-    facts.imports.iter().for_each(|name| line("import", name));
+    for name in &facts.imports {
+        let denied = oarlock_wasm::denied_interface(name).map_or("", |_| " (denied: each call of it fails)");
+        line("import", &format!("{name}{denied}"));
+    }
     facts.exports.iter().for_each(|name| line("export", name));
     for section in &facts.sections {
         let place = if section.own { "the component" } else { "a module inside" };

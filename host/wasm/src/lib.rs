@@ -75,7 +75,7 @@ pub use load::confine::ConfineError;
 pub use load::grants::{GrantsError, grants_digest, parse_grants};
 pub use load::helper_process::CompileWith;
 pub use load::inspect::{Inspection, MANIFEST_SECTION, Section, digest, inspect};
-pub use load::vet::MAX_BYTES;
+pub use load::vet::{MAX_BYTES, denied_interface};
 pub use oarlock_contract::limits::{CAPS, DEFAULTS, PluginLimits};
 pub use plugin::{Declared, DeclaredKind};
 pub use plugins::{Options, Plugins, PluginsError};

@@ -70,7 +70,8 @@ impl MemoryShares {
     pub(crate) fn of_helper(self) -> String {
         let Some((share, limit)) = self.helper().zip(self.limit) else { return String::new() };
         format!(
-            ": it has {} MiB, three eighths of the host's limit of {} MiB; give the host more by --memory-limit, or",
+            ": it has {} MiB, three eighths of the host's limit of {} MiB; give the host more by --memory-limit (for Python 1Gi, which \
+             `languages.python` of the chart sets), or",
             share >> 20,
             limit >> 20
         )
@@ -90,6 +91,15 @@ mod tests {
         assert!(instance.contains("65 MiB") && instance.contains("--memory-limit 260Mi"), "{instance}");
         let file = shares.check_file((32 << 20) + 1).unwrap_err().sentence;
         assert!(file.contains("33 MiB") && file.contains("--memory-limit 264Mi"), "{file}");
+    }
+
+    #[test]
+    fn a_helper_with_too_little_memory_names_the_flag_and_the_value_of_the_chart() {
+        let text = MemoryShares::of(Some(512 << 20)).of_helper();
+        for words in ["it has 192 MiB", "--memory-limit (for Python 1Gi, which `languages.python` of the chart sets)"] {
+            assert!(text.contains(words), "{text}");
+        }
+        assert_eq!(MemoryShares::of(None).of_helper(), "");
     }
 
     #[test]

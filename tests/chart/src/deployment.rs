@@ -110,7 +110,7 @@ fn host_deployment(document: &Document) -> anyhow::Result<String> {
     let text = host_pod(&document.body())?;
     let text = with_stores(&text, "        - --plugins=/plugins\n", false)?;
     let own = resources(&text)?.to_owned();
-    let text = replaced(&text, &own, "        resources: {{ toJson $.Values.resources }}\n")?;
+    let text = replaced(&text, &own, "        resources: {{ include \"oarlock.resources\" $ }}\n")?;
     let text = replaced(&text, "--grants-digest=DIGEST", "--grants-digest={{ include \"oarlock.grantsDigest\" $ }}")?;
     let text =
         replaced(&text, "configMap: {name: GRANTS}", "configMap: {name: {{ include \"oarlock.grantsName\" $ }}}")?;

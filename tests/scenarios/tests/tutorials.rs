@@ -171,6 +171,8 @@ page!(every_command_of_the_tutorial_of_flows_works, "../../../docs/jobflow-tutor
 page!(every_command_of_the_tutorial_of_ops_jobs_works, "../../../docs/opsjob-tutorial.md");
 page!(every_command_of_the_tutorial_for_admins_works, "../../../docs/admin-tutorial.md");
 page!(every_command_of_the_tutorial_of_plugins_works, "../../../docs/plugin-tutorial.md");
+page!(every_command_of_the_tutorial_of_plugins_in_javascript_works, "../../../docs/plugin-tutorial-javascript.md");
+page!(every_command_of_the_tutorial_of_plugins_in_python_works, "../../../docs/plugin-tutorial-python.md");
 page!(every_command_of_readme_for_a_cluster_in_memory_works, "../../../README.md");
 page!(every_command_of_the_page_on_grants_works, "../../../docs/grants.md");
 page!(every_command_of_the_page_on_installation_that_needs_no_node_works, "../../../docs/install.md");

@@ -13,6 +13,7 @@ mod checks;
 mod cluster;
 mod demo;
 mod image;
+mod languages;
 mod nodes;
 mod phases;
 mod plugins;

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, bail};
 
 use crate::browser;
+use crate::languages;
 use crate::phases::Phases;
 use crate::plugins;
 use crate::python;
@@ -48,6 +49,7 @@ pub(crate) fn run() -> anyhow::Result<ExitCode> {
         Some((python, driver)) => {
             play(&phases, &python);
             phases.run("the pages of jobs in a browser", || pages(&driver));
+            languages::test(&phases);
         }
         None => phases.not_run("the REST API", "what it needs is missing"),
     }

@@ -12,6 +12,15 @@
 {{ if kindIs "invalid" .Values.replicas }}{{ ternary 1 2 (ne .Values.data.claim "") }}{{ else }}{{ .Values.replicas }}{{ end }}
 {{- end }}
 
+{{- /* The resources of the host's container. `languages.python` raises the default limit, and keeps another one. */ -}}
+{{- define "oarlock.resources" -}}
+{{- if and .Values.languages.python (eq (dig "limits" "memory" "" .Values.resources | toString) "512Mi") -}}
+{{ toJson (mergeOverwrite (deepCopy .Values.resources) (dict "limits" (dict "memory" "1Gi"))) }}
+{{- else -}}
+{{ toJson .Values.resources }}
+{{- end }}
+{{- end }}
+
 {{- /* Not empty if the server is a container of the host's pod, because they share a volume. */ -}}
 {{- define "oarlock.shares" -}}
 {{ if and .Values.server.enabled .Values.data.claim }}true{{ end }}

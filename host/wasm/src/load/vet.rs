@@ -2,6 +2,7 @@
 //!
 //! A check takes the bytes of a file and returns an inspection, or a rejection. It may not run or compile anything.
 
+use oarlock_contract::manifest::{DeniedInterface, Manifest};
 use semver::Version;
 use wasmparser::{Validator, WasmFeatures};
 
@@ -16,8 +17,9 @@ const CONTRACT: Version = Version::new(1, 0, 0);
 const HANDLER: &str = "oarlock:action/handler";
 /// The interfaces that the host offers besides WASI.
 const OFFERED: [&str; 4] = ["oarlock:host/config", "oarlock:host/log", "oarlock:host/cluster", "oarlock:host/jobs"];
-/// The packages of WASI 0.2 that language runtimes link. Each package denies all access. The list has no files and sockets. So the host
-/// rejects a plugin that needs them when it loads the file, and not when it calls the plugin.
+/// The packages of WASI 0.2 that language runtimes link. Each package denies all access. Files and sockets are not in the list. The host
+/// links them too and denies each call, but accepts them only if the manifest has them in `denied`. So the host rejects a plugin that needs
+/// them when it loads the file, and not when it calls the plugin.
 const WASI: [&str; 4] = ["wasi:cli/", "wasi:clocks/", "wasi:io/", "wasi:random/"];
 
 /// The WebAssembly proposals that a component may use. Threads, exceptions, 64-bit memories and garbage collection are excluded.
@@ -39,18 +41,15 @@ fn features() -> WasmFeatures {
     all.difference(WasmFeatures::GC_TYPES)
 }
 
-/// The version of these rules. Components that were compiled with other rules are vetted again. Raise the version with each rule that
-/// becomes stricter.
-pub(crate) const RULES: u32 = 2;
+/// The version of these rules. Components that were compiled or rejected with other rules are vetted again. Raise the version with each
+/// rule that changes.
+pub(crate) const RULES: u32 = 3;
 
 /// Checks everything except the code. The check is cheap enough for each start of the host.
 pub(crate) fn check_interface(bytes: &[u8]) -> Result<Inspection, Rejection> {
     let inspection = inspect(bytes)?;
-    if let Some(import) = inspection.imports.iter().find(|import| !is_offered(import)) {
-        let sentence = format!(
-            "it imports `{import}`, which this host does not offer: plugins have no files and no network; build it without"
-        );
-        return Err(Rejection::new("ImportNotOffered", sentence));
+    if let Some(import) = inspection.imports.iter().find(|import| !is_offered(import, inspection.manifest.as_ref())) {
+        return Err(not_offered(import));
     }
     check_exports(&inspection.exports)?;
     if inspection.manifest.is_none() {
@@ -70,9 +69,27 @@ fn versioned(name: &str) -> Option<(&str, Version)> {
     Some((interface, Version::parse(version).ok()?))
 }
 
-fn is_offered(import: &str) -> bool {
+/// Returns the denied interface that an import belongs to. Returns `None` for an import whose calls the host does not deny.
+pub fn denied_interface(import: &str) -> Option<DeniedInterface> {
+    DeniedInterface::ALL.into_iter().find(|denied| import.starts_with(denied.package()))
+}
+
+fn not_offered(import: &str) -> Rejection {
+    let none = "plugins have no files and no network; build it without";
+    let fix = match denied_interface(import) {
+        Some(denied) => {
+            let word = denied.word();
+            format!("{none}, or say `\"denied\": [\"{word}\"]` in its manifest if only its language runtime imports it")
+        }
+        None => none.to_owned(),
+    };
+    Rejection::new("ImportNotOffered", format!("it imports `{import}`, which this host does not offer: {fix}"))
+}
+
+fn is_offered(import: &str, manifest: Option<&Manifest>) -> bool {
     let Some((interface, version)) = versioned(import) else { return false };
-    if WASI.iter().any(|package| interface.starts_with(package)) {
+    let knows = |denied: DeniedInterface| manifest.is_some_and(|manifest| manifest.denied.contains(&denied));
+    if WASI.iter().any(|package| interface.starts_with(package)) || denied_interface(interface).is_some_and(knows) {
         return version.major == 0 && version.minor == 2;
     }
     OFFERED.contains(&interface) && is_supported(&version)
@@ -113,7 +130,7 @@ mod tests {
     #[test]
     fn only_offered_imports_are_accepted() {
         for name in ["oarlock:host/log@1.0.0", "oarlock:host/jobs@1.0.7", "wasi:io/streams@0.2.3"] {
-            assert!(is_offered(name), "{name}");
+            assert!(is_offered(name, None), "{name}");
         }
         for name in [
             "oarlock:host/log@1.1.0",
@@ -126,8 +143,29 @@ mod tests {
             "wasi:io/streams@0.3.0",
             "wasi:nn/graph@0.2.0",
         ] {
-            assert!(!is_offered(name), "{name}");
+            assert!(!is_offered(name, None), "{name}");
         }
+    }
+
+    #[test]
+    fn a_manifest_that_knows_of_the_denial_may_import_files_and_sockets_but_not_http() {
+        let manifest = |denied: &str| {
+            let text = format!(
+                r#"{{"schema": 1, "name": "a", "version": "0.1.0", "action": "A", "target": ["Pod"], "denied": [{denied}]}}"#
+            );
+            Manifest::parse(text.as_bytes()).unwrap()
+        };
+        let (files, sockets, http) =
+            ("wasi:filesystem/types@0.2.9", "wasi:sockets/tcp@0.2.9", "wasi:http/outgoing-handler@0.2.9");
+        let offered = |denied: &str| [files, sockets, http].map(|import| is_offered(import, Some(&manifest(denied))));
+        assert_eq!(offered(""), [false, false, false]);
+        assert_eq!(offered("\"files\""), [true, false, false]);
+        assert_eq!(offered("\"files\", \"sockets\""), [true, true, false]);
+        let sentence = not_offered(files).sentence;
+        assert!(
+            sentence.ends_with("say `\"denied\": [\"files\"]` in its manifest if only its language runtime imports it")
+        );
+        assert!(not_offered(http).sentence.ends_with("build it without"));
     }
 
     #[test]

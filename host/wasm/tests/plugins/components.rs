@@ -55,8 +55,12 @@ pub(crate) fn options() -> Options {
 
 /// Starts a host that serves this component, with everything granted that the component asks for.
 pub(crate) async fn serving(name: &str) -> (Plugins, Arc<PluginInfo>) {
-    let bytes = component(name);
-    let plugins = Plugins::start(options()).await.unwrap();
+    serving_file(name, component(name), options()).await
+}
+
+/// Starts a host with these options that serves this file, with everything granted that the file asks for.
+pub(crate) async fn serving_file(name: &str, bytes: Vec<u8>, options: Options) -> (Plugins, Arc<PluginInfo>) {
+    let plugins = Plugins::start(options).await.unwrap();
     plugins.set_grants(vec![all_of(&bytes, None)]).await;
     let status = plugins.publish(name, bytes).await.unwrap();
     assert_eq!(status.reason, "Serving", "{status:?}");

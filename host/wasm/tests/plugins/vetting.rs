@@ -39,6 +39,18 @@ async fn each_file_that_is_no_plugin_is_rejected_with_a_fix() {
 }
 
 #[tokio::test]
+async fn a_plugin_whose_manifest_knows_of_the_denial_serves_without_files_and_network() {
+    for (name, words) in [("files", json!(["files"])), ("sockets", json!(["files", "sockets"]))] {
+        let bytes = component(&format!("examples/{name}"));
+        let knowing = with_manifest(&bytes, |manifest| manifest["denied"] = words);
+        let plugins = Plugins::start(options()).await.unwrap();
+        plugins.set_grants(vec![all_of(&knowing, None)]).await;
+        let status = plugins.publish(name, knowing).await.unwrap();
+        assert_eq!(status.reason, "Serving", "{name}: {}", status.message);
+    }
+}
+
+#[tokio::test]
 async fn an_annotated_manifest_wins_over_the_linked_one() {
     let bytes = component("replace");
     let linked = manifest(&bytes);

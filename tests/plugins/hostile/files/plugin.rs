@@ -1,5 +1,5 @@
 //! A plugin that reads the file that its target is named after, and reports the content as an event. A host must refuse
-//! it, because it imports a file system, which no host offers.
+//! it, because it imports a file system, or deny the read, if the manifest knows of the denial.
 
 use oarlock_sdk::{Action, Job, Proposal, Report, Result, Target, export};
 

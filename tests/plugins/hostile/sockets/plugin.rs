@@ -1,5 +1,5 @@
 //! A plugin that connects to the address that its target is named after, and reports the outcome as an event. A host
-//! must refuse it, because it imports a network, which no host offers.
+//! must refuse it, because it imports a network, or deny the connection, if the manifest knows of the denial.
 
 use oarlock_sdk::{Action, Job, Proposal, Report, Result, Target, export};
 
