@@ -6,6 +6,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::architecture::Architecture;
+
 /// The commands of this repository, exactly as CI calls them
 #[derive(Debug, Parser)]
 #[command(bin_name = "cargo xtask")]
@@ -41,12 +43,22 @@ pub(crate) enum Command {
     Cluster(Cluster),
     /// Write the Helm chart and the kustomize base in deploy/ from the documents of `oarlock manifests`
     Chart,
-    /// Build a static image of the host into target/images/oarlock.tar, without Docker
-    Image,
+    /// Build a static image of the host into target/images, without Docker
+    #[command(after_help = TOOLS)]
+    Image {
+        /// Architecture of the image; by default that of this machine, in oarlock.tar
+        #[arg(long, value_enum)]
+        arch: Option<Architecture>,
+    },
     /// Check formatting and run clippy on all crates
     Lint,
     /// Make a release in target/release-VERSION: binaries, image, chart, definitions, plugins, bill of materials, checksums
-    Release,
+    #[command(after_help = TOOLS)]
+    Release {
+        /// Architecture of a binary and an image; can be repeated
+        #[arg(long, value_enum, default_values = ["amd64", "arm64"])]
+        arch: Vec<Architecture>,
+    },
     /// Build the WebAssembly components into target/wasm32-wasip2/release
     Plugins,
 }
@@ -94,6 +106,12 @@ pub(crate) enum Cluster {
     /// Build the programs of the nodes, which takes about ten minutes the first time; `up` also builds missing programs
     Build,
 }
+
+const TOOLS: &str = "\
+Packages of Debian:
+  for this machine's architecture    gcc, musl-dev
+  for arm64 on amd64                 gcc-aarch64-linux-gnu, musl-dev:arm64 (first `dpkg --add-architecture arm64 && apt-get update`)
+  for amd64 on arm64                 gcc-x86-64-linux-gnu, musl-dev:amd64 (first `dpkg --add-architecture amd64 && apt-get update`)";
 
 const CLUSTER: &str = "\
 Examples:

@@ -3,6 +3,7 @@
 //! The program runs cargo, rustup and the built binaries, and ends with their exit code. This crate knows the order of
 //! steps, but nothing about their content.
 
+mod architecture;
 mod arguments;
 mod bench;
 mod binaries;
@@ -40,8 +41,8 @@ fn main() -> ExitCode {
         Command::Book => book::build(),
         Command::Cluster(asked) => cluster::run(&asked),
         Command::Chart => chart::write(),
-        Command::Image => image::build(),
-        Command::Release => release::build(),
+        Command::Image { arch } => image::build(arch),
+        Command::Release { arch } => release::build(&arch),
         Command::Lint => checks::lint(),
         Command::Plugins => plugins::build(),
     };

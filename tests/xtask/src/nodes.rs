@@ -10,9 +10,10 @@ use std::process::{Command, ExitCode};
 
 use anyhow::{Context as _, bail};
 
+use crate::architecture::Architecture;
 use crate::binaries::Binary;
 use crate::cluster::{base_images, is_root};
-use crate::image::{self, ImageParts};
+use crate::image::{self, Archive, ImageParts, LATEST};
 use crate::phases::Phases;
 use crate::suite;
 use crate::workspace::{binary, components_folder, root, target_folder};
@@ -83,7 +84,9 @@ fn grants() -> anyhow::Result<PathBuf> {
 /// Writes the image of the host in its test build, with the libraries that the host is linked to.
 fn host_image(program: &Path) -> anyhow::Result<PathBuf> {
     let (host, components) = (binary("debug", "oarlock"), components_folder());
-    let root = image::root_of(&ImageParts { host: &host, components: &components, bill: None })?;
+    let architecture = Architecture::of_this_machine()?;
+    let parts = ImageParts { architecture, host: &host, printer: &host, components: &components, bill: None };
+    let root = image::root_of(&parts)?;
     let linked = Command::new("ldd").arg(root.join("oarlock")).output().context("cannot run ldd")?;
     for library in String::from_utf8_lossy(&linked.stdout).split_whitespace().filter(|word| word.starts_with('/')) {
         let place = root.join(library.trim_start_matches('/'));
@@ -93,5 +96,5 @@ fn host_image(program: &Path) -> anyhow::Result<PathBuf> {
     let scripts = format!("{}.wasm", SCRIPTS.replace('-', "_"));
     std::fs::copy(components_folder().join(&scripts), root.join("plugins").join(&scripts))
         .with_context(|| format!("cannot copy {scripts}"))?;
-    image::write(program, &root, "oarlock-debug.tar")
+    image::write(program, &root, &Archive { architecture, file: "oarlock-debug.tar", tag: LATEST })
 }
