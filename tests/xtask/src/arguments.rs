@@ -31,6 +31,12 @@ pub(crate) enum Command {
         /// Tests to run instead of all others
         #[arg(value_enum)]
         what: Option<Tests>,
+        /// For `release`: commit of the earlier release; by default the last release tag, or the first commit with a chart
+        #[arg(long, value_name = "REVISION")]
+        earlier: Option<String>,
+        /// For `release`: a step to run instead of all; can be repeated
+        #[arg(long = "step", value_enum)]
+        steps: Vec<ReleaseStep>,
     },
     /// Run in full the tests that a test run only samples: the model, crash sweeps, schedules, plans, known-bad hosts
     Soak,
@@ -70,6 +76,21 @@ pub(crate) enum Tests {
     Nodes,
     /// The REST API: ten thousand cases from its OpenAPI document, and its page in a browser; needs Python and Chromium
     Rest,
+    /// Checks of a release that take hours: two image builds, and an earlier release before and after this one; as root
+    Release,
+}
+
+/// A step of `cargo xtask test release`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ReleaseStep {
+    /// Two builds of the image in two folders have one digest, and the image is small enough
+    Image,
+    /// The earlier release goes on with the jobs that this one has stored, and this one with those of the earlier release
+    Stored,
+    /// Helm upgrades the earlier chart to this one, and goes back, on an API server without nodes
+    Chart,
+    /// Helm does the same on real nodes, with jobs in flight and an upgrade that is killed; needs root
+    Nodes,
 }
 
 /// Commands for the cluster of this user.
