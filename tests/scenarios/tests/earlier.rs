@@ -202,9 +202,9 @@ impl Handover {
             Ok(!hold(cluster, &self.pods[0]).await?.is_empty() && stored.count("Failed") == MISSING)
         })
         .await?;
-        cluster.until_flow((FLOW, "runs"), "its step runs", |flow| unit(flow, "a") == "Running").await?;
-        let one_runs = |daemon: &Value| unit(daemon, &format!("{TEAM}-c")) == "Running";
-        cluster.until_flow((DAEMON, "daemon"), "it runs on a node", one_runs).await?;
+        cluster.until_flow((FLOW, "runs"), "its step is in flight", |flow| is_in_flight(flow, "a")).await?;
+        let on_first = |daemon: &Value| is_in_flight(daemon, &format!("{TEAM}-c"));
+        cluster.until_flow((DAEMON, "daemon"), "it is in flight on a node", on_first).await?;
         let runs = |job: &Value| job.pointer("/status/phase").is_some_and(|phase| phase == "Running");
         cluster.until_ops("begun", "it runs", runs).await.map(drop)
     }
@@ -250,6 +250,12 @@ impl Handover {
         }
         Ok(())
     }
+}
+
+/// Returns true if the child of this unit exists and is not decided.
+fn is_in_flight(object: &Value, name: &str) -> bool {
+    let state = unit(object, name);
+    state.starts_with("Pending") || state.starts_with("Running")
 }
 
 /// The pauses that keep jobs in flight: of replacements, of Jobs, and of tasks on nodes.
