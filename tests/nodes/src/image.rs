@@ -24,6 +24,9 @@ pub struct Archive {
     /// Name of the image, such as docker.io/library/busybox:latest
     #[arg(long)]
     name: String,
+    /// Architecture of the image's programs, such as arm64
+    #[arg(long, default_value = architecture())]
+    architecture: String,
     /// Configuration of the image, as JSON: `{"Entrypoint": ["/oarlock"], "User": "65532:65532"}`
     #[arg(long, value_parser = parse)]
     config: Value,
@@ -47,7 +50,7 @@ pub fn write(archive: &Archive) -> anyhow::Result<()> {
     let difference = digest_of(&plain);
     let layer = Blob::new("application/vnd.oci.image.layer.v1.tar+gzip", zipped(&plain)?);
     let config = json!({
-        "architecture": architecture(), "os": "linux", "config": archive.config,
+        "architecture": archive.architecture, "os": "linux", "config": archive.config,
         "rootfs": {"type": "layers", "diff_ids": [format!("sha256:{difference}")]},
     });
     let config = Blob::json("application/vnd.oci.image.config.v1+json", &config)?;
@@ -199,7 +202,8 @@ mod tests {
             std::os::unix::fs::symlink("b", root.join("c")).unwrap();
             let out = folder.join(format!("{number}.tar"));
             let config = json!({"User": "65532:65532"});
-            write(&Archive { root, name: "docker.io/library/a:1".to_owned(), config, out: out.clone() }).unwrap();
+            let (name, architecture) = ("docker.io/library/a:1".to_owned(), "arm64".to_owned());
+            write(&Archive { root, name, architecture, config, out: out.clone() }).unwrap();
             fs::read(out).unwrap()
         };
         let both = [write_once(1), write_once(2)];

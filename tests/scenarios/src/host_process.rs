@@ -24,6 +24,7 @@ pub struct HostProcess {
     identity: String,
     folder: PathBuf,
     kubeconfig: PathBuf,
+    arguments: Vec<String>,
     child: Arc<Mutex<Option<Child>>>,
     killed: Arc<Notify>,
     kills: Arc<AtomicUsize>,
@@ -58,8 +59,16 @@ impl HostProcess {
         std::fs::create_dir_all(&plugins).context("cannot create the plugin directory")?;
         std::fs::write(plugins.join("replace.wasm"), component("replace")?).context("cannot write the plugin")?;
         std::fs::write(folder.join("grants.yaml"), GRANTS).context("cannot write the grants")?;
-        let identity = identity.to_owned();
-        Ok(Self { identity, folder, kubeconfig, child: Arc::default(), killed: Arc::default(), kills: Arc::default() })
+        let (identity, arguments) = (identity.to_owned(), Vec::new());
+        let (child, killed, kills) = (Arc::default(), Arc::default(), Arc::default());
+        Ok(Self { identity, folder, kubeconfig, arguments, child, killed, kills })
+    }
+
+    /// Gives each later start of the process one more argument.
+    #[must_use]
+    pub fn with(mut self, argument: String) -> Self {
+        self.arguments.push(argument);
+        self
     }
 
     /// Starts the process.
@@ -91,6 +100,7 @@ impl HostProcess {
         command.args(["host", "--identity", &self.identity, "--listen", "127.0.0.1:0", "--task-image", "oarlock"]);
         command.args(flags);
         command.arg("--plugins").arg(self.folder.join("plugins")).arg("--kubeconfig").arg(&self.kubeconfig);
+        command.args(&self.arguments);
         // A cache in the folder keeps compiled plugins for the next start and leaves the user's own cache alone.
         command.env("XDG_CACHE_HOME", self.folder.join("cache"));
         let child = Child::spawn("oarlock", command, self.folder.join("host.log"))?;

@@ -6,6 +6,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::architecture::Architecture;
+
 /// The commands of this repository, exactly as CI calls them
 #[derive(Debug, Parser)]
 #[command(bin_name = "cargo xtask")]
@@ -29,6 +31,12 @@ pub(crate) enum Command {
         /// Tests to run instead of all others
         #[arg(value_enum)]
         what: Option<Tests>,
+        /// For `release`: commit of the earlier release; by default the last release tag, or the first commit with a chart
+        #[arg(long, value_name = "REVISION")]
+        earlier: Option<String>,
+        /// For `release`: a step to run instead of all; can be repeated
+        #[arg(long = "step", value_enum)]
+        steps: Vec<ReleaseStep>,
     },
     /// Run in full the tests that a test run only samples: the model, crash sweeps, schedules, plans, known-bad hosts
     Soak,
@@ -41,12 +49,22 @@ pub(crate) enum Command {
     Cluster(Cluster),
     /// Write the Helm chart and the kustomize base in deploy/ from the documents of `oarlock manifests`
     Chart,
-    /// Build a static image of the host into target/images/oarlock.tar, without Docker
-    Image,
+    /// Build a static image of the host into target/images, without Docker
+    #[command(after_help = TOOLS)]
+    Image {
+        /// Architecture of the image; by default that of this machine, in oarlock.tar
+        #[arg(long, value_enum)]
+        arch: Option<Architecture>,
+    },
     /// Check formatting and run clippy on all crates
     Lint,
     /// Make a release in target/release-VERSION: binaries, image, chart, definitions, plugins, bill of materials, checksums
-    Release,
+    #[command(after_help = TOOLS)]
+    Release {
+        /// Architecture of a binary and an image; can be repeated
+        #[arg(long, value_enum, default_values = ["amd64", "arm64"])]
+        arch: Vec<Architecture>,
+    },
     /// Build the WebAssembly components into target/wasm32-wasip2/release
     Plugins,
 }
@@ -58,6 +76,21 @@ pub(crate) enum Tests {
     Nodes,
     /// The REST API: ten thousand cases from its OpenAPI document, and its page in a browser; needs Python and Chromium
     Rest,
+    /// Checks of a release that take hours: two image builds, and an earlier release before and after this one; as root
+    Release,
+}
+
+/// A step of `cargo xtask test release`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ReleaseStep {
+    /// Two builds of the image in two folders have one digest, and the image is small enough
+    Image,
+    /// The earlier release goes on with the jobs that this one has stored, and this one with those of the earlier release
+    Stored,
+    /// Helm upgrades the earlier chart to this one, and goes back, on an API server without nodes
+    Chart,
+    /// Helm does the same on real nodes, with jobs in flight and an upgrade that is killed; needs root
+    Nodes,
 }
 
 /// Commands for the cluster of this user.
@@ -94,6 +127,12 @@ pub(crate) enum Cluster {
     /// Build the programs of the nodes, which takes about ten minutes the first time; `up` also builds missing programs
     Build,
 }
+
+const TOOLS: &str = "\
+Packages of Debian:
+  for this machine's architecture    gcc, musl-dev
+  for arm64 on amd64                 gcc-aarch64-linux-gnu, musl-dev:arm64 (first `dpkg --add-architecture arm64 && apt-get update`)
+  for amd64 on arm64                 gcc-x86-64-linux-gnu, musl-dev:amd64 (first `dpkg --add-architecture amd64 && apt-get update`)";
 
 const CLUSTER: &str = "\
 Examples:

@@ -106,10 +106,10 @@ impl Binary {
         self.logged(command)
     }
 
-    /// Runs the binary with these variables, and shows its output at once.
-    pub(crate) fn show(&self, variables: &[(&str, OsString)]) -> anyhow::Result<()> {
+    /// Runs the binary with these variables and arguments, and shows its output at once.
+    pub(crate) fn show(&self, variables: &[(&str, OsString)], arguments: &[&str]) -> anyhow::Result<()> {
         let mut command = self.command();
-        command.envs(variables.iter().map(|(name, value)| (name, value)));
+        command.args(arguments).envs(variables.iter().map(|(name, value)| (name, value)));
         succeed(&mut command)
     }
 

@@ -10,9 +10,10 @@ use std::process::{Command, ExitCode};
 
 use anyhow::{Context as _, bail};
 
+use crate::architecture::Architecture;
 use crate::binaries::Binary;
 use crate::cluster::{base_images, is_root};
-use crate::image::{self, ImageParts};
+use crate::image::{self, Archive, ImageParts, LATEST};
 use crate::phases::Phases;
 use crate::suite;
 use crate::workspace::{binary, components_folder, root, target_folder};
@@ -29,22 +30,39 @@ pub(crate) fn run() -> anyhow::Result<ExitCode> {
     let phases = Phases::default();
     let found = suite::build(&phases).unwrap_or_default();
     match found.iter().find(|binary| binary.title() == NODES) {
-        Some(binary) => drop(phases.run("scenarios on real nodes", || play(binary))),
+        Some(binary) => drop(phases.run("scenarios on real nodes", || play(binary, None))),
         None => phases.not_run("scenarios on real nodes", "what they need is missing"),
     }
     Ok(phases.close())
 }
 
-fn play(test: &Binary) -> anyhow::Result<()> {
+/// The scenario of Helm, and the tag of the earlier image in it.
+const RELEASES: &str = "a_release_adopts_is_upgraded_rolled_back_and_uninstalled_amid_jobs";
+const EARLIER: &str = "earlier";
+
+/// An earlier release.
+pub(crate) struct Earlier {
+    /// Its host in a test build.
+    pub(crate) binary: PathBuf,
+    /// The folder of its chart.
+    pub(crate) chart: PathBuf,
+}
+
+/// Runs all scenarios. With an earlier release, runs only the scenario of Helm, which begins with the chart and the image
+/// of that release.
+pub(crate) fn play(test: &Binary, earlier: Option<&Earlier>) -> anyhow::Result<()> {
     let plane = controlplane::binaries(&|line| println!("control plane: {line}"))?;
     let node = controlplane::node_binaries(&|line| println!("nodes: {line}"))?;
     let program = binary("debug", "oarlock-nodes");
-    let [busybox, pause] = base_images(&program, &node.containers.join("busybox"))?;
-    let host = host_image(&program)?;
+    let mut images = Vec::from(base_images(&program, &node.containers.join("busybox"))?);
+    images.push(host_image(&program, &binary("debug", "oarlock"), LATEST)?);
+    if let Some(earlier) = earlier {
+        images.push(host_image(&program, &earlier.binary, EARLIER)?);
+    }
     let folder = plane.etcd.parent().context("etcd is in no folder")?;
-    let images = std::env::join_paths([busybox, pause, host]).context("a path has a colon")?;
+    let images = std::env::join_paths(images).context("a path has a colon")?;
     let path = |path: &Path| OsString::from(path);
-    test.show(&[
+    let mut variables = vec![
         ("OARLOCK_NODES_FOLDER", "/var/tmp/oarlock-nodes-test".into()),
         ("OARLOCK_NODES_PLANE", path(folder)),
         ("OARLOCK_NODES_KUBELET", path(&node.kubelet)),
@@ -55,7 +73,9 @@ fn play(test: &Binary) -> anyhow::Result<()> {
         ("OARLOCK_NODES_DATABASE", path(&controlplane::postgres()?)),
         ("OARLOCK_NODES_IMAGES", images),
         ("OARLOCK_NODES_GRANTS", path(&grants()?)),
-    ])
+    ];
+    variables.extend(earlier.map(|earlier| ("OARLOCK_NODES_EARLIER_CHART", path(&earlier.chart))));
+    test.show(&variables, if earlier.is_some() { &[RELEASES] } else { &[] })
 }
 
 /// The plugin of the SDK's examples that runs scripts in the tests.
@@ -80,10 +100,11 @@ fn grants() -> anyhow::Result<PathBuf> {
     Ok(path)
 }
 
-/// Writes the image of the host in its test build, with the libraries that the host is linked to.
-fn host_image(program: &Path) -> anyhow::Result<PathBuf> {
-    let (host, components) = (binary("debug", "oarlock"), components_folder());
-    let root = image::root_of(&ImageParts { host: &host, components: &components, bill: None })?;
+/// Writes the image of a host in its test build, with the libraries that the host is linked to.
+fn host_image(program: &Path, host: &Path, tag: &str) -> anyhow::Result<PathBuf> {
+    let (architecture, components) = (Architecture::of_this_machine()?, components_folder());
+    let parts = ImageParts { architecture, host, printer: host, components: &components, bill: None };
+    let root = image::root_of(&parts)?;
     let linked = Command::new("ldd").arg(root.join("oarlock")).output().context("cannot run ldd")?;
     for library in String::from_utf8_lossy(&linked.stdout).split_whitespace().filter(|word| word.starts_with('/')) {
         let place = root.join(library.trim_start_matches('/'));
@@ -93,5 +114,6 @@ fn host_image(program: &Path) -> anyhow::Result<PathBuf> {
     let scripts = format!("{}.wasm", SCRIPTS.replace('-', "_"));
     std::fs::copy(components_folder().join(&scripts), root.join("plugins").join(&scripts))
         .with_context(|| format!("cannot copy {scripts}"))?;
-    image::write(program, &root, "oarlock-debug.tar")
+    let file = format!("oarlock-debug-{tag}.tar");
+    image::write(program, &root, &Archive { architecture, file: &file, tag })
 }

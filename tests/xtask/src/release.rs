@@ -1,6 +1,7 @@
 //! Makes a release: binaries, image, chart, CustomResourceDefinitions, plugins, bill of materials and checksums.
 //!
-//! The result is the folder `release-VERSION` in the target folder. The same commit and toolchain give the same files.
+//! The result is the folder `release-VERSION` in the target folder. It has a binary, an image and a bill of materials for
+//! each architecture. The same commit and toolchain give the same files.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -8,31 +9,44 @@ use std::process::{Command, ExitCode};
 use anyhow::{Context as _, bail};
 use serde_json::json;
 
+use crate::architecture::Architecture;
 use crate::chart;
 use crate::cluster::program;
-use crate::image::{self, ImageParts, PLUGINS};
+use crate::image::{self, Archive, Built, LATEST, PLUGINS};
 use crate::workspace::{output, root, target_folder};
 
 /// The command `cargo xtask release`.
-pub(crate) fn build() -> anyhow::Result<ExitCode> {
+pub(crate) fn build(asked: &[Architecture]) -> anyhow::Result<ExitCode> {
     let version = env!("CARGO_PKG_VERSION");
     let folder = target_folder().join(format!("release-{version}"));
     let _ = std::fs::remove_dir_all(&folder);
     std::fs::create_dir_all(folder.join("plugins")).with_context(|| format!("cannot create {}", folder.display()))?;
-    let built = image::build_release()?;
-    let parts = ImageParts { host: &built.host, components: &built.components, bill: Some(&built.bill) };
-    let files = image::root_of(&parts)?;
-    let image = image::write(&program()?, &files, "oarlock.tar")?;
-    copy(&image, &folder.join(format!("oarlock-{version}-image.tar")))?;
-    copy(&built.bill, &folder.join("oarlock.cdx.json"))?;
-    let binary = folder.join(format!("oarlock-{version}-{}-linux", std::env::consts::ARCH));
-    copy(&files.join("oarlock"), &binary)?;
-    write(&folder.join("crds.yaml"), &crds(&binary)?)?;
-    plugins(&built.components, &folder)?;
+    // This machine can run the binary of its own architecture only.
+    let this = Architecture::of_this_machine()?;
+    let own = image::build_release(this)?;
+    for architecture in asked {
+        let built = if *architecture == this { own.clone() } else { image::build_release(*architecture)? };
+        programs(&built, &own.host, &folder)?;
+    }
+    write(&folder.join("crds.yaml"), &crds(&own.host)?)?;
+    plugins(&own.components, &folder)?;
     chart::package(&folder)?;
     checksums(&folder)?;
     println!("{} has the release {version}", folder.display());
     Ok(ExitCode::SUCCESS)
+}
+
+/// Writes the binary, the image and the bill of materials of one architecture. `printer` is a host that runs on this
+/// machine.
+fn programs(built: &Built, printer: &Path, folder: &Path) -> anyhow::Result<()> {
+    let architecture = built.architecture;
+    let name = format!("oarlock-{}-{}-linux", env!("CARGO_PKG_VERSION"), architecture.machine());
+    let files = image::root_of(&built.parts(printer))?;
+    let file = format!("{name}-image.tar");
+    let image = image::write(&program()?, &files, &Archive { architecture, file: &file, tag: LATEST })?;
+    copy(&image, &folder.join(&file))?;
+    copy(&built.bill, &folder.join(format!("{name}.cdx.json")))?;
+    copy(&files.join("oarlock"), &folder.join(&name))
 }
 
 /// Returns the CustomResourceDefinitions, as `oarlock manifests` prints them.

@@ -28,7 +28,8 @@ pub(crate) fn write(target: &str, features: &[&str]) -> anyhow::Result<PathBuf> 
     // Without this, the bill has the time at which it was written.
     command.env("SOURCE_DATE_EPOCH", "0");
     succeed(&mut command)?;
-    let (written, bill) = (root().join("host").join(WRITTEN), target_folder().join("images").join(WRITTEN));
+    let (written, bill) =
+        (root().join("host").join(WRITTEN), target_folder().join("images").join(format!("{target}-{WRITTEN}")));
     let text = std::fs::read_to_string(&written).with_context(|| format!("cannot read {}", written.display()))?;
     std::fs::create_dir_all(target_folder().join("images")).context("cannot create the folder of images")?;
     // The bill names the folder of each crate of this repository, and must be the same in any folder.

@@ -51,8 +51,18 @@ impl Cluster {
 
     /// Installs or upgrades the release.
     fn apply(&self, verb: &str, values: &[&str], more: &[&str]) -> Output {
+        self.apply_chart(&chart(), verb, values, more)
+    }
+
+    /// Installs the release by the earlier chart, if `OARLOCK_EARLIER_CHART` names one.
+    fn apply_first(&self, values: &[&str], more: &[&str]) -> Output {
+        let first = std::env::var_os("OARLOCK_EARLIER_CHART").map_or_else(chart, PathBuf::from);
+        self.apply_chart(&first, "install", values, more)
+    }
+
+    fn apply_chart(&self, chart: &Path, verb: &str, values: &[&str], more: &[&str]) -> Output {
         let mut command = self.command(&[verb, "oarlock"]);
-        command.arg(chart()).args(more).args(["--set", "drain.timeout=1s"]);
+        command.arg(chart).args(more).args(["--set", "drain.timeout=1s"]);
         with_values(&mut command, values).output().unwrap()
     }
 
@@ -190,7 +200,7 @@ fn said(cluster: &Cluster, job: &str) -> String {
 async fn a_release_is_installed_upgraded_rolled_back_and_uninstalled() {
     let cluster = Cluster::start().await;
     let kubectl = cluster.kubectl();
-    succeeds(&cluster.apply("install", &["ops.enabled=true"], &["--create-namespace"]));
+    succeeds(&cluster.apply_first(&["ops.enabled=true"], &["--create-namespace"]));
     kubectl.run(&["patch", "secret", "oarlock-holds", "-n", NAMESPACE, "-p", r#"{"data": {"key": "a2V5"}}"#]);
     let grants = || {
         kubectl.run(&["get", "configmaps", "-n", NAMESPACE, "-l", "app.kubernetes.io/component=grants", "-o", "name"])
@@ -290,7 +300,7 @@ async fn what_kubectl_has_installed_is_adopted_and_an_upgrade_that_was_killed_is
     let version = text(&cluster.helm(&["version", "--short"]));
     let adopts: &[&str] =
         if version.starts_with("v3") { &["--take-ownership"] } else { &["--take-ownership", "--server-side=false"] };
-    succeeds(&cluster.apply("install", &["ops.enabled=true"], adopts));
+    succeeds(&cluster.apply_first(&["ops.enabled=true"], adopts));
     let after =
         [uid("deployment", "oarlock"), uid("secret", "oarlock-holds"), cluster.crd()["metadata"]["uid"].clone()];
     assert_eq!(before, after, "the objects are the same, and none was replaced");

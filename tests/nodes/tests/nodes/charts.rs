@@ -60,7 +60,24 @@ impl<'a> Release<'a> {
     }
 
     fn apply(&self, verb: &str, more: &[&str]) -> anyhow::Result<Command> {
-        let mut command = self.command(&[verb, "oarlock", CHART, "--wait", "--timeout", "4m"])?;
+        self.apply_chart(CHART, verb, more)
+    }
+
+    /// Returns the command that adopts what kubectl has installed, by the chart and the image of the earlier release if
+    /// `cargo xtask test release` names one.
+    fn adopt(&self) -> anyhow::Result<Command> {
+        let adopts = ["--take-ownership", "--server-side=false"];
+        match variable("OARLOCK_NODES_EARLIER_CHART") {
+            Ok(chart) => {
+                let image = ["--set", "image.tag=earlier"];
+                self.apply_chart(&chart.display().to_string(), "install", &[adopts, image].concat())
+            }
+            Err(_) => self.apply("install", &adopts),
+        }
+    }
+
+    fn apply_chart(&self, chart: &str, verb: &str, more: &[&str]) -> anyhow::Result<Command> {
+        let mut command = self.command(&[verb, "oarlock", chart, "--wait", "--timeout", "4m"])?;
         command.args(&self.values).args(more);
         Ok(command)
     }
@@ -116,7 +133,7 @@ pub(crate) fn a_release_adopts_is_upgraded_rolled_back_and_uninstalled_amid_jobs
     let before = until_pods(scenario, 2)?;
     start(scenario, "first")?;
     let release = Release::new(scenario)?;
-    succeeds(&release.apply("install", &["--take-ownership", "--server-side=false"])?.output()?)?;
+    succeeds(&release.adopt()?.output()?)?;
 
     // The upgrade changes the pods of the host, and is killed before they are Ready.
     let mut upgrade =

@@ -37,7 +37,7 @@ fn extend(value: &mut Value, more: &Value) {
 ///
 /// # Errors
 /// If the API server refuses a request.
-pub(crate) async fn bootable(cluster: &TestCluster, suffix: &str) -> anyhow::Result<String> {
+pub async fn bootable(cluster: &TestCluster, suffix: &str) -> anyhow::Result<String> {
     let name = node(cluster, suffix, true).await?;
     let info = json!({"bootID": "00000000-0000-4000-8000-000000000000", "architecture": "", "containerRuntimeVersion": "",
         "kernelVersion": "", "kubeProxyVersion": "", "kubeletVersion": "", "machineID": "", "operatingSystem": "",
