@@ -32,20 +32,20 @@ const NO_REASONS: [(&str, &str); 7] = [
         "kinds",
         "ActionPlugin AddonTemplate ClusterRole ClusterRoleBinding CollaSet ConfigMap ContainerRecreateRequest DaemonJob DaemonJobs \
          DaemonSet Deployment Event Eviction HostTask Job JobFlow JobFlows JobRecord JobTemplate Namespace Node NodeTemplate \
-         OperationJob OperationJobs OperationRecord OpsFacts OpsFile OpsJob OpsJobs Pod PodDisruptionBudget ReplicaSet Secret \
+         OperationJob OperationJobs OperationRecord OpsFacts OpsFile OpsJob OpsJobs PluginFacts Pod PodDisruptionBudget ReplicaSet Secret \
          ServiceAccount StatefulSet Status ValidatingAdmissionPolicy ValidatingAdmissionPolicyBinding",
     ),
     (
         "types of conditions",
-        "ActionAvailable Complete FailureTarget FilesWritable OperationJobCreated PodScheduled Progressing Ready Reconciling Stalled \
+        "ActionAvailable Complete FailureTarget FilesWritable HostMayNot OperationJobCreated PodScheduled Progressing Ready Reconciling SpecInForce Stalled \
          Stopping SuccessCriteriaMet TargetsEnded TargetsResolved Valid DisruptionTarget",
     ),
     (
         "values and states in specs and statuses",
-        "All Always Background Continue DeleteAll DeleteSucceeded Deny Directory DoesNotExist Drained Draining Equivalent Evict Exists Fail \
-         FallbackToLogsOnError False Foreground Gt IfPossible Ignore In InPlace Indexed Keep Lt Memory Merge Never NoExecute NoSchedule \
-         None Normal NotIn Opaque Orphan Pause Pending PreferNoSchedule Processing Recreating Respect Run Running RuntimeDefault \
-         Selector Skip Strict Targets Terminating TolerateAll True Unknown Wait Warn Warning",
+        "Absent All Always Background Continue DeleteAll DeleteSucceeded Deny Directory Discovered DoesNotExist Drained Draining Equivalent Evict Exists Fail \
+         FallbackToLogsOnError False Foreground Gt IfPossible Ignore In InPlace Indexed Keep LimitExceeded Lt Memory Merge Never NoExecute NoSchedule \
+         None Normal NotIn Opaque Orphan Pause Pending PreferNoSchedule Processing Quarantined Recreating Respect Run Running RuntimeDefault \
+         Selector Skip Strict Targets Terminating TolerateAll Trapped True Unknown Wait Warn Warning",
     ),
     (
         "extras and fields",
@@ -67,7 +67,8 @@ const NO_REASONS: [(&str, &str); 7] = [
 ];
 
 /// Reasons that no literal has, with what makes them.
-const BUILT: [(&str, &str); 3] = [
+const BUILT: [(&str, &str); 4] = [
+    ("the SDKs of JavaScript and Python", "PluginException PluginIsAsync"),
     ("a Job, whose reason a step takes", "BackoffLimitExceeded FailedIndexes MaxFailedIndexesExceeded"),
     ("`format!` in host/core/src/operation_job", "<Action>OpsLifecycleCanceled <Action>OpsLifecycleFinished"),
     // These texts have two words.

@@ -10,13 +10,14 @@ use oarlock_repository::root;
 use regex::Regex;
 
 /// The folders of `host/core/src`, in the order in which they may import each other.
-const CORE: [&str; 12] = [
+const CORE: [&str; 13] = [
     "object",
     "cache",
     "requests",
     "status",
     "plugin",
     "kind",
+    "action_plugin",
     "operation_job",
     "attempts",
     "job_template",
