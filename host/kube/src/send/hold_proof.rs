@@ -338,7 +338,10 @@ fn keys_of(secret: &Value) -> Result<Vec<Vec<u8>>, String> {
 /// Returns the reason why a write was not made, for a log.
 fn describe(why: &Stopped) -> String {
     match why {
-        Stopped::Refused { message } | Stopped::Unknown { message } | Stopped::Blocked { message, .. } => {
+        Stopped::Refused { message }
+        | Stopped::Unknown { message }
+        | Stopped::Blocked { message, .. }
+        | Stopped::Forbidden { message, .. } => {
             message.clone()
         }
         Stopped::Gone => "there is no such object".to_owned(),
