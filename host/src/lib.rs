@@ -24,6 +24,7 @@ mod logs;
 pub mod manifests;
 pub mod metrics;
 mod ops_job;
+mod account_check;
 mod policies;
 pub mod ports;
 pub mod preview;

@@ -7,6 +7,7 @@ mod kind_roles;
 mod kinds;
 mod ops;
 mod pinned;
+mod plugin_accounts;
 mod roles;
 mod tasks;
 
@@ -23,6 +24,7 @@ pub(crate) use kinds::NamedKind;
 pub use oarlock_api::HostAccount;
 pub use ops::{ops_manifests, page_manifests, rest_manifests};
 pub use pinned::{PinError, pinned};
+pub use plugin_accounts::Impersonation;
 use roles::RoleDocument;
 pub use roles::{GrantedAccess, RoleError};
 pub use tasks::Egress;
@@ -136,7 +138,8 @@ pub fn grant_manifests(access: &GrantedAccess, grants: &str) -> Result<String, M
 /// Returns the roles that the grants need, and the documents of tasks.
 fn granted(access: &GrantedAccess) -> Result<Vec<String>, ManifestsError> {
     let roles = access.documents().map_err(ManifestsError::Roles)?;
-    let mut granted: Vec<String> = roles.iter().map(yaml).collect::<Result<_, _>>()?;
+    let mut granted = if access.has_accounts() { plugin_accounts::documents()?.to_vec() } else { Vec::new() };
+    granted.extend(roles.iter().map(yaml).collect::<Result<Vec<_>, _>>()?);
     if access.has_tasks() {
         granted.extend(tasks::documents(&access.tasks_egress)?);
     }
@@ -410,7 +413,11 @@ mod tests {
         let usual = print(HostAccount::default());
         assert_eq!(HostAccount::default().namespace, HOST_NAMESPACE);
         assert!(!usual.contains("OARLOCK_NAMESPACE") && !usual.contains("OARLOCK_ACCOUNT"));
-        let other = print(HostAccount { namespace: "elsewhere".to_owned(), name: "robot".to_owned() });
+        let other = print(HostAccount {
+            namespace: "elsewhere".to_owned(),
+            name: "robot".to_owned(),
+            ..HostAccount::default()
+        });
         assert!(!other.contains("oarlock-system"), "the usual namespace is left in it");
         let user = "system:serviceaccount:elsewhere:robot";
         assert_eq!(other.matches("system:serviceaccount:").count(), other.matches(user).count());
