@@ -441,6 +441,21 @@ mod tests {
     }
 
     #[test]
+    fn a_plugin_with_an_identity_brings_the_namespace_of_its_account_before_its_roles() {
+        let grants = "{apiVersion: oarlock.dev/v1alpha1, kind: ActionPlugin, metadata: {name: x}, spec: {namespaces: [ops], \
+                      identity: {serviceAccount: x}, writes: [{verb: evict, apiVersion: v1, kind: Pod}]}}";
+        let host = HostAccount { plugin_accounts: "robots".to_owned(), ..HostAccount::default() };
+        let access = GrantedAccess { host, ..GrantedAccess::of(oarlock_wasm::parse_grants(grants).unwrap()) };
+        let text = grant_manifests(&access, grants).unwrap();
+        assert!(!text.contains("OARLOCK_") && !text.contains("oarlock-plugins\n"), "{text}");
+        let documents = parsed(&text);
+        assert_eq!((&documents[1]["kind"], &documents[1]["metadata"]["name"]), (&json!("Namespace"), &json!("robots")));
+        assert_eq!(documents[2]["metadata"]["name"], "plugin-accounts.oarlock.dev");
+        let policy = documents.iter().find(|one| one["metadata"]["name"] == "pod-metadata.oarlock.dev").unwrap();
+        assert!(policy.to_string().contains("'system:serviceaccounts:robots' in request.userInfo.groups"));
+    }
+
+    #[test]
     fn the_host_makes_jobs_where_it_is_bound_to_and_reads_and_tells_everywhere() {
         let bound = |names: &[&str]| {
             let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();

@@ -1,6 +1,8 @@
 //! The roles of `oarlock manifests --grants` on a real API server. The host that runs with them lacks no right and has no other right. The roles of
 //! people who may view or edit a namespace are tested too.
 
+#[path = "roles/identities.rs"]
+mod identities;
 #[path = "roles/ops.rs"]
 mod ops;
 #[path = "roles/policies.rs"]
