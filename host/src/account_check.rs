@@ -22,8 +22,12 @@ impl AccountCheck {
     pub(crate) fn probe(&self) -> Probe {
         let this = self.clone();
         Box::new(move || {
-            let lacking: Vec<String> =
-                this.0.lock().iter().map(|(plugin, why)| format!("HostMayNotImpersonate: plugin {plugin}: {why}")).collect();
+            let lacking: Vec<String> = this
+                .0
+                .lock()
+                .iter()
+                .map(|(plugin, why)| format!("HostMayNotImpersonate: plugin {plugin}: {why}"))
+                .collect();
             if lacking.is_empty() { Ok(()) } else { Err(lacking.join("; ")) }
         })
     }
@@ -35,7 +39,11 @@ impl AccountCheck {
             changes.mark_unchanged();
             let missing = self.check(&ports).await;
             let changed = changes.changed();
-            let ended = if missing { timeout(CHECK_EVERY, changed).await.is_ok_and(|ended| ended.is_err()) } else { changed.await.is_err() };
+            let ended = if missing {
+                timeout(CHECK_EVERY, changed).await.is_ok_and(|ended| ended.is_err())
+            } else {
+                changed.await.is_err()
+            };
             if ended {
                 return;
             }
@@ -60,7 +68,11 @@ impl AccountCheck {
         let mut known = self.0.lock();
         for (plugin, why) in &lacking {
             if known.get(plugin) != Some(why) {
-                tracing::error!(plugin, reason = "HostMayNotImpersonate", "the host may not act as the account of a plugin: {why}");
+                tracing::error!(
+                    plugin,
+                    reason = "HostMayNotImpersonate",
+                    "the host may not act as the account of a plugin: {why}"
+                );
             }
         }
         *known = lacking;

@@ -2,6 +2,7 @@
 //!
 //! Only this crate constructs adapters. All decisions about a job are in `oarlock-core`.
 
+mod account_check;
 mod call_plugin;
 mod call_share;
 pub mod commands;
@@ -24,7 +25,6 @@ mod logs;
 pub mod manifests;
 pub mod metrics;
 mod ops_job;
-mod account_check;
 mod policies;
 pub mod ports;
 pub mod preview;

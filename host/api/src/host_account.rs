@@ -43,11 +43,8 @@ mod tests {
 
     #[test]
     fn a_document_names_the_account_that_it_is_for() {
-        let account = HostAccount {
-            namespace: "ops".to_owned(),
-            name: "bot".to_owned(),
-            plugin_accounts: "shop".to_owned(),
-        };
+        let account =
+            HostAccount { namespace: "ops".to_owned(), name: "bot".to_owned(), plugin_accounts: "shop".to_owned() };
         let text = "name == 'system:serviceaccount:OARLOCK_NAMESPACE:OARLOCK_ACCOUNT' in [OARLOCK_NAMESPACE, OARLOCK_PLUGIN_ACCOUNTS]";
         assert_eq!(account.fill(text), "name == 'system:serviceaccount:ops:bot' in [ops, shop]");
     }

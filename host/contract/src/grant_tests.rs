@@ -233,7 +233,8 @@ fn an_identity_is_the_name_of_an_account_and_names_none_elsewhere() {
     };
     assert_eq!(parse("swap").unwrap().account(), Some("swap"));
     assert_eq!(grant(everything()).account(), None);
-    for name in ["kube-system:admin", "kube-system/admin", "a.b", "", "Swap", "-a", "a\nb", "system:serviceaccount:x:y"] {
+    for name in ["kube-system:admin", "kube-system/admin", "a.b", "", "Swap", "-a", "a\nb", "system:serviceaccount:x:y"]
+    {
         let refused = parse(name).unwrap_err().to_string();
         assert!(refused.contains(&format!("`identity.serviceAccount: {name}`")), "{refused}");
     }

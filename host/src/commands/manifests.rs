@@ -14,8 +14,8 @@ use super::exports::parse_registry;
 use super::output::{json, print};
 use super::text_file::read_grants;
 use crate::manifests::{
-    DataPlace, Deployed, Egress, GrantedAccess, Impersonation, KnownKinds, PluginSource, PodPolicies, SHIPPED_GRANTS, as_json,
-    deployment, flow_manifests_with, grant_manifests, manifests_with, ops_manifests, page_manifests, pinned,
+    DataPlace, Deployed, Egress, GrantedAccess, Impersonation, KnownKinds, PluginSource, PodPolicies, SHIPPED_GRANTS,
+    as_json, deployment, flow_manifests_with, grant_manifests, manifests_with, ops_manifests, page_manifests, pinned,
     rest_manifests,
 };
 

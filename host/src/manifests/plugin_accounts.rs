@@ -8,7 +8,9 @@ use oarlock_api::OARLOCK_GROUP;
 use oarlock_core::plugin::grant::{Grant, Verb};
 use serde_json::{Value, json};
 
-use super::roles::{GrantedAccess, HOLDS, NODE_HOLDS, Named, POD_SPECS, RoleDocument, RoleError, Rules, is_of_node, needed};
+use super::roles::{
+    GrantedAccess, HOLDS, NODE_HOLDS, Named, POD_SPECS, RoleDocument, RoleError, Rules, is_of_node, needed,
+};
 use super::{ManifestsError, yaml};
 
 /// The way in which the host impersonates the accounts of plugins.
@@ -52,12 +54,15 @@ impl GrantedAccess {
                 Some(names) => names.iter().map(|name| named.bound(Some(name))).collect::<Vec<_>>(),
             };
             let named = Named { plugin, what: own };
-            let comment = format!("Lets the account of plugin {plugin} write, as which the host makes the changes of the plugin.");
+            let comment = format!(
+                "Lets the account of plugin {plugin} write, as which the host makes the changes of the plugin."
+            );
             documents.push(RoleDocument { comment, content: named.role(&rules) });
             documents.extend(bound(&named).into_iter().map(|binding| of_subject(binding, account)));
             if self.impersonation == Impersonation::Constrained {
                 let named = Named { plugin, what: as_account };
-                let comment = format!("Lets the host make these requests as the account of plugin {plugin}, and no others.");
+                let comment =
+                    format!("Lets the host make these requests as the account of plugin {plugin}, and no others.");
                 documents.push(RoleDocument { comment, content: named.role(&as_rules(&rules)) });
                 documents.extend(bound(&named));
             }
@@ -140,6 +145,7 @@ pub(super) fn documents() -> Result<[String; 2], ManifestsError> {
     let labels = json!({"app.kubernetes.io/name": "oarlock", "pod-security.kubernetes.io/enforce": "restricted"});
     let content: Value = json!({"apiVersion": "v1", "kind": "Namespace",
         "metadata": {"name": "OARLOCK_PLUGIN_ACCOUNTS", "labels": labels}});
-    let comment = "The namespace of the accounts of plugins. The host impersonates them, so they need no objects.".to_owned();
+    let comment =
+        "The namespace of the accounts of plugins. The host impersonates them, so they need no objects.".to_owned();
     Ok([yaml(&RoleDocument { comment, content })?, oarlock_api::PLUGIN_ACCOUNT_ADMISSION.to_owned()])
 }

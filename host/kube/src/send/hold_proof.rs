@@ -341,9 +341,7 @@ fn describe(why: &Stopped) -> String {
         Stopped::Refused { message }
         | Stopped::Unknown { message }
         | Stopped::Blocked { message, .. }
-        | Stopped::Forbidden { message, .. } => {
-            message.clone()
-        }
+        | Stopped::Forbidden { message, .. } => message.clone(),
         Stopped::Gone => "there is no such object".to_owned(),
         Stopped::Conflict | Stopped::NotSent => "it was changed meanwhile".to_owned(),
         Stopped::Throttled { .. } => "the API server is busy or cannot be reached".to_owned(),

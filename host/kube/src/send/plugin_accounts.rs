@@ -157,9 +157,13 @@ mod tests {
         let own = "pods \"a\" is forbidden: User \"system:serviceaccount:oarlock-plugins:swap\" cannot patch resource \"pods\"";
         assert_eq!(lacking(403, own).unwrap().0, Lacking::PluginRight);
         for verb in ["impersonate-on:serviceaccount:patch", "impersonate:serviceaccount", "impersonate"] {
-            let (lacking, message) = lacking(403, &format!("pods \"a\" is forbidden: {HOST} cannot {verb} resource \"pods\"")).unwrap();
+            let (lacking, message) =
+                lacking(403, &format!("pods \"a\" is forbidden: {HOST} cannot {verb} resource \"pods\"")).unwrap();
             assert_eq!(lacking, Lacking::Impersonation);
-            assert!(message.starts_with("apply Role oarlock-plugins/oarlock-plugin-replace-impersonate and"), "{message}");
+            assert!(
+                message.starts_with("apply Role oarlock-plugins/oarlock-plugin-replace-impersonate and"),
+                "{message}"
+            );
         }
         assert_eq!(lacking(403, "pods \"a\" is forbidden: ValidatingAdmissionPolicy 'p' denied request"), None);
         assert_eq!(lacking(409, own), None);

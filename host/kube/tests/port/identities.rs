@@ -98,7 +98,10 @@ async fn a_host_that_may_not_impersonate_is_told_apart_and_the_rights_of_both_ar
     let on = json!([{"apiGroups": [""], "resources": ["pods"], "verbs": ["impersonate-on:serviceaccount:patch"]}]);
     allow(&fixture, "default", ("on", ["default", "host"]), on).await;
     assert_eq!(sent(&fixture, write(), (1, false)).await.done, 1);
-    assert!(matches!(sent(&fixture, write(), (0, false)).await.stopped, Some(Stopped::Refused { .. })), "not as itself");
+    assert!(
+        matches!(sent(&fixture, write(), (0, false)).await.stopped, Some(Stopped::Refused { .. })),
+        "not as itself"
+    );
 }
 
 #[tokio::test(start_paused = true)]

@@ -72,8 +72,7 @@ pub(crate) fn sender(state: &State, token: &str) -> Option<User> {
     believed(state, token, &[ISSUER.to_owned()]).ok()?;
     let claims = state.token_key.read(token).ok()?;
     let of = |path: &[&str]| str_at(&claims, path).to_owned();
-    let (namespace, name) =
-        (of(&["kubernetes.io", "namespace"]), of(&["kubernetes.io", "serviceaccount", "name"]));
+    let (namespace, name) = (of(&["kubernetes.io", "namespace"]), of(&["kubernetes.io", "serviceaccount", "name"]));
     Some(User::account(&namespace, &name))
 }
 

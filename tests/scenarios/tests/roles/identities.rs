@@ -19,8 +19,8 @@ use oarlock_support::control_plane::{self, ControlPlane};
 use oarlock_support::install::{self, Way};
 use serde_json::{Value, json};
 
-use super::policies::Requests;
 use super::NAMESPACES;
+use super::policies::Requests;
 
 /// The account of the plugin, as the audit log names it.
 const PLUGIN: &str = "system:serviceaccount:oarlock-plugins:swap";
