@@ -86,7 +86,7 @@ impl GrantedAccess {
                     "patch" if is_of_node(rule) => Some(NODE_HOLDS),
                     _ => None,
                 };
-                for name in hold {
+                if let Some(name) = hold {
                     into.entry((OARLOCK_GROUP.to_owned(), name.to_owned())).or_default().insert("update");
                 }
                 into.entry((kind.group.clone(), resource)).or_default().insert(verb);

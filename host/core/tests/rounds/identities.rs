@@ -42,15 +42,23 @@ fn sent(bench: &mut Bench) -> Vec<String> {
     sent
 }
 
+/// Deletes the job, and returns the writes of its end.
+fn released(bench: &mut Bench, answer: &dyn Fn(&Visit) -> Answer) -> Vec<String> {
+    bench.edit(&json!({"metadata": {"deletionTimestamp": START}}));
+    for _ in 0..6 {
+        bench.settle(&mut |visit| marks_until(visit, answer));
+        bench.later(2);
+    }
+    sent(bench)
+}
+
 #[test]
 fn a_proposal_is_made_as_the_account_and_the_release_as_the_host() {
     let mut bench = bench(false);
     let nothing = |_: &Visit| Answer::Proposed(Proposal::default());
     bench.settle(&mut |visit| marks_until(visit, &nothing));
     assert_eq!(sent(&mut bench), ["patch a as swap"]);
-    bench.edit(&json!({"metadata": {"deletionTimestamp": START}}));
-    bench.settle(&mut |visit| marks_until(visit, &nothing));
-    let released = sent(&mut bench);
+    let released = released(&mut bench, &nothing);
     assert!(released.contains(&"patch a".to_owned()), "{released:?}");
     assert!(!released.iter().any(|line| line.contains(" as ")), "{released:?}");
 }
@@ -60,9 +68,7 @@ fn an_eviction_that_a_plugin_proposes_in_its_release_is_made_as_the_account() {
     let mut bench = bench(false);
     bench.settle(&mut |visit| marks_until(visit, &evict));
     sent(&mut bench);
-    bench.edit(&json!({"metadata": {"deletionTimestamp": START}}));
-    bench.settle(&mut |visit| marks_until(visit, &evict));
-    let released = sent(&mut bench);
+    let released = released(&mut bench, &evict);
     assert!(released.contains(&"evict a as swap".to_owned()), "{released:?}");
 }
 
