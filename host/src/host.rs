@@ -18,6 +18,7 @@ use oarlock_kube::flows::Flows;
 use oarlock_kube::lease::config::LeaseConfig;
 use oarlock_kube::lease::elector::LeaderElector;
 use oarlock_kube::ops::Ops;
+use oarlock_kube::send::plugin_accounts::PluginAccountSettings;
 use oarlock_kube::transport::server_version::ServerProblem;
 use oarlock_kube::watch::health::KindHealth;
 use oarlock_kube::watch::mirror::Mirror;
@@ -30,6 +31,7 @@ use tokio::task::JoinHandle;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
+use crate::account_check::AccountCheck;
 use crate::action_plugin::PluginsKind;
 use crate::controller::Controller;
 use crate::health::{Health, HealthPart, Probe};
@@ -73,6 +75,8 @@ pub struct HostOptions {
     pub resync: Duration,
     /// The namespace and the image of the pods of tasks.
     pub tasks: TaskSettings,
+    /// The accounts as which the host makes the changes of plugins.
+    pub accounts: PluginAccountSettings,
     /// The place of this host: its cluster, its node and its stores.
     pub place: HostLocation,
     /// The bytes of memory that the host, its plugins and the compile helper share; `None` is no limit.
@@ -137,6 +141,7 @@ pub struct Host {
     election: LeaderElector,
     health: Arc<Health>,
     policies: PolicyCheck,
+    accounts: AccountCheck,
 }
 
 impl Host {
@@ -147,8 +152,19 @@ impl Host {
     ///
     /// If there is no plugin directory. The host waits for a cluster that is not reachable.
     pub async fn start(options: HostOptions) -> anyhow::Result<Self> {
-        let HostOptions { client, plugins, grants, grant_all, identity, namespace, resync, tasks, place, memory_limit } =
-            options;
+        let HostOptions {
+            client,
+            plugins,
+            grants,
+            grant_all,
+            identity,
+            namespace,
+            resync,
+            tasks,
+            accounts,
+            place,
+            memory_limit,
+        } = options;
         let grants_from = grants.word();
         let plugins = start_plugins(oarlock_wasm::Options {
             grants_from_caller: grants_from == GrantsFrom::Cluster,
@@ -165,6 +181,7 @@ impl Host {
         });
         let exports = place.exports.as_ref().map(ExportRegistry::of_commits);
         cluster.make_tasks(TaskSettings { exports, ..tasks });
+        cluster.act_as(accounts);
         memory_limit.into_iter().for_each(|limit| cluster.bound_memory(limit));
         cluster.prove_holds_in(&namespace);
         let candidacy =
@@ -185,10 +202,11 @@ impl Host {
         let ports = Arc::new(Ports::new(cluster, plugins, metrics));
         let flows = Flows::watch(ports.cluster.clone());
         let ops = Ops::watch(ports.cluster.clone(), Defaults::default(), place.observer());
-        let checked = PolicyCheck::default();
+        let (checked, accounts) = (PolicyCheck::default(), AccountCheck::default());
         let optional = vec![
             HealthPart { name: "flows".into(), probe: flows_probe(flows.clone()) },
             HealthPart { name: "admission".into(), probe: checked.probe() },
+            HealthPart { name: "accounts".into(), probe: accounts.probe() },
         ];
         let controller = Controller::new(ports.clone(), events).resync_every(resync).with_flows(flows);
         let home = HostHome { client: client.clone(), namespace: namespace.clone() };
@@ -201,7 +219,19 @@ impl Host {
         let health = Arc::new(health.with_optional(optional.into_iter().chain(rights).chain([policies]).collect()));
         ports.metrics.shows_health(&health);
         let policies = checked;
-        Ok(Self { ports, client, ops, action_plugins, place, namespace, controller, election, health, policies })
+        Ok(Self {
+            ports,
+            client,
+            ops,
+            action_plugins,
+            place,
+            namespace,
+            controller,
+            election,
+            health,
+            policies,
+            accounts,
+        })
     }
 
     /// Returns the REST API of this host's OpsJobs, for a process that is host and server at once.
@@ -259,9 +289,9 @@ impl Host {
     ///
     /// If the controller fails, which `/livez` then reports too. If another process has the same identity.
     pub async fn run(self, stop: CancellationToken) -> anyhow::Result<()> {
-        let Self { ports, ops, action_plugins, controller, election, health, policies, .. } = self;
+        let Self { ports, ops, action_plugins, controller, election, health, policies, accounts, .. } = self;
         let granting = tokio::spawn(action_plugins.follow_grants(ports.plugins.clone()));
-        let checking = tokio::spawn(policies.run(ops));
+        let checking = [tokio::spawn(policies.run(ops)), tokio::spawn(accounts.run(ports.clone()))];
         let counting = tokio::spawn(count_plugins(ports.clone()));
         let announcing = tokio::spawn(announce_plugins(ports.clone(), election.note()));
         let asking = tokio::spawn(tell_server_version(ports.cluster.clone()));
@@ -270,7 +300,7 @@ impl Host {
         counting.abort();
         announcing.abort();
         asking.abort();
-        checking.abort();
+        checking.iter().for_each(JoinHandle::abort);
         ports.cluster.stop(LAST_EVENTS).await;
         if ended.is_err() || !stop.is_cancelled() {
             health.dead("the controller failed");

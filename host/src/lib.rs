@@ -2,6 +2,7 @@
 //!
 //! Only this crate constructs adapters. All decisions about a job are in `oarlock-core`.
 
+mod account_check;
 mod action_plugin;
 mod bound_jobs;
 mod call_plugin;

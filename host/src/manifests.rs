@@ -7,6 +7,7 @@ mod kind_roles;
 mod kinds;
 mod ops;
 mod pinned;
+mod plugin_accounts;
 mod roles;
 mod tasks;
 
@@ -23,6 +24,7 @@ pub(crate) use kinds::NamedKind;
 pub use oarlock_api::HostAccount;
 pub use ops::{ops_manifests, page_log_manifests, page_manifests, rest_manifests};
 pub use pinned::{PinError, pinned};
+pub use plugin_accounts::Impersonation;
 pub(crate) use roles::NeededRight;
 use roles::RoleDocument;
 pub use roles::{GrantedAccess, RoleError};
@@ -152,7 +154,8 @@ pub fn plugin_roles(access: &GrantedAccess) -> Result<String, ManifestsError> {
 /// Returns the roles that the grants need, and the documents of tasks.
 fn granted(access: &GrantedAccess) -> Result<Vec<String>, ManifestsError> {
     let roles = access.documents().map_err(ManifestsError::Roles)?;
-    let mut granted: Vec<String> = roles.iter().map(yaml).collect::<Result<_, _>>()?;
+    let mut granted = if access.has_accounts() { plugin_accounts::documents()?.to_vec() } else { Vec::new() };
+    granted.extend(roles.iter().map(yaml).collect::<Result<Vec<_>, _>>()?);
     if access.has_tasks() {
         granted.extend(tasks::documents(&access.tasks_egress)?);
     }
@@ -426,7 +429,11 @@ mod tests {
         let usual = print(HostAccount::default());
         assert_eq!(HostAccount::default().namespace, HOST_NAMESPACE);
         assert!(!usual.contains("OARLOCK_NAMESPACE") && !usual.contains("OARLOCK_ACCOUNT"));
-        let other = print(HostAccount { namespace: "elsewhere".to_owned(), name: "robot".to_owned() });
+        let other = print(HostAccount {
+            namespace: "elsewhere".to_owned(),
+            name: "robot".to_owned(),
+            ..HostAccount::default()
+        });
         assert!(!other.contains("oarlock-system"), "the usual namespace is left in it");
         let user = "system:serviceaccount:elsewhere:robot";
         assert_eq!(other.matches("system:serviceaccount:").count(), other.matches(user).count());
@@ -447,6 +454,21 @@ mod tests {
         assert_eq!(policies, ["host-operationjobs.oarlock.dev", "pod-metadata.oarlock.dev", "host-jobs.oarlock.dev"]);
         let deployment = documents.iter().find(|one| one["kind"] == "Deployment").unwrap();
         assert_eq!(deployment["spec"]["template"]["spec"]["serviceAccountName"], "robot");
+    }
+
+    #[test]
+    fn a_plugin_with_an_identity_brings_the_namespace_of_its_account_before_its_roles() {
+        let grants = "{apiVersion: oarlock.dev/v1alpha1, kind: ActionPlugin, metadata: {name: x}, spec: {namespaces: [ops], \
+                      identity: {serviceAccount: x}, writes: [{verb: evict, apiVersion: v1, kind: Pod}]}}";
+        let host = HostAccount { plugin_accounts: "robots".to_owned(), ..HostAccount::default() };
+        let access = GrantedAccess { host, ..GrantedAccess::of(oarlock_wasm::parse_grants(grants).unwrap()) };
+        let text = grant_manifests(&access, grants).unwrap();
+        assert!(!text.contains("OARLOCK_") && !text.contains("oarlock-plugins\n"), "{text}");
+        let documents = parsed(&text);
+        assert_eq!((&documents[1]["kind"], &documents[1]["metadata"]["name"]), (&json!("Namespace"), &json!("robots")));
+        assert_eq!(documents[2]["metadata"]["name"], "plugin-accounts.oarlock.dev");
+        let policy = documents.iter().find(|one| one["metadata"]["name"] == "pod-metadata.oarlock.dev").unwrap();
+        assert!(policy.to_string().contains("'system:serviceaccounts:robots' in request.userInfo.groups"));
     }
 
     #[test]

@@ -35,7 +35,9 @@ impl RoundTrouble {
 
     pub(crate) fn of(what: &str, stopped: &Stopped) -> Self {
         let (message, retry_after) = match stopped {
-            Stopped::Refused { message } | Stopped::Unknown { message } => (message.clone(), None),
+            Stopped::Refused { message } | Stopped::Forbidden { message, .. } | Stopped::Unknown { message } => {
+                (message.clone(), None)
+            }
             Stopped::Blocked { message, retry_after } => (message.clone(), *retry_after),
             Stopped::Throttled { retry_after } => {
                 ("the API server is too busy or cannot be reached".to_owned(), *retry_after)

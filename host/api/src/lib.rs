@@ -79,5 +79,8 @@ pub const NAMESPACE_ADMISSION: &str = include_str!("../crds/namespaces.yaml");
 pub const TASK_ADMISSION: &str = include_str!("../crds/tasks.yaml");
 /// The ValidatingAdmissionPolicy for the specs of ActionPlugins, with its binding.
 pub const ACTION_PLUGIN_ADMISSION: &str = include_str!("../crds/plugin-grants.yaml");
+/// The ValidatingAdmissionPolicy for the namespace of the accounts of plugins, with its binding. In it, `OARLOCK_PLUGIN_ACCOUNTS` stands for
+/// the namespace. Apply it if that namespace exists.
+pub const PLUGIN_ACCOUNT_ADMISSION: &str = include_str!("../crds/plugin-accounts.yaml");
 /// The admission policies of OperationJobs and of pods.
 pub const ADMISSION: &str = concat!(include_str!("../crds/admission.yaml"), "---\n", include_str!("../crds/pods.yaml"));

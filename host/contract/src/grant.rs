@@ -10,6 +10,7 @@ use thiserror::Error;
 pub use crate::host_path::ANY_HOST_PATH;
 use crate::host_path::{is_in, may_be_seen};
 use crate::manifest::{Manifest, TargetKind};
+use crate::names::is_dns_label;
 use crate::object_key::Kind;
 pub use crate::script_rule::ScriptRule;
 use crate::task::{CHECK_POD, COPY_IMAGE};
@@ -180,12 +181,26 @@ pub struct Grant {
     /// the API server removes a pod before its processes have ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub min_grace_period_seconds: Option<u32>,
+    /// The Kubernetes identity under which the host makes the plugin's mutations. Without it, the host uses its own account.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub identity: Option<Identity>,
     /// The configuration for the plugin, a JSON object.
     pub config: Option<Value>,
     /// True if the plugin serves its action before other plugins of the same action.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub preferred: bool,
 }
+
+/// The Kubernetes identity of a plugin. Its namespace comes from a flag of the host, so that a grant cannot name an account elsewhere.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Identity {
+    /// The name of the ServiceAccount, a DNS label. The account need not exist as an object.
+    pub service_account: String,
+}
+
+/// The default namespace of the accounts of plugins.
+pub const PLUGIN_ACCOUNTS_NAMESPACE: &str = "oarlock-plugins";
 
 /// The reason why a document cannot be read as a grant.
 #[derive(Debug, Error)]
@@ -278,6 +293,14 @@ impl Grant {
         if self.config.as_ref().is_some_and(|config| !config.is_object()) {
             return Err("`config` must be an object".to_owned());
         }
+        if let Some(Identity { service_account }) = self.identity.as_ref()
+            && !is_dns_label(service_account)
+        {
+            return Err(format!(
+                "`identity.serviceAccount: {service_account}` is not the name of a ServiceAccount: give a DNS label, without the \
+                 namespace, which `--plugin-accounts-namespace` sets for all plugins"
+            ));
+        }
         if self.limits.max_deadline_seconds == Some(0) {
             return Err("`limits.maxDeadlineSeconds` must be at least 1".to_owned());
         }
@@ -329,6 +352,11 @@ impl Grant {
     /// Returns true if a job of `namespace` may use the plugin.
     pub fn allows_namespace(&self, namespace: &str) -> bool {
         self.namespaces.iter().any(|pattern| matches(pattern, namespace))
+    }
+
+    /// Returns the name of the ServiceAccount as which the host makes the plugin's mutations, if the grant names one.
+    pub fn account(&self) -> Option<&str> {
+        self.identity.as_ref().map(|identity| identity.service_account.as_str())
     }
 
     /// Returns the shortest grace period that the plugin may give a pod, in seconds.

@@ -224,3 +224,21 @@ fn a_plugin_that_asks_for_commits_is_served_by_a_grant_without_them() {
     assert_eq!(reaches(json!(["reboot"])), (true, false));
     assert_eq!((reaches(json!(["reboot", "commit"])), reaches(json!(["*"]))), ((true, true), (true, true)));
 }
+
+#[test]
+fn an_identity_is_the_name_of_an_account_and_names_none_elsewhere() {
+    let parse = |account: &str| {
+        let spec = json!({"identity": {"serviceAccount": account}});
+        Grant::parse(&json!({"apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": "replace"}, "spec": spec}))
+    };
+    assert_eq!(parse("swap").unwrap().account(), Some("swap"));
+    assert_eq!(grant(everything()).account(), None);
+    for name in ["kube-system:admin", "kube-system/admin", "a.b", "", "Swap", "-a", "a\nb", "system:serviceaccount:x:y"]
+    {
+        let refused = parse(name).unwrap_err().to_string();
+        assert!(refused.contains(&format!("`identity.serviceAccount: {name}`")), "{refused}");
+    }
+    let elsewhere = json!({"apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": "replace"},
+        "spec": {"identity": {"serviceAccount": "a", "namespace": "kube-system"}}});
+    assert!(matches!(Grant::parse(&elsewhere), Err(GrantError::Spec { .. })));
+}

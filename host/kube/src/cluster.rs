@@ -20,6 +20,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use crate::link::Link;
 use crate::send::events::{EventCounts, Events};
+use crate::send::plugin_accounts::{PluginAccountSettings, PluginAccounts};
 use crate::transport::call::{REQUEST_TIMEOUT, Transport};
 use crate::transport::clock::{Clock, ServerClock};
 use crate::transport::requests::Requests;
@@ -94,6 +95,11 @@ impl Cluster {
     /// Sets the namespace and the image for the pods of tasks from now on.
     pub fn make_tasks(&self, settings: TaskSettings) {
         *self.link.tasks.write() = Arc::new(settings);
+    }
+
+    /// Sets the accounts as which the host makes the mutations of plugins from now on.
+    pub fn act_as(&self, settings: PluginAccountSettings) {
+        *self.link.accounts.write() = Arc::new(PluginAccounts::new(settings));
     }
 
     /// Returns the namespace and the image for the pods of tasks.

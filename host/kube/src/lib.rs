@@ -49,6 +49,7 @@ pub mod send {
     pub(crate) mod hold_proof;
     pub(crate) mod known_keys;
     pub(crate) mod outcome;
+    pub mod plugin_accounts;
     pub(crate) mod write;
 }
 

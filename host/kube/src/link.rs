@@ -9,6 +9,7 @@ use parking_lot::{Mutex, RwLock};
 use tokio::sync::mpsc::UnboundedSender;
 
 use crate::send::known_keys::HoldProof;
+use crate::send::plugin_accounts::PluginAccounts;
 use crate::tasks::runner::HostTaskPort;
 use crate::transport::call::Transport;
 use crate::transport::discovery::Discovery;
@@ -30,6 +31,8 @@ pub(crate) struct Link {
     pub(crate) record_limiter: Arc<WriteLimiter>,
     /// The namespace and the image for the pods of tasks.
     pub(crate) tasks: Arc<RwLock<Arc<TaskSettings>>>,
+    /// The accounts as which the host makes the mutations of plugins.
+    pub(crate) accounts: Arc<RwLock<Arc<PluginAccounts>>>,
     /// The memory for the cached objects.
     pub(crate) room: MemoryBudget,
     /// The memory for lists while the host reads them.
@@ -55,6 +58,7 @@ impl Link {
             limiter: Arc::default(),
             record_limiter: Arc::default(),
             tasks: Arc::default(),
+            accounts: Arc::default(),
             room,
             listing: MemoryBudget::default(),
             scripts: Arc::default(),

@@ -42,10 +42,11 @@ mod verbs {
     pub(crate) mod token_request;
     pub(crate) mod update;
 }
-/// Users, roles, tokens, and the reviews that ask about them.
+/// Users, impersonation, roles, tokens, and the reviews that ask about them.
 mod access {
     pub(crate) mod default_roles;
     pub(crate) mod gate;
+    pub(crate) mod impersonation;
     pub(crate) mod rbac;
     pub(crate) mod reviews;
     pub(crate) mod token;

@@ -16,6 +16,7 @@ use k8s_openapi::api::core::v1::ServiceAccount;
 use kube::Client;
 use kube::api::{Api, ObjectMeta, PostParams};
 use oarlock_core::operation_job::tasks::settings::TaskSettings;
+use oarlock_kube::send::plugin_accounts::PluginAccountSettings;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
@@ -141,6 +142,7 @@ pub(crate) async fn run(args: DevArgs, traces: Option<TraceExport>) -> anyhow::R
         namespace: HOST_NAMESPACE.to_owned(),
         resync: RESYNC,
         tasks: TaskSettings::default(),
+        accounts: PluginAccountSettings::default(),
         place: HostLocation { artefacts, exports: Some(exports), recorder, ..HostLocation::default() },
         memory_limit: None,
     };

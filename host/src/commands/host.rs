@@ -9,13 +9,16 @@ use anyhow::Context as _;
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, ValueEnum};
 use oarlock_core::operation_job::tasks::settings::TaskSettings;
-use oarlock_kube::transport::client::{Source, connect};
+use oarlock_core::plugin::grant::PLUGIN_ACCOUNTS_NAMESPACE;
+use oarlock_kube::send::plugin_accounts::PluginAccountSettings;
+use oarlock_kube::transport::client::{Source, connect, impersonates};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use super::artefacts::ArtefactArgs;
 use super::exports::ExportArgs;
 use super::history::HistoryArgs;
+use super::manifests::label;
 use super::memory;
 use crate::controller::RESYNC;
 use crate::health;
@@ -82,6 +85,9 @@ pub(crate) struct HostArgs {
     /// Without it, no command starts, so no node reboots. Checks have their own images.
     #[arg(long, value_name = "IMAGE", env = "OARLOCK_TASK_IMAGE", value_parser = NonEmptyStringValueParser::new())]
     task_image: Option<String>,
+    /// Namespace of the accounts of plugins whose grants have `identity`, as in `oarlock manifests`
+    #[arg(long, value_name = "NAMESPACE", default_value = PLUGIN_ACCOUNTS_NAMESPACE, value_parser = label)]
+    plugin_accounts_namespace: String,
     /// Id of this cluster. An OpsJob for all nodes names it, and clusters that share a history are told apart by it
     /// [default: local; --history postgres://.. needs an id]
     #[arg(long, value_name = "ID", env = "OARLOCK_CLUSTER_ID", value_parser = NonEmptyStringValueParser::new())]
@@ -176,6 +182,7 @@ pub(crate) async fn run(args: HostArgs, traces: Option<TraceExport>) -> anyhow::
         cluster,
         memory_limit,
         task_image,
+        plugin_accounts_namespace,
         cluster_id,
         node,
         artefacts,
@@ -191,7 +198,12 @@ pub(crate) async fn run(args: HostArgs, traces: Option<TraceExport>) -> anyhow::
     let exports = exports.registry(&namespace)?;
     let stop = stop_on_signal()?;
     let listener = health::listen(listen).await?;
-    let (client, server) = connect(&cluster.source()?).await?;
+    let source = cluster.source()?;
+    let accounts = PluginAccountSettings {
+        namespace: plugin_accounts_namespace,
+        kubeconfig_impersonates: impersonates(&source).await?,
+    };
+    let (client, server) = connect(&source).await?;
     anyhow::ensure!(
         grants_from == GrantsFromArg::File || grants.is_none(),
         "--grants-from cluster takes the grants from the ActionPlugins, so leave out --grants"
@@ -206,6 +218,7 @@ pub(crate) async fn run(args: HostArgs, traces: Option<TraceExport>) -> anyhow::
         namespace,
         resync: Duration::from_secs(resync),
         tasks: TaskSettings { image: task_image, ..TaskSettings::default() },
+        accounts,
         place: HostLocation {
             cluster: cluster_id.unwrap_or_else(|| LOCAL_CLUSTER.to_owned()),
             node,

@@ -14,8 +14,8 @@ use super::exports::parse_registry;
 use super::output::{json, print};
 use super::text_file::read_grants;
 use crate::manifests::{
-    DataPlace, Deployed, Egress, GrantedAccess, KnownKinds, PluginSource, PodPolicies, SHIPPED_GRANTS, as_json,
-    deployment, flow_manifests_with, grant_manifests, manifests_with, ops_manifests, page_log_manifests,
+    DataPlace, Deployed, Egress, GrantedAccess, Impersonation, KnownKinds, PluginSource, PodPolicies, SHIPPED_GRANTS,
+    as_json, deployment, flow_manifests_with, grant_manifests, manifests_with, ops_manifests, page_log_manifests,
     page_manifests, pinned, rest_manifests,
 };
 
@@ -71,6 +71,13 @@ pub(crate) struct ManifestsArgs {
     /// ServiceAccount of the host in that namespace; the roles are bound to it, and the policies apply to it
     #[arg(long, value_name = "NAME", default_value_t = HostAccount::default().name, value_parser = label)]
     account: String,
+    /// Namespace of the accounts of plugins whose grants have `identity`; give the host the same namespace
+    #[arg(long, value_name = "NAMESPACE", default_value_t = HostAccount::default().plugin_accounts, value_parser = label)]
+    plugin_accounts_namespace: String,
+    /// The rights by which the host acts as these accounts: constrained, or legacy for API servers before 1.36, whose
+    /// verb `impersonate` covers every request as the account
+    #[arg(long, value_name = "WAY", default_value = "constrained")]
+    impersonation: Impersonation,
     /// CustomResourceDefinitions of kinds in the grants, as YAML or JSON; can be repeated
     #[arg(long, value_name = "FILE")]
     crds: Vec<PathBuf>,
@@ -178,9 +185,14 @@ pub(crate) fn run(args: &ManifestsArgs) -> anyhow::Result<ExitCode> {
     let mut kinds = KnownKinds::built_in();
     args.crds.iter().try_for_each(|path| learn(&mut kinds, path))?;
     let policies = PodPolicies { guards_holds: args.guard_holds, guards_pod_writes: !args.no_guard_pod_writes };
-    let host = HostAccount { namespace: args.namespace.clone(), name: args.account.clone() };
+    let host = HostAccount {
+        namespace: args.namespace.clone(),
+        name: args.account.clone(),
+        plugin_accounts: args.plugin_accounts_namespace.clone(),
+    };
     let bind = bound_for_grants(args, &grants);
-    let access = GrantedAccess { grants, kinds, bind, host, tasks_egress: args.tasks_egress.clone() };
+    let (tasks_egress, impersonation) = (args.tasks_egress.clone(), args.impersonation);
+    let access = GrantedAccess { grants, kinds, bind, host, tasks_egress, impersonation };
     if args.only_grants {
         return print_documents(&grant_manifests(&access, &pin_all(text, &args.pin)?)?, args.output);
     }
@@ -257,7 +269,8 @@ fn bound_for_grants(args: &ManifestsArgs, grants: &[Grant]) -> Vec<String> {
     args.bind.iter().filter(is_theirs).cloned().collect()
 }
 
-fn label(text: &str) -> Result<String, String> {
+/// Parses a name that is a DNS label.
+pub(super) fn label(text: &str) -> Result<String, String> {
     let known = is_dns_label(text).then(|| text.to_owned());
     known.ok_or_else(|| "give a name of lower-case letters, digits and `-`".to_owned())
 }

@@ -175,6 +175,10 @@ pub fn deployment(of: &Deployed<'_>) -> Result<String, ManifestsError> {
         text = text.replace(NON_ROOT, &format!("{NON_ROOT}        fsGroup: 65532\n"));
         text = text.replace(TWO, ONE);
     }
+    if host.plugin_accounts != HostAccount::default().plugin_accounts {
+        let argument = format!("        - --plugin-accounts-namespace={}\n", host.plugin_accounts);
+        text = text.replace(PLUGINS_ARGUMENT, &format!("{PLUGINS_ARGUMENT}{argument}"));
+    }
     text = of.with_stores(text, PLUGINS_ARGUMENT, of.export_arguments());
     text = of.with_secrets(text, of.data_secret, of.history_secret);
     text = text.replace(VOLUMES, &format!("{VOLUMES}{}", of.authorities()));
@@ -433,6 +437,16 @@ mod tests {
         assert_eq!(grants["metadata"]["namespace"], HOST_NAMESPACE);
         let volumes = deployment["spec"]["template"]["spec"]["volumes"].as_array().unwrap();
         assert!(volumes.iter().all(|volume| volume["name"] != "plugins"), "{volumes:?}");
+    }
+
+    #[test]
+    fn the_host_knows_another_namespace_of_the_accounts_of_plugins() {
+        let argument = |plugin_accounts: &str| {
+            let host = HostAccount { plugin_accounts: plugin_accounts.to_owned(), ..HostAccount::default() };
+            let text = deployment(&Deployed::bare("x", SHIPPED_GRANTS, &host)).unwrap();
+            text.contains("- --plugin-accounts-namespace=robots\n")
+        };
+        assert!(argument("robots") && !argument("oarlock-plugins"));
     }
 
     #[test]

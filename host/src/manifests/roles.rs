@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 use thiserror::Error;
 
 use super::kinds::{KnownKinds, NamedKind};
+use super::plugin_accounts::Impersonation;
 use super::tasks::Egress;
 
 /// The reason why the roles of a grant cannot be written.
@@ -92,6 +93,8 @@ pub struct GrantedAccess {
     pub host: HostAccount,
     /// The addresses that checks on nodes may connect to.
     pub tasks_egress: Vec<Egress>,
+    /// The way in which the host impersonates the accounts of plugins.
+    pub impersonation: Impersonation,
 }
 
 /// A right that a grant needs.
@@ -126,12 +129,25 @@ pub(super) type Rules = BTreeMap<(String, String), BTreeSet<&'static str>>;
 
 pub(super) const READ: [&str; 3] = ["get", "list", "watch"];
 /// The verbs of roles, in the usual order.
-const VERBS: [&str; 7] = ["get", "list", "watch", "create", "update", "patch", "delete"];
+const VERBS: [&str; 12] = [
+    "get",
+    "list",
+    "watch",
+    "create",
+    "update",
+    "patch",
+    "delete",
+    "impersonate",
+    "impersonate:serviceaccount",
+    "impersonate-on:serviceaccount:create",
+    "impersonate-on:serviceaccount:patch",
+    "impersonate-on:serviceaccount:delete",
+];
 /// Resources that the admission policies of pods check rights for. No object of these resources exists.
-const HOLDS: &str = "holds";
-const POD_SPECS: &str = "podspecs";
+pub(super) const HOLDS: &str = "holds";
+pub(super) const POD_SPECS: &str = "podspecs";
 /// A resource that the admission policy of nodes checks a right for. No object of this resource exists.
-const NODE_HOLDS: &str = "nodeholds";
+pub(super) const NODE_HOLDS: &str = "nodeholds";
 /// The kinds that run pods. A pod may use any Secret and ServiceAccount of its namespace.
 const WORKLOADS: [&str; 8] =
     ["Pod", "ReplicationController", "ReplicaSet", "Deployment", "StatefulSet", "DaemonSet", "Job", "CronJob"];
@@ -141,7 +157,8 @@ impl GrantedAccess {
     /// account.
     pub fn of(grants: Vec<Grant>) -> Self {
         let (kinds, host) = (KnownKinds::built_in(), HostAccount::default());
-        Self { grants, kinds, bind: Vec::new(), host, tasks_egress: Vec::new() }
+        let impersonation = Impersonation::default();
+        Self { grants, kinds, bind: Vec::new(), host, tasks_egress: Vec::new(), impersonation }
     }
 
     /// Returns the roles and bindings of all plugins with a grant.
@@ -233,15 +250,24 @@ impl GrantedAccess {
             documents.push(RoleDocument { comment, content: named.role(&outside) });
             documents.push(named.bound(None));
         }
-        if inside.is_empty() {
-            return Ok(documents);
+        if !inside.is_empty() {
+            documents.extend(self.host_writes(grant, &inside)?);
         }
+        if grant.identity.is_some() {
+            documents.extend(self.of_account(grant)?);
+        }
+        Ok(documents)
+    }
+
+    /// Returns the role for the host's writes in the namespaces of a grant, with its bindings.
+    fn host_writes(&self, grant: &Grant, inside: &Rules) -> Result<Vec<RoleDocument>, RoleError> {
+        let plugin = &grant.name;
         let named = Named { plugin, what: "writes" };
         let logs = if grant.allows_task(COLLECT_LOGS) { " and read logs" } else { "" };
         let logs = if grant.allows_task(COPY_IMAGE) { " and read pull Secrets" } else { logs };
         let comment =
             format!("Lets the host write{logs} for plugin {plugin} in the namespaces of its grant.{}", warning(grant));
-        documents.push(RoleDocument { comment, content: named.role(&inside) });
+        let mut documents = vec![RoleDocument { comment, content: named.role(inside) }];
         match self.namespaces(grant)? {
             None => documents.push(named.bound(None)),
             Some(names) => documents.extend(names.into_iter().map(|name| named.bound(Some(name)))),
@@ -291,7 +317,12 @@ impl GrantedAccess {
         for rule in &grant.writes {
             let kind = self.kind(&grant.name, &rule.api_version, &rule.kind)?;
             let into = if kind.namespaced { &mut inside } else { &mut outside };
+            // The plugin's account creates and evicts. The host releases the targets, also without the plugin, so it keeps patch and delete.
+            let is_moved = |verb| grant.identity.is_some() && verb == "create";
             for (resource, verb) in needed(rule, &kind.plural) {
+                if is_moved(verb) {
+                    continue;
+                }
                 into.entry((kind.group.clone(), resource)).or_default().insert(verb);
             }
             // If several budgets select a pod, the API server names none of them, so the host lists them.
@@ -305,7 +336,7 @@ impl GrantedAccess {
         Ok((inside, outside))
     }
 
-    fn kind(&self, plugin: &str, api_version: &str, kind: &str) -> Result<&NamedKind, RoleError> {
+    pub(super) fn kind(&self, plugin: &str, api_version: &str, kind: &str) -> Result<&NamedKind, RoleError> {
         // An `apiVersion` without a group is a version of the core group, such as `v1`.
         let (group, rest) = api_version.split_once('/').map_or(("", api_version), |(group, _)| (group, ""));
         let (plugin, api_version, named) = (plugin.to_owned(), api_version.to_owned(), kind.to_owned());
@@ -316,7 +347,7 @@ impl GrantedAccess {
     }
 
     /// Returns the namespaces in which a grant applies; `None` for all namespaces.
-    fn namespaces<'a>(&'a self, grant: &'a Grant) -> Result<Option<BTreeSet<&'a str>>, RoleError> {
+    pub(super) fn namespaces<'a>(&'a self, grant: &'a Grant) -> Result<Option<BTreeSet<&'a str>>, RoleError> {
         if grant.namespaces.iter().any(|pattern| pattern == "*") {
             return Ok(None);
         }
@@ -337,7 +368,7 @@ impl GrantedAccess {
 }
 
 /// Returns the resources and verbs that a rule needs.
-fn needed(rule: &WriteRule, plural: &str) -> Vec<(String, &'static str)> {
+pub(super) fn needed(rule: &WriteRule, plural: &str) -> Vec<(String, &'static str)> {
     let of = |verb| (plural.to_owned(), verb);
     match rule.verb {
         Verb::Metadata => vec![of("patch")],
@@ -355,7 +386,7 @@ fn needed(rule: &WriteRule, plural: &str) -> Vec<(String, &'static str)> {
     }
 }
 
-fn is_of_node(rule: &WriteRule) -> bool {
+pub(super) fn is_of_node(rule: &WriteRule) -> bool {
     Kind::new(&rule.api_version, &rule.kind) == Kind::node()
 }
 
@@ -382,26 +413,26 @@ fn warning(grant: &Grant) -> String {
 }
 
 /// The name parts of one role of a plugin.
-struct Named<'a> {
-    plugin: &'a str,
-    what: &'static str,
+pub(super) struct Named<'a> {
+    pub(super) plugin: &'a str,
+    pub(super) what: &'static str,
 }
 
 impl Named<'_> {
-    fn name(&self) -> String {
+    pub(super) fn name(&self) -> String {
         format!("oarlock-plugin-{}-{}", self.plugin, self.what)
     }
 
-    fn metadata(&self) -> Value {
+    pub(super) fn metadata(&self) -> Value {
         json!({"name": self.name(), "labels": {"app.kubernetes.io/name": "oarlock", "oarlock.dev/plugin": self.plugin}})
     }
 
-    fn role(&self, rules: &Rules) -> Value {
+    pub(super) fn role(&self, rules: &Rules) -> Value {
         role(&self.metadata(), rules)
     }
 
     /// Returns the binding of the role in one namespace, or in all namespaces.
-    fn bound(&self, namespace: Option<&str>) -> RoleDocument {
+    pub(super) fn bound(&self, namespace: Option<&str>) -> RoleDocument {
         let content = binding(&self.name(), self.metadata(), namespace);
         RoleDocument { comment: String::new(), content }
     }

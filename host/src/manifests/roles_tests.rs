@@ -174,3 +174,56 @@ fn any_version_of_a_group_is_one_role() {
         access(&[("x", json!({"namespaces": ["a"], "reads": [{"apiVersion": "apps/*", "kind": "Deployment"}]}))]);
     assert_eq!(shown(&granted).first().map(String::as_str), Some("x-reads: deployments get,list,watch"));
 }
+
+/// A grant with an identity that changes pods and nodes.
+fn with_identity() -> GrantedAccess {
+    access(&[(
+        "swap",
+        json!({"namespaces": ["a"], "identity": {"serviceAccount": "swapper"}, "writes": [
+            {"verb": "metadata", "apiVersion": "v1", "kind": "Pod", "labels": ["x"]},
+            {"verb": "evict", "apiVersion": "v1", "kind": "Pod"},
+            {"verb": "create", "apiVersion": "v1", "kind": "ConfigMap"},
+            {"verb": "taint", "apiVersion": "v1", "kind": "Node"}]}),
+    )])
+}
+
+#[test]
+fn a_plugin_with_an_identity_has_its_rights_and_the_host_may_make_exactly_those_requests_as_its_account() {
+    assert_eq!(
+        shown(&with_identity()),
+        [
+            "swap-cluster-writes: nodes patch; nodeholds update",
+            "ClusterRoleBinding swap-cluster-writes",
+            "swap-writes: configmaps get; pods patch; holds update; poddisruptionbudgets list",
+            "RoleBinding swap-writes a",
+            "swap-account-cluster-writes: nodes patch; nodeholds update",
+            "ClusterRoleBinding swap-account-cluster-writes",
+            "swap-cluster-as: nodes impersonate-on:serviceaccount:patch",
+            "ClusterRoleBinding swap-cluster-as",
+            "swap-account-writes: configmaps,pods/eviction create; pods patch; holds update",
+            "RoleBinding swap-account-writes a",
+            "swap-as: configmaps,pods/eviction impersonate-on:serviceaccount:create; pods impersonate-on:serviceaccount:patch",
+            "RoleBinding swap-as a",
+            "swap-impersonate: serviceaccounts impersonate:serviceaccount",
+            "RoleBinding swap-impersonate OARLOCK_PLUGIN_ACCOUNTS",
+        ]
+    );
+    let documents = with_identity().documents().unwrap();
+    for document in documents.iter().filter(|document| document.content.get("subjects").is_some()) {
+        let is_of_plugin = document.content["metadata"]["name"].to_string().contains("-account-");
+        let expected = if is_of_plugin { "swapper" } else { "OARLOCK_ACCOUNT" };
+        assert_eq!(document.content["subjects"][0]["name"], expected, "{}", document.content);
+    }
+}
+
+#[test]
+fn before_1_36_one_verb_on_the_account_is_all_that_the_host_needs() {
+    let legacy = GrantedAccess { impersonation: Impersonation::Legacy, ..with_identity() };
+    let lines = shown(&legacy);
+    assert!(lines.contains(&"swap-impersonate: serviceaccounts impersonate".to_owned()), "{lines:?}");
+    assert!(!lines.iter().any(|line| line.contains("impersonate-on")), "{lines:?}");
+    let documents = legacy.documents().unwrap();
+    let role = documents.iter().find(|document| document.content["kind"] == "Role").unwrap();
+    let rule = &role.content["rules"][0];
+    assert_eq!((&rule["apiGroups"], &rule["resourceNames"]), (&json!([""]), &json!(["swapper"])));
+}

@@ -41,7 +41,11 @@ pub fn root() -> PathBuf {
 
 /// Returns the account whose names are the placeholders themselves.
 fn placeholders() -> HostAccount {
-    HostAccount { namespace: "OARLOCK_NAMESPACE".to_owned(), name: "OARLOCK_ACCOUNT".to_owned() }
+    HostAccount {
+        namespace: "OARLOCK_NAMESPACE".to_owned(),
+        name: "OARLOCK_ACCOUNT".to_owned(),
+        ..HostAccount::default()
+    }
 }
 
 /// Returns the generated files, by their paths from the root of the repository.

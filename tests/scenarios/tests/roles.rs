@@ -3,6 +3,8 @@
 
 #[path = "roles/action_plugins.rs"]
 mod action_plugins;
+#[path = "roles/identities.rs"]
+mod identities;
 #[path = "roles/ops.rs"]
 mod ops;
 #[path = "roles/policies.rs"]

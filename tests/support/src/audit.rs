@@ -29,8 +29,10 @@ pub enum Audit {
 /// One answered request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// The user name.
+    /// The user name of the sender.
     pub user: String,
+    /// The user whom the sender impersonated, or empty.
+    pub as_user: String,
     /// `create`, `update`, `patch`, `delete`, `deletecollection`, `get`, `list` or `watch`.
     pub verb: String,
     /// The plural name of the resource.
@@ -136,6 +138,7 @@ fn parse_line(line: &str) -> anyhow::Result<Request> {
     let text = |pointer: &str| event.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
     Ok(Request {
         user: text("/user/username"),
+        as_user: text("/impersonatedUser/username"),
         verb: text("/verb"),
         resource: text("/objectRef/resource"),
         subresource: text("/objectRef/subresource"),

@@ -189,6 +189,17 @@ impl ControlPlane {
         kube::Client::try_from(self.config(account).await?).context("cannot make a client for the control plane")
     }
 
+    /// Returns a client without credentials, for requests with a token of their own.
+    ///
+    /// # Errors
+    ///
+    /// If the API server's certificate cannot be read or used.
+    pub async fn anonymous_client(&self) -> anyhow::Result<kube::Client> {
+        let mut config = self.config(Account::Visitor).await?;
+        config.auth_info = kube::config::AuthInfo::default();
+        kube::Client::try_from(config).context("cannot make a client for the control plane")
+    }
+
     /// Writes a kubeconfig for `account` and returns its path.
     ///
     /// # Errors

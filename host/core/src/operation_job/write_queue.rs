@@ -219,6 +219,7 @@ mod tests {
             epoch: 1,
             priority,
             writes: vec![],
+            made_as: None,
             events: vec![],
             since: None,
             dry_run: false,

@@ -4,7 +4,7 @@
 //! exists only once its record is durable. All policy is in `core`; the executor has none. The executor only adds the proofs of holds
 //! (`object/hold_keys.rs`) to the patches of pods.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::jiff::Timestamp;
 use oarlock_api::OperationRecord;
@@ -111,6 +111,8 @@ pub struct WriteBatch {
     pub priority: Priority,
     /// The writes.
     pub writes: Vec<Write>,
+    /// The writes that the host makes as the account of the plugin. `None` if it makes all of them as itself.
+    pub made_as: Option<MadeAs>,
     /// Events that follow if all writes succeed.
     pub events: Vec<EventNote>,
     /// The time at which the host received the change that led to this entry.
@@ -119,7 +121,30 @@ pub struct WriteBatch {
     pub dry_run: bool,
 }
 
+/// The writes of a batch that the host makes as the account of a plugin.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct MadeAs {
+    /// The account.
+    pub account: PluginAccount,
+    /// The positions of these writes in the batch.
+    pub writes: BTreeSet<usize>,
+}
+
+/// The account of a plugin, as its grant names it. The host knows the namespace.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct PluginAccount {
+    /// The name of the plugin.
+    pub plugin: String,
+    /// The name of the ServiceAccount.
+    pub name: String,
+}
+
 impl WriteBatch {
+    /// Returns the account as which the host makes the write at this position; `None` for the host's own account.
+    pub fn account(&self, position: usize) -> Option<&PluginAccount> {
+        self.made_as.as_ref().filter(|made_as| made_as.writes.contains(&position)).map(|made_as| &made_as.account)
+    }
+
     /// Notes that the first `done` writes were made, and that the last one left its object at `version`. Later writes of the same object then expect
     /// this version, so that the batch in the result shows the preconditions that were sent. A dry run moves no version.
     pub fn made(&mut self, done: usize, version: &str) {
@@ -343,10 +368,36 @@ pub enum Stopped {
         /// The server's message.
         message: String,
     },
+    /// 403, because an account lacks a right. The API server did not make the write.
+    Forbidden {
+        /// The right that is missing.
+        lacking: Lacking,
+        /// The server's message, and what to do.
+        message: String,
+    },
     /// The host sent nothing, because the view was stale or the job was gone.
     NotSent,
     /// The host sent nothing, because its term was over.
     LostLease,
+}
+
+/// The right that the API server missed when the host made a write as the account of a plugin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Lacking {
+    /// The plugin's account may not make the write.
+    PluginRight,
+    /// The host may not make this write as the plugin's account.
+    Impersonation,
+}
+
+impl Lacking {
+    /// Returns the reason on the target whose write was refused.
+    pub fn reason(self) -> &'static str {
+        match self {
+            Self::PluginRight => "MutationDenied",
+            Self::Impersonation => "HostMayNotImpersonate",
+        }
+    }
 }
 
 impl Stopped {
@@ -368,7 +419,10 @@ pub struct FailedWrite {
 impl FailedWrite {
     /// Returns the message of the API server, if it refused the write.
     pub fn refusal(&self) -> Option<&str> {
-        if let Stopped::Refused { message } = &self.stopped { Some(message) } else { None }
+        match &self.stopped {
+            Stopped::Refused { message } | Stopped::Forbidden { message, .. } => Some(message),
+            _ => None,
+        }
     }
 }
 

@@ -21,6 +21,7 @@ mod decisions;
 mod drains;
 mod dry_runs;
 mod edges;
+mod identities;
 mod lifecycle;
 mod lost_replies;
 mod mishaps;

@@ -200,6 +200,7 @@ fn a_write_to_another_object_says_nothing_about_the_target() {
             epoch: bench.memory.stored.state.epoch,
             priority: Priority::Operated,
             writes: vec![write],
+            made_as: None,
             events: vec![],
             since: None,
             dry_run: false,

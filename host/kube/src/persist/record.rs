@@ -223,7 +223,9 @@ fn error(job: JobKey, step: &'static str, stopped: Stopped) -> RecordError {
         Stopped::Unknown { message } => RecordError::Unknown { job, step, message },
         Stopped::Throttled { retry_after } => RecordError::Throttled { job, step, retry_after },
         Stopped::LostLease | Stopped::NotSent => RecordError::LostLease { job, step },
-        Stopped::Refused { message } | Stopped::Blocked { message, .. } => RecordError::Refused { job, step, message },
+        Stopped::Refused { message } | Stopped::Blocked { message, .. } | Stopped::Forbidden { message, .. } => {
+            RecordError::Refused { job, step, message }
+        }
     }
 }
 

@@ -249,14 +249,15 @@ impl Sending {
     }
 
     async fn send(&mut self, write: &Write, permit: WritePermit) -> Result<Value, Stopped> {
-        let Self { state, entry, author, sent, .. } = self;
+        let Self { state, entry, author, sent, done } = self;
         let dry_run = entry.as_ref().is_some_and(|entry| entry.dry_run);
         let check = || {
             state.may_send(entry.as_ref(), write)?;
             sent.get_or_insert_with(|| state.link.transport.clock.now());
             Ok(())
         };
-        let purpose = Purpose { author: author.as_ref(), dry_run, ..Purpose::default() };
+        let account = entry.as_ref().and_then(|entry| entry.account(*done));
+        let purpose = Purpose { author: author.as_ref(), dry_run, account, ..Purpose::default() };
         state.link.write_with(write, permit, check, purpose).await
     }
 

@@ -338,9 +338,10 @@ fn keys_of(secret: &Value) -> Result<Vec<Vec<u8>>, String> {
 /// Returns the reason why a write was not made, for a log.
 fn describe(why: &Stopped) -> String {
     match why {
-        Stopped::Refused { message } | Stopped::Unknown { message } | Stopped::Blocked { message, .. } => {
-            message.clone()
-        }
+        Stopped::Refused { message }
+        | Stopped::Unknown { message }
+        | Stopped::Blocked { message, .. }
+        | Stopped::Forbidden { message, .. } => message.clone(),
         Stopped::Gone => "there is no such object".to_owned(),
         Stopped::Conflict | Stopped::NotSent => "it was changed meanwhile".to_owned(),
         Stopped::Throttled { .. } => "the API server is busy or cannot be reached".to_owned(),

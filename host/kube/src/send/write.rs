@@ -9,7 +9,7 @@ use oarlock_core::object::api_object::{Kind, ObjectKey};
 use oarlock_core::object::key::JobKey;
 use oarlock_core::requests::adopt::why_foreign;
 use oarlock_core::requests::scripts::made_by;
-use oarlock_core::requests::writes::{Lane, Stopped, Write};
+use oarlock_core::requests::writes::{Lane, PluginAccount, Stopped, Write};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -17,6 +17,7 @@ use crate::error_chain::error_chain;
 use crate::lease::fence::Fence;
 use crate::link::Link;
 use crate::send::outcome::{kept, stopped, tested};
+use crate::send::plugin_accounts::IMPERSONATE_USER;
 use crate::transport::call::{ApiCall, RequestError, absent};
 use crate::transport::discovery::DiscoverError;
 use crate::transport::limiter::{Busy, WritePermit};
@@ -38,6 +39,8 @@ pub(crate) struct Purpose<'a> {
     pub(crate) author: Option<&'a Author>,
     /// The API server makes all checks of the write but does not make the write.
     pub(crate) dry_run: bool,
+    /// The account of the plugin that proposed the write. `None` for the host's own account.
+    pub(crate) account: Option<&'a PluginAccount>,
 }
 
 type Request = Result<http::Request<Vec<u8>>, kube::core::request::Error>;
@@ -130,7 +133,11 @@ impl Link {
     ) -> Result<Value, WriteFailure> {
         let object = write.object();
         let resource = self.discovery.resource(&self.transport, &object.kind).await?;
-        let (label, request) = built(write, purpose, &resource)?;
+        let (label, mut request) = built(write, purpose, &resource)?;
+        if let (Some(account), Ok(request)) = (purpose.account, &mut request) {
+            let value = self.accounts.read().header(account).map_err(WriteFailure::Checked)?;
+            request.headers_mut().insert(IMPERSONATE_USER, value);
+        }
         check().map_err(WriteFailure::Checked)?;
         let begun = Instant::now();
         let reply = self.transport.send(ApiCall { verb: verb(write), resource: &label, request }).await;
@@ -138,8 +145,13 @@ impl Link {
         match reply {
             Ok(reply) => Ok(self.reply_of(object, purpose, &reply).map_err(RequestError::Unreadable)?),
             Err(error) if already_exists(&error) => self.ours(write, error).await,
-            Err(error) => Err(WriteFailure::ApiCall(error)),
+            Err(error) => Err(self.forbidden(&error, purpose).unwrap_or(WriteFailure::ApiCall(error))),
         }
+    }
+
+    /// Returns the failure of a write as a plugin's account, if the API server missed a right.
+    fn forbidden(&self, error: &RequestError, purpose: Purpose<'_>) -> Option<WriteFailure> {
+        self.accounts.read().forbidden(error, purpose.account?).map(WriteFailure::Forbidden)
     }
 
     /// Parses the fields of a reply that the caller or the store needs. Jobs are kept whole, whatever fields plugins declare for their
@@ -189,6 +201,8 @@ pub(crate) enum WriteFailure {
     NotSent(String),
     /// The last check before the request stopped it.
     Checked(Stopped),
+    /// The host or the plugin's account lacks a right.
+    Forbidden(Stopped),
     /// Discovery failed, and nothing was sent.
     Discover(DiscoverError),
     /// The request was sent.
@@ -211,7 +225,7 @@ impl WriteFailure {
     fn stopped(&self, write: &Write) -> Stopped {
         match self {
             Self::NotSent(message) => Stopped::Refused { message: message.clone() },
-            Self::Checked(stopped) => stopped.clone(),
+            Self::Checked(stopped) | Self::Forbidden(stopped) => stopped.clone(),
             Self::Discover(error) if error.is_refused() => Stopped::Refused { message: error_chain(error) },
             // The write was not made and is possible later.
             Self::Discover(_) => Stopped::Throttled { retry_after: None },

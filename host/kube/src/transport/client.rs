@@ -63,6 +63,15 @@ pub async fn connect(source: &Source) -> Result<(Client, String), ConnectError> 
     Ok((client, server))
 }
 
+/// Returns true if the configuration at `source` impersonates a user.
+///
+/// # Errors
+/// If there is no usable configuration.
+pub async fn impersonates(source: &Source) -> Result<bool, ConnectError> {
+    let auth = configuration(source).await?.auth_info;
+    Ok(auth.impersonate.is_some() || auth.impersonate_groups.is_some())
+}
+
 async fn configuration(source: &Source) -> Result<Config, ConnectError> {
     match source {
         Source::Infer => Config::infer().await.map_err(|e| ConnectError::Infer(Box::new(e))),

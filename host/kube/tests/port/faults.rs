@@ -20,11 +20,13 @@ use tower::ServiceExt;
 pub(crate) struct Faults {
     interceptor: Interceptor,
     seen: Arc<Mutex<Vec<(Method, String)>>>,
+    /// The token that the client sends. Without a token, the client is the administrator.
+    token: Arc<Mutex<Option<String>>>,
 }
 
 impl Default for Faults {
     fn default() -> Self {
-        Self { interceptor: Interceptor::new(Plan::none(), &[]), seen: Arc::default() }
+        Self { interceptor: Interceptor::new(Plan::none(), &[]), seen: Arc::default(), token: Arc::default() }
     }
 }
 
@@ -54,6 +56,16 @@ impl Faults {
         self.seen.lock().iter().filter(|(m, p)| *m == method && p.contains(path)).count()
     }
 
+    /// Returns the number of all requests.
+    pub(crate) fn total(&self) -> usize {
+        self.seen.lock().len()
+    }
+
+    /// Makes the client send this token from now on.
+    pub(crate) fn send_token(&self, token: &str) {
+        *self.token.lock() = Some(token.to_owned());
+    }
+
     /// Returns the greatest number of writes that were in flight at once.
     pub(crate) fn most_writes_in_flight(&self) -> usize {
         self.interceptor.most_at_once()
@@ -67,7 +79,10 @@ impl Faults {
             async move {
                 let path = request.uri().path_and_query().map(ToString::to_string).unwrap_or_default();
                 faults.seen.lock().push((request.method().clone(), path));
-                let (parts, body) = request.into_parts();
+                let (mut parts, body) = request.into_parts();
+                if let Some(token) = faults.token.lock().as_deref() {
+                    parts.headers.insert("authorization", format!("Bearer {token}").parse()?);
+                }
                 let request = Request::from_parts(parts, body.collect().await?.to_bytes());
                 let send = move |request: Request<bytes::Bytes>| {
                     let service = service.clone();

@@ -170,6 +170,7 @@ impl Fixture {
             epoch: 1,
             priority: Priority::First,
             writes,
+            made_as: None,
             events: Vec::new(),
             since: None,
             dry_run: false,

@@ -18,6 +18,7 @@ mod fixture;
 mod flow_replies;
 mod flow_watches;
 mod holds;
+mod identities;
 mod lease;
 mod lease_note;
 mod nodes;

@@ -174,6 +174,7 @@ impl Fixture {
             epoch: 1,
             priority: Priority::First,
             writes: vec![write],
+            made_as: None,
             events: Vec::new(),
             since: None,
             dry_run: false,

@@ -29,33 +29,26 @@ pub(crate) fn pass(
     let Some(path) = path else {
         let verb = document_verb(incoming.method);
         let path = incoming.uri.path();
-        if allowed(&Attributes { verb: &verb, path, ..Attributes::default() }) {
-            return Ok(());
-        }
-        let text = format!("forbidden: User {:?} cannot {verb} path {path:?}", user.name);
-        return Err(Refusal::plain(403, "Forbidden", text).with_details(serde_json::json!({})));
+        let wanted = Attributes { verb: &verb, path, ..Attributes::default() };
+        return if allowed(&wanted) { Ok(()) } else { Err(refusal(user, &wanted)) };
     };
     let verb = path.verb(incoming)?.as_str();
-    // RBAC treats a namespace as an object inside itself.
-    let namespace = if path.plural == "namespaces" { &path.name } else { &path.namespace };
-    let wanted = Attributes {
-        verb,
-        group: &path.group,
-        resource: &path.plural,
-        subresource: &path.subresource,
-        namespace,
-        name: &path.name,
-        path: "",
-    };
+    let wanted = Attributes { verb, ..path.attributes() };
     if allowed(&wanted) { Ok(()) } else { Err(refusal(user, &wanted)) }
 }
 
-fn document_verb(method: &Method) -> String {
+/// Returns the verb of a request for a document about the server.
+pub(crate) fn document_verb(method: &Method) -> String {
     if method == Method::HEAD { Verb::Get.as_str().to_owned() } else { method.as_str().to_lowercase() }
 }
 
-fn refusal(user: &User, wanted: &Attributes<'_>) -> Refusal {
-    let Attributes { verb, group, resource, subresource, namespace, name, .. } = *wanted;
+/// Returns the refusal of a request that no role allows.
+pub(crate) fn refusal(user: &User, wanted: &Attributes<'_>) -> Refusal {
+    let Attributes { verb, group, resource, subresource, namespace, name, path } = *wanted;
+    if !path.is_empty() {
+        let text = format!("forbidden: User {:?} cannot {verb} path {path:?}", user.name);
+        return Refusal::plain(403, "Forbidden", text).with_details(serde_json::json!({}));
+    }
     let of = qualified(resource, group);
     let subject = if name.is_empty() { of } else { format!("{of} {name:?}") };
     let part = if subresource.is_empty() { resource.to_owned() } else { format!("{resource}/{subresource}") };

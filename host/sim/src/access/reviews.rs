@@ -63,7 +63,7 @@ fn answer(state: &State, call: &Call, review: &mut Value) -> Result<(), Refusal>
 fn subject(review: &Value) -> User {
     let groups = at(review, &["spec", "groups"]).and_then(Value::as_array).into_iter().flatten();
     let groups = groups.filter_map(Value::as_str).map(str::to_owned).collect();
-    User { name: str_at(review, &["spec", "user"]).to_owned(), groups }
+    User::of_groups(str_at(review, &["spec", "user"]).to_owned(), groups)
 }
 
 fn asked(review: &Value) -> Attributes<'_> {

@@ -67,6 +67,15 @@ fn believed(state: &State, token: &str, wanted: &[String]) -> Result<Value, Doub
     Ok(json!({"authenticated": true, "user": user(&claims, facts), "audiences": common}))
 }
 
+/// Returns the service account of a token for this server, if the token is valid.
+pub(crate) fn sender(state: &State, token: &str) -> Option<User> {
+    believed(state, token, &[ISSUER.to_owned()]).ok()?;
+    let claims = state.token_key.read(token).ok()?;
+    let of = |path: &[&str]| str_at(&claims, path).to_owned();
+    let (namespace, name) = (of(&["kubernetes.io", "namespace"]), of(&["kubernetes.io", "serviceaccount", "name"]));
+    Some(User::account(&namespace, &name))
+}
+
 fn texts(list: Option<&Value>) -> Vec<String> {
     let all = list.and_then(Value::as_array).into_iter().flatten();
     all.filter_map(Value::as_str).map(str::to_owned).collect()

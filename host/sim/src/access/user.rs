@@ -1,21 +1,22 @@
-//! The users that send requests. The server does not authenticate: a request comes from the administrator, unless its headers
-//! impersonate another user, as `kubectl --as` does.
+//! The users as whom requests are made.
 
-use http::HeaderMap;
+use std::collections::BTreeMap;
+
 use serde_json::{Value, json};
-
-use crate::server::status::Refusal;
 
 /// The group whose members may do everything.
 pub(crate) const MASTERS: &str = "system:masters";
 const AUTHENTICATED: &str = "system:authenticated";
-const SERVICE_ACCOUNT: &str = "system:serviceaccount:";
+/// The beginning of the user name of a service account, before its namespace.
+pub(crate) const SERVICE_ACCOUNT: &str = "system:serviceaccount:";
 
-/// A user and the user's groups.
+/// A user with groups, UID and extra fields.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct User {
     pub(crate) name: String,
     pub(crate) groups: Vec<String>,
+    pub(crate) uid: String,
+    pub(crate) extra: BTreeMap<String, Vec<String>>,
 }
 
 impl Default for User {
@@ -25,23 +26,14 @@ impl Default for User {
 }
 
 impl User {
-    /// Returns the administrator, who sends every request without impersonation headers.
-    pub(crate) fn administrator() -> Self {
-        Self { name: "kubernetes-admin".into(), groups: vec![MASTERS.into(), AUTHENTICATED.into()] }
+    /// Returns a user without UID and extra fields.
+    pub(crate) fn of_groups(name: String, groups: Vec<String>) -> Self {
+        Self { name, groups, uid: String::new(), extra: BTreeMap::new() }
     }
 
-    /// Returns the user that the headers of a request impersonate, or the administrator.
-    pub(crate) fn of(headers: &HeaderMap) -> Result<Self, Refusal> {
-        let texts = |name: &str| {
-            let all = headers.get_all(name).into_iter().filter_map(|value| value.to_str().ok());
-            all.map(str::to_owned).collect::<Vec<_>>()
-        };
-        let groups = texts("impersonate-group");
-        match texts("impersonate-user").into_iter().next() {
-            Some(name) => Ok(Self::impersonated(name, groups)),
-            None if groups.is_empty() => Ok(Self::administrator()),
-            None => Err(Refusal::bad_request(format!("requested groups {groups:?} without impersonating a user name"))),
-        }
+    /// Returns the administrator, who sends every request without a token.
+    pub(crate) fn administrator() -> Self {
+        Self::of_groups("kubernetes-admin".into(), vec![MASTERS.into(), AUTHENTICATED.into()])
     }
 
     /// Returns the user of a service account.
@@ -49,7 +41,8 @@ impl User {
         Self::impersonated(format!("{SERVICE_ACCOUNT}{namespace}:{name}"), Vec::new())
     }
 
-    fn impersonated(name: String, mut groups: Vec<String>) -> Self {
+    /// Returns the user with this name and these groups, and with the groups that the server adds.
+    pub(crate) fn impersonated(name: String, mut groups: Vec<String>) -> Self {
         if let (true, Some(account)) = (groups.is_empty(), name.strip_prefix(SERVICE_ACCOUNT)) {
             let namespace = account.split(':').next().unwrap_or_default();
             groups.push("system:serviceaccounts".into());
@@ -60,7 +53,7 @@ impl User {
             let own = if name == "system:anonymous" { "system:unauthenticated" } else { AUTHENTICATED };
             groups.push(own.into());
         }
-        Self { name, groups }
+        Self::of_groups(name, groups)
     }
 
     /// Returns true if the user is the service account `name` of `namespace`.
@@ -74,6 +67,13 @@ impl User {
 
     /// Returns `userInfo` of a review and of an admission request.
     pub(crate) fn info(&self) -> Value {
-        json!({"username": self.name, "groups": self.groups})
+        let mut info = json!({"username": self.name, "groups": self.groups});
+        if let (false, Some(info)) = (self.uid.is_empty(), info.as_object_mut()) {
+            info.insert("uid".into(), json!(self.uid));
+        }
+        if let (false, Some(info)) = (self.extra.is_empty(), info.as_object_mut()) {
+            info.insert("extra".into(), json!(self.extra));
+        }
+        info
     }
 }

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use http::{HeaderMap, Method, Uri, header};
 
 use crate::{
-    access::{gate, user::User},
+    access::{gate, impersonation, rbac::Attributes, user::User},
     kinds::registry::Kind,
     server::{cluster::State, query::Query, status::Refusal},
 };
@@ -133,6 +133,21 @@ impl ObjectPath {
         Ok(Some(Self { group, version, namespace, plural, name, subresource, watched }))
     }
 
+    /// Returns what a request with this path asks for, without its verb.
+    pub(crate) fn attributes(&self) -> Attributes<'_> {
+        // RBAC treats a namespace as an object inside itself.
+        let namespace = if self.plural == "namespaces" { &self.name } else { &self.namespace };
+        Attributes {
+            verb: "",
+            group: &self.group,
+            resource: &self.plural,
+            subresource: &self.subresource,
+            namespace,
+            name: &self.name,
+            path: "",
+        }
+    }
+
     fn not_served(&self) -> Refusal {
         let version = &self.version;
         let version = if self.group.is_empty() { version.clone() } else { format!("{}/{version}", self.group) };
@@ -159,8 +174,8 @@ impl ObjectPath {
 /// Returns the target of a request. Refuses the request if its user is not allowed to make it.
 pub(crate) fn route(incoming: Incoming<'_>, state: &State) -> Result<Route, Refusal> {
     let segments = segments(incoming.uri.path())?;
-    let user = User::of(incoming.headers)?;
     let path = ObjectPath::of(&segments)?;
+    let user = impersonation::user(state, &incoming, path.as_ref())?;
     gate::pass(state, &user, &incoming, path.as_ref())?;
     let Some(path) = path else {
         return Ok(Route::Document(segments, header_text(incoming.headers, &header::ACCEPT)));

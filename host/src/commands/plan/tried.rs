@@ -79,7 +79,7 @@ fn describe(stopped: Stopped) -> String {
     match stopped {
         Stopped::Gone => "the object is not there any more".to_owned(),
         Stopped::Conflict => "the object has changed since it was listed; plan again".to_owned(),
-        Stopped::Blocked { message, .. } | Stopped::Refused { message } => message,
+        Stopped::Blocked { message, .. } | Stopped::Refused { message } | Stopped::Forbidden { message, .. } => message,
         Stopped::Throttled { .. } => "it is too busy to say, or cannot be reached".to_owned(),
         Stopped::Unknown { message } => format!("no answer: {message}"),
         Stopped::NotSent | Stopped::LostLease => "it was not asked".to_owned(),

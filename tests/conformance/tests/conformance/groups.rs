@@ -27,9 +27,11 @@ async fn agrees(group: &str) {
 
 /// Returns the shared control plane and a fresh in-memory cluster.
 pub(crate) async fn sides() -> Sides {
-    let real = Side { client: real().await.client(Account::Admin).await.unwrap(), forget: None };
-    let cluster = Cluster::new(SimOptions::default());
-    let sim = Side { client: kube::Client::new(cluster.service(), "default"), forget: None };
+    let plane = real().await;
+    let client = plane.client(Account::Admin).await.unwrap();
+    let real = Side { client, anonymous: plane.anonymous_client().await.unwrap(), forget: None };
+    let client = kube::Client::new(Cluster::new(SimOptions::default()).service(), "default");
+    let sim = Side { client: client.clone(), anonymous: client, forget: None };
     Sides { real, sim }
 }
 
@@ -48,6 +50,7 @@ async fn report(group: &str, sides: &Sides) {
 async fn expired() {
     let plane = Arc::new(control_plane::start(Options::default()).await.unwrap());
     let client = plane.client(Account::Admin).await.unwrap();
+    let anonymous = plane.anonymous_client().await.unwrap();
     let forget: Forget = Arc::new(move || {
         let plane = plane.clone();
         Box::pin(async move { plane.forget_the_past().await })
@@ -58,8 +61,9 @@ async fn expired() {
         cluster.compact();
         Box::pin(async { Ok(()) })
     });
-    let real = Side { client, forget: Some(forget) };
-    report("expired", &Sides { real, sim: Side { client: sim, forget: Some(forget_in_memory) } }).await;
+    let real = Side { client, anonymous, forget: Some(forget) };
+    let sim = Side { client: sim.clone(), anonymous: sim, forget: Some(forget_in_memory) };
+    report("expired", &Sides { real, sim }).await;
 }
 
 /// Makes the tests, and the list that a test compares with the folder.
@@ -85,6 +89,7 @@ groups![
     discovery,
     dry_run,
     evict,
+    impersonate,
     jobs,
     json_patch,
     kinds,

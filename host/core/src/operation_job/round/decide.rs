@@ -34,7 +34,7 @@ use crate::operation_job::selected::FROM_SELECTOR;
 use crate::operation_job::shared::tables::{SharedTables, Tables, lock};
 use crate::operation_job::state::Progress;
 use crate::plugin::manifest::TargetKind;
-use crate::requests::writes::{EventNote, Priority, Record, Write, WriteBatch};
+use crate::requests::writes::{EventNote, MadeAs, PluginAccount, Priority, Record, Write, WriteBatch};
 
 /// The delay before the host retries the end of a deleted job, while it has not read all other jobs of the namespace.
 const OTHERS_UNREAD: SignedDuration = SignedDuration::from_millis(200);
@@ -253,7 +253,8 @@ enum Outcome {
 
 /// Returns the outcome of an update. A changed state becomes a decision. Writes that need no record go out at once.
 fn outcome(round: &Round<'_>, index: u32, update: TargetUpdate, stored: &StoredState, epoch: i64) -> Outcome {
-    let TargetUpdate { state, writes, events, pod_events, live_reads: _, denied: _ } = update;
+    let TargetUpdate { state, writes, of_plugin, events, pod_events, live_reads: _, denied: _ } = update;
+    let made_as = made_as(round, of_plugin, &writes);
     let (Some(state), Some(before)) = (state, stored.state.target(index)) else { return Outcome::Undecided };
     let attempt = state.attempt;
     let events: Vec<EventNote> =
@@ -273,14 +274,23 @@ fn outcome(round: &Round<'_>, index: u32, update: TargetUpdate, stored: &StoredS
         // The plugin sees new extras only after the record. Without writes, no result would start its next visit, so the
         // host requests a visit after the record.
         let is_awaited = before.extra != state.extra && writes.is_empty();
-        return Outcome::Record { decided: Decided { state, writes, events, priority }, is_awaited };
+        return Outcome::Record { decided: Decided { state, writes, made_as, events, priority }, is_awaited };
     }
     if writes.is_empty() {
         let is_over =
             state.progress == Progress::Succeeded || state.progress == Progress::Failed && !state.owes_release();
         return Outcome::Unchanged { events, is_over };
     }
-    Outcome::Write(Decided { state, writes, events, priority })
+    Outcome::Write(Decided { state, writes, made_as, events, priority })
+}
+
+/// Returns the writes that the host makes as the account of the plugin that serves the job, if its grant names one. The decision keeps
+/// the account, so that the host never makes such a write as itself, even if the plugin stops serving before the record is durable.
+fn made_as(round: &Round<'_>, of_plugin: BTreeSet<usize>, writes: &[Write]) -> Option<MadeAs> {
+    let grant = &round.serving()?.grant;
+    let account = PluginAccount { plugin: grant.name.clone(), name: grant.account()?.to_owned() };
+    let writes: BTreeSet<usize> = of_plugin.into_iter().filter(|position| *position < writes.len()).collect();
+    (!writes.is_empty()).then_some(MadeAs { account, writes })
 }
 
 fn entry(round: &Round<'_>, index: u32, decided: Decided, epoch: i64) -> WriteBatch {
@@ -292,6 +302,7 @@ fn entry(round: &Round<'_>, index: u32, decided: Decided, epoch: i64) -> WriteBa
         epoch,
         priority: decided.priority,
         writes: decided.writes,
+        made_as: decided.made_as,
         events: decided.events,
         since: None,
         dry_run: round.dry_run,
@@ -347,6 +358,7 @@ fn job_batch(round: &Round<'_>, JobWrite { writes, event }: JobWrite, epoch: i64
         epoch,
         priority: Priority::Operated,
         writes,
+        made_as: None,
         events: event.into_iter().collect(),
         since: None,
         // The time to live also applies to a dry run.

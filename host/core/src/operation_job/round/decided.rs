@@ -7,7 +7,7 @@ use oarlock_api::OperationJobStatus;
 use crate::operation_job::progress::Counts;
 use crate::operation_job::round::memory::{Decisions, JobMemory, RoundWork, StoredState, Targets};
 use crate::operation_job::state::{Progress, TargetState};
-use crate::requests::writes::{EventNote, Priority, StoredOperationRecord, Write};
+use crate::requests::writes::{EventNote, MadeAs, Priority, StoredOperationRecord, Write};
 
 /// A decision about a target that is not durable yet, with the writes that follow.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -16,6 +16,8 @@ pub struct Decided {
     pub state: TargetState,
     /// The writes that follow the record, in order.
     pub writes: Vec<Write>,
+    /// The writes that the host makes as the account of the plugin.
+    pub made_as: Option<MadeAs>,
     /// The events that follow the record.
     pub events: Vec<EventNote>,
     /// Priority of the writes.

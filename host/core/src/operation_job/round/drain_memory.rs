@@ -60,7 +60,7 @@ impl DrainMemory {
             }
             Some(Stopped::Blocked { message, retry_after }) => evicted.refuse(result.at, message, *retry_after),
             // An eviction without an answer may have taken effect. The pod shows whether it did.
-            Some(Stopped::Refused { message } | Stopped::Unknown { message }) => {
+            Some(Stopped::Refused { message } | Stopped::Forbidden { message, .. } | Stopped::Unknown { message }) => {
                 evicted.refuse(result.at, message, None);
             }
             Some(Stopped::Conflict | Stopped::NotSent) => evicted.not_before = Some(after(result.at, OUTDATED)),

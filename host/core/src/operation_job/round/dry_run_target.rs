@@ -119,7 +119,8 @@ impl PlannedCall<'_> {
             return self.target.shown(&self.planned.state, &plan, Ok(()));
         }
         known.dry_run_trial = Some(DryRunTrial { plan, outcome: None });
-        TargetUpdate { state: Some(self.planned.state.clone()), writes, ..TargetUpdate::default() }
+        let of_plugin = self.target.of_plugin(&writes);
+        TargetUpdate { state: Some(self.planned.state.clone()), writes, of_plugin, ..TargetUpdate::default() }
     }
 }
 

@@ -253,7 +253,8 @@ impl PlannedCall<'_> {
             true => self.target.after_attempt(planned, error),
             false => ended(planned, Progress::Failed, self.target.round.second(), Some(error)),
         };
-        TargetUpdate { state: Some(failure.ended(state)), writes, events, ..TargetUpdate::default() }
+        let of_plugin = self.target.of_plugin(&writes);
+        TargetUpdate { state: Some(failure.ended(state)), writes, of_plugin, events, ..TargetUpdate::default() }
     }
 }
 

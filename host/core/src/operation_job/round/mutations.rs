@@ -4,7 +4,7 @@
 //! change of metadata starts from the object as the earlier changes of its proposal leave it. A patch writes the lists
 //! of holds and finalizers as a whole, so a patch that starts from an older view would undo the earlier changes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use serde_json::{Value, json};
@@ -31,6 +31,16 @@ impl Target<'_> {
         }
         writes.extend(origin.without_lost_marks());
         writes
+    }
+
+    /// Returns the positions of the writes that make mutations of a plugin. The host makes tasks as itself, because their pods, scripts and
+    /// objects in memory are its own.
+    pub(crate) fn of_plugin(&self, writes: &[Write]) -> BTreeSet<usize> {
+        let is_task = |write: &Write| {
+            let object = write.object();
+            object.kind == Kind::host_task() || object.namespace.as_ref() == Some(&self.round.tasks.namespace)
+        };
+        writes.iter().enumerate().filter(|(_, write)| !is_task(write)).map(|(position, _)| position).collect()
     }
 
     /// Returns the write of each mutation, in order; `None` for a mutation that changes nothing.

@@ -288,7 +288,7 @@ pub(super) fn plan(
             PlanStep::Decided(state) => {
                 memory.decisions.after_record.insert(index);
                 let (writes, events) = (Vec::new(), Vec::new());
-                let decided = Decided { state, writes, events, priority: Priority::First };
+                let decided = Decided { state, writes, made_as: None, events, priority: Priority::First };
                 memory.decisions.decide(index, decided, &mut memory.targets);
             }
         }
@@ -492,6 +492,7 @@ fn invalidate(target: &Target<'_>, write: Write, epoch: i64) -> WriteBatch {
         epoch,
         priority: Priority::Invalidate,
         writes: vec![write],
+        made_as: None,
         events: Vec::new(),
         since: None,
         dry_run: false,

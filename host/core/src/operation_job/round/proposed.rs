@@ -81,8 +81,9 @@ impl PlannedCall<'_> {
             return unchanged(self.planned);
         }
         known.operated |= !writes.is_empty();
+        let of_plugin = self.target.of_plugin(&writes);
         let mut events: Vec<PluginEvent> = operate.events.iter().chain(&proposal.events).cloned().collect();
-        match state {
+        let update = match state {
             State::Processing => {
                 let pod_events = self.target.begins_to_hold(self.planned, &writes).into_iter().collect();
                 events.extend(step.as_ref().and_then(|step| step.event(self.target.name)));
@@ -93,7 +94,9 @@ impl PlannedCall<'_> {
             State::Failed(error) => {
                 self.proposed_failure([operate, proposal], error, ProposedEnd { next, writes, events }, known)
             }
-        }
+        };
+        // Any further writes come after those of the proposal.
+        TargetUpdate { of_plugin, ..update }
     }
 
     /// Returns the extras of the target with those that a proposal sets, and with the tasks that it asks for. A request

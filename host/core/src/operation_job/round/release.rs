@@ -88,6 +88,9 @@ impl PlannedCall<'_> {
         writes.retain(|write| {
             held.is_none() || !matches!(write, Write::Patch { object, .. } if *object == self.target.key)
         });
+        // The host's account can take back what the plugin did, also once the plugin's account lost its rights. It can do nothing new.
+        let mut of_plugin = self.target.of_plugin(&writes);
+        of_plugin.retain(|at| matches!(writes.get(*at), Some(Write::Create { .. } | Write::Evict { .. })));
         writes.extend(held.map(|body| Write::patch(&self.target.key, body)));
         let cancel = self.planned.object.as_ref().and_then(|object| self.target.end_operation(object));
         let (cancel, event) = cancel.unzip();
@@ -96,7 +99,7 @@ impl PlannedCall<'_> {
         writes.extend(self.target.outputs().0);
         if !writes.is_empty() {
             let pod_events = event.into_iter().chain(self.target.records_release(self.planned)).collect();
-            return TargetUpdate { writes, pod_events, ..unchanged(self.planned) };
+            return TargetUpdate { writes, of_plugin, pod_events, ..unchanged(self.planned) };
         }
         let mut state = self.planned.state.clone();
         if state.owes_release() {

@@ -161,6 +161,7 @@ fn note_dry_run_result(result: &BatchResult, known: &mut TargetMemory, pod: &Obj
         None => (Some(Ok(())), None),
         Some(Stopped::Blocked { message, .. }) => (refused("EvictionBlocked", message), None),
         Some(Stopped::Refused { message }) => (refused("UpdateObjectFailed", message), None),
+        Some(Stopped::Forbidden { lacking, message }) => (refused(lacking.reason(), message), None),
         Some(Stopped::LostLease) => (None, None),
         Some(Stopped::NotSent) => {
             known.changed_by_others |= write.is_some_and(|write| write.version().is_some());
@@ -219,7 +220,7 @@ fn stopped_at_the_end(stopped: &Stopped, own: &ObjectKey) -> Option<PluginEvent>
         Stopped::NotSent | Stopped::Gone | Stopped::Conflict => "its object has changed since or is gone",
         Stopped::Throttled { .. } => "the API server is busy or cannot be reached",
         Stopped::Unknown { message } => &format!("{message}; the write may have been made anyway"),
-        Stopped::Blocked { message, .. } | Stopped::Refused { message } => message,
+        Stopped::Blocked { message, .. } | Stopped::Refused { message } | Stopped::Forbidden { message, .. } => message,
     };
     Some(not_made(&own.name, why))
 }
@@ -275,12 +276,12 @@ fn stop(
             }
             backed_off(&mut known.write_tries)
         }
-        Stopped::Refused { message } => {
+        Stopped::Refused { message } | Stopped::Forbidden { message, .. } => {
             give_up_later(known, at);
             let first = known.write_tries == 0;
             let warning = warning("ReleaseTargetFailed", format!("{}: {message}", own.name));
             told = StoppedWrite {
-                trouble: trouble("UpdateObjectFailed", message),
+                trouble: trouble(refusal_reason(stopped), message),
                 warning: (ends && first).then_some(warning),
             };
             backed_off(&mut known.write_tries)
@@ -289,6 +290,11 @@ fn stop(
     known.retry_at = Some(after(at, wait));
     known.check_at = known.retry_at;
     told
+}
+
+/// Returns the reason on a target whose write the API server refused.
+fn refusal_reason(stopped: &Stopped) -> &'static str {
+    if let Stopped::Forbidden { lacking, .. } = stopped { lacking.reason() } else { "UpdateObjectFailed" }
 }
 
 /// Returns the wait that a busy server asks for.
@@ -365,8 +371,12 @@ fn show(index: u32, error: TargetError, stored: &StoredState, decisions: &mut De
     }
     state.error = Some(error);
     let waiting = decisions.decided.remove(&index);
-    let (writes, events, priority) = waiting.map_or((Vec::new(), Vec::new(), Priority::Operated), |waiting| {
-        (waiting.writes, waiting.events, waiting.priority)
-    });
-    decisions.decide(index, Decided { state, writes, events, priority }, targets);
+    let decided = match waiting {
+        Some(waiting) => Decided { state, ..waiting },
+        None => {
+            let (writes, events) = (Vec::new(), Vec::new());
+            Decided { state, writes, made_as: None, events, priority: Priority::Operated }
+        }
+    };
+    decisions.decide(index, decided, targets);
 }

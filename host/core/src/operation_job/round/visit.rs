@@ -30,6 +30,8 @@ pub struct TargetUpdate {
     pub state: Option<TargetState>,
     /// The writes that follow the record, in order.
     pub writes: Vec<Write>,
+    /// The positions of the writes that make the plugin's proposal.
+    pub of_plugin: BTreeSet<usize>,
     /// The events to emit.
     pub events: Vec<PluginEvent>,
     /// The events to emit on the target's object.

@@ -59,7 +59,11 @@ impl Bench {
             let Some(mut entry) = self.queue.take_next(|_| true) else { return };
             let (mut stopped, mut done) = (None, 0);
             while let Some(write) = entry.writes.get(done).cloned() {
+                let before = self.sent.len();
                 stopped = if entry.dry_run { self.wire_tries(&write) } else { self.wire_does(&write) };
+                if let Some(account) = entry.account(done) {
+                    self.sent.iter_mut().skip(before).for_each(|line| line.push_str(&format!(" as {}", account.name)));
+                }
                 if stopped.is_some() {
                     break;
                 }
