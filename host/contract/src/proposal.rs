@@ -307,7 +307,7 @@ pub struct PluginEvent {
 }
 
 /// The reason why a target failed.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct PluginError {
     /// A CamelCase word for programs.
@@ -317,7 +317,7 @@ pub struct PluginError {
 }
 
 /// The progress of a target.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub enum State {
     /// The target has not ended.
@@ -329,7 +329,7 @@ pub enum State {
 }
 
 /// The result of `progress`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Report {
     /// The progress of the target.
@@ -342,7 +342,7 @@ pub struct Report {
 }
 
 /// The reason why a call gave no answer.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct CallFailure {
     /// True if the host may repeat the call.

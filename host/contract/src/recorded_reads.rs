@@ -35,7 +35,7 @@ impl VisitRecord {
         if let PluginRead::Related { name, .. } = read {
             let declared = match registration.relation(name) {
                 Ok(declared) => declared,
-                Err(sentence) => return Ok(ReadAnswer::Refused(sentence)),
+                Err(sentence) => return Ok(ReadAnswer::NotDeclared(sentence)),
             };
             if self.plugin.relations.iter().find(|own| own.name == *name) != Some(declared) {
                 return Err(lacks("the recorded plugin did not declare this relation, or declared another rule"));
@@ -48,7 +48,9 @@ impl VisitRecord {
         let is_withheld = match &found.answer {
             ReadAnswer::Objects(indexes) => indexes.iter().any(withheld),
             ReadAnswer::Object(index) => index.iter().any(withheld),
-            ReadAnswer::Served(_) | ReadAnswer::Refused(_) | ReadAnswer::Unavailable => false,
+            // The caller asks only for reads that the replayed plugin declares.
+            ReadAnswer::NotDeclared(_) => return Err(lacks("the recorded plugin did not declare this read")),
+            ReadAnswer::NotGranted(_) | ReadAnswer::Served(_) | ReadAnswer::Unavailable => false,
         };
         if is_withheld {
             return Err(lacks("no record has the contents of Secrets and objects like them"));

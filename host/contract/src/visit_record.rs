@@ -98,7 +98,7 @@ pub struct VisitRecord {
     pub cost: VisitCost,
     /// The host's decision on the answer.
     pub verdict: RecordedVerdict,
-    /// The number of the job's round since the host became the leader. The rounds of a job that are not recorded count too.
+    /// The number of the recorded round in the host's process. All visits of one round have the same number.
     pub round: u64,
 }
 
@@ -297,8 +297,10 @@ pub enum ReadAnswer {
     Object(Option<usize>),
     /// True if the cluster serves the kind.
     Served(bool),
-    /// The plugin did not declare the read, or its grant did not allow it. The text is the message of the refusal.
-    Refused(String),
+    /// The plugin did not declare the read. The text is the message of the refusal.
+    NotDeclared(String),
+    /// The grant of the plugin did not allow the read. The text is the message of the refusal.
+    NotGranted(String),
     /// The host had to ask the API server first.
     Unavailable,
 }
@@ -444,7 +446,7 @@ impl VisitRecord {
         let in_reads = self.reads.iter().flat_map(|read| match &read.answer {
             ReadAnswer::Objects(indexes) => indexes.clone(),
             ReadAnswer::Object(index) => index.iter().copied().collect(),
-            ReadAnswer::Served(_) | ReadAnswer::Refused(_) | ReadAnswer::Unavailable => Vec::new(),
+            _ => Vec::new(),
         });
         let mut indexes = in_reads.chain(self.target.object);
         if let Some(index) = indexes.find(|index| *index >= self.objects.len()) {

@@ -168,7 +168,7 @@ fn only_recorded_reads_are_answered() {
     assert_eq!(ask(&PluginRead::Serves { kind: Kind::node() }), Ok(ReadAnswer::Served(true)));
     let unrecorded = ask(&related("new-pod", false)).unwrap_err();
     assert_eq!(unrecorded.read, r#"related("new-pod", watched)"#);
-    assert!(matches!(ask(&related("other", true)), Ok(ReadAnswer::Refused(_))));
+    assert!(matches!(ask(&related("other", true)), Ok(ReadAnswer::NotDeclared(_))));
     let withheld = ask(&PluginRead::Get { object: secret(), live: false }).unwrap_err();
     assert!(withheld.why.contains("no record has the contents of Secrets"), "{withheld}");
     let other = Relation { by: RelationKey::OwnerIsJob, ..relation() };

@@ -18,7 +18,6 @@ mod run {
     pub(crate) mod host_functions;
     pub(crate) mod limits;
     pub(crate) mod log_budget;
-    pub(crate) mod object_json;
     pub(crate) mod output_pipe;
     pub(crate) mod peak_use;
     pub(crate) mod plugin_log;

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use oarlock_contract::names::{is_api_version, is_kind};
 use oarlock_contract::reads::FieldPlace;
 use oarlock_core::object::api_object::{Kind, Object, ObjectKey};
+use oarlock_core::plugin::object_json;
 use oarlock_core::plugin::visit::{JobFacts, ReadRefusal, Visit};
 use serde_json::Value;
 use wasmtime::component::Resource;
@@ -15,7 +16,6 @@ use wasmtime::component::Resource;
 use crate::run::bindings::{cluster, config, jobs};
 use crate::run::guest::Guest;
 use crate::run::handles::{JobHandle, ObjectHandle, TargetHandle};
-use crate::run::object_json;
 
 impl Guest {
     /// Counts a call of a host function. Each host function begins with this call.
