@@ -11,9 +11,11 @@ use oarlock_contract::visit_record::{
     RecordedObject, RecordedPlugin, RecordedRead, RecordedTarget, RecordedTask, RecordedVerdict, TaskState, VisitCost,
     VisitRecord, is_secret, withhold,
 };
+use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
 use crate::object::api_object::{Kind, Object, ObjectKey};
+use crate::object::canonical::canonical;
 use crate::plugin::lookup::PluginInfo;
 use crate::plugin::object_json;
 use crate::plugin::visit::{Answer, Call, JobFacts, ReadRefusal, Reads, TargetFacts, Visit, VisitUse};
@@ -318,10 +320,7 @@ fn recorded_plugin(plugin: &PluginInfo) -> RecordedPlugin {
         version: manifest.version.to_string(),
         digest: digest.clone(),
         limits: PluginLimits::of(&manifest.limits, &grant.limits, &CAPS),
-        config_digest: grant.config.as_ref().map(|config| {
-            let digest = Sha256::digest(config.to_string().as_bytes());
-            format!("sha256:{}", digest.iter().map(|byte| format!("{byte:02x}")).collect::<String>())
-        }),
+        config_digest: grant.config.as_ref().map(config_digest),
         relations: registration.relations.clone(),
     }
 }
@@ -339,6 +338,12 @@ fn recorded_tasks(target: &TargetFacts) -> BTreeMap<String, RecordedTask> {
         message: task.message.clone(),
     };
     target.tasks.iter().map(|(name, status)| (name.clone(), task(status))).collect()
+}
+
+/// Returns the digest of an operator's settings, `sha256:...`. The order of their fields does not matter.
+pub fn config_digest(config: &Value) -> String {
+    let digest = Sha256::digest(canonical(config).as_bytes());
+    format!("sha256:{}", digest.iter().map(|byte| format!("{byte:02x}")).collect::<String>())
 }
 
 /// Returns an answer as a record has it, without the contents of Secrets.
