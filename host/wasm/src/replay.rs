@@ -25,8 +25,8 @@ use crate::run::session::Session;
 use crate::run::warm_instance::CallContext;
 use crate::status::PluginState;
 
-/// The time after which a replayed call counts as endless, in milliseconds. No host allows a call a hundredth of it.
-const ENDLESS_MS: u32 = 600_000;
+/// The time after which a replayed call counts as endless, in milliseconds. The highest limit of a host is 5 s.
+const ENDLESS_MS: u32 = 60_000;
 
 /// The reason why a plugin file replays nothing.
 #[derive(Debug, Error)]
@@ -169,7 +169,7 @@ impl Replayer {
     fn notes(&self, record: &VisitRecord) -> Vec<String> {
         let mut notes = Vec::new();
         if record.is_timeout() {
-            notes.push("the recorded call exceeded its limit on time, and the replay has none".to_owned());
+            notes.push("the recorded call exceeded its limit on time; the replay has no such limit, and ends a call after 60 s".to_owned());
         }
         let own = self.plugin.info.grant.config.as_ref().map(config_digest);
         if own != record.plugin.config_digest {

@@ -17,6 +17,8 @@ mod hostile;
 #[cfg(test)]
 mod printing;
 #[cfg(test)]
+mod replaying;
+#[cfg(test)]
 mod refused;
 #[cfg(test)]
 mod serving;
