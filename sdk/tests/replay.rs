@@ -46,7 +46,10 @@ fn the_same_decision_passes() {
 fn another_decision_fails_with_the_difference() {
     let failure = Visit::from_record(RECORD).unwrap().replay::<Gentle>().unwrap_err();
     assert_eq!(failure.reason(), "ReplayDiffers");
-    assert!(failure.to_string().contains("/proposed/mutations/0/evict/graceSeconds: recorded null, replayed 30"), "{failure}");
+    assert!(
+        failure.to_string().contains("/proposed/mutations/0/evict/graceSeconds: recorded null, replayed 30"),
+        "{failure}"
+    );
 }
 
 #[test]

@@ -4,7 +4,9 @@ use std::rc::Rc;
 
 use oarlock_contract::proposal;
 use oarlock_contract::replayed::differences;
-use oarlock_contract::visit_record::{PluginRead, ReadAnswer, RecordedAnswer, RecordedCalls, RecordedTask, VisitRecord};
+use oarlock_contract::visit_record::{
+    PluginRead, ReadAnswer, RecordedAnswer, RecordedCalls, RecordedTask, VisitRecord,
+};
 use serde_json::Value;
 
 use super::answer::{self, permanent};
@@ -69,11 +71,13 @@ impl Visit {
             return Err(permanent("NoRecord", "Make the visit with `Visit::from_record`.".to_owned()));
         };
         let answer = match record.calls {
-            RecordedCalls::OperateThenProgress => match self.proposed(|| self.propose_unchecked::<A>("operate", A::operate))? {
-                Ok(operate) if operate.mutations.is_empty() => self.reported::<A>(operate)?,
-                Ok(operate) => RecordedAnswer::Proposed(operate),
-                Err(answer) => answer,
-            },
+            RecordedCalls::OperateThenProgress => {
+                match self.proposed(|| self.propose_unchecked::<A>("operate", A::operate))? {
+                    Ok(operate) if operate.mutations.is_empty() => self.reported::<A>(operate)?,
+                    Ok(operate) => RecordedAnswer::Proposed(operate),
+                    Err(answer) => answer,
+                }
+            }
             RecordedCalls::Progress => self.reported::<A>(proposal::Proposal::default())?,
             RecordedCalls::Release => match self.proposed(|| self.propose_unchecked::<A>("release", A::release))? {
                 Ok(release) => RecordedAnswer::Proposed(release),

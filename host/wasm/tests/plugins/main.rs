@@ -17,9 +17,9 @@ mod hostile;
 #[cfg(test)]
 mod printing;
 #[cfg(test)]
-mod replaying;
-#[cfg(test)]
 mod refused;
+#[cfg(test)]
+mod replaying;
 #[cfg(test)]
 mod serving;
 #[cfg(test)]

@@ -74,13 +74,17 @@ async fn a_read_that_the_record_lacks_ends_the_replay_and_is_named() {
     let mut less = VisitRecord::clone(&full);
     less.fields.iter_mut().for_each(|fields| fields.pointers.clear());
     let verdict = play("replace", &Arc::new(less)).await.verdict;
-    assert!(matches!(&verdict, ReplayVerdict::AskedForSomethingElse { read, .. } if read.contains("/status/conditions")), "{verdict:?}");
+    assert!(
+        matches!(&verdict, ReplayVerdict::AskedForSomethingElse { read, .. } if read.contains("/status/conditions")),
+        "{verdict:?}"
+    );
 }
 
 #[tokio::test]
 async fn another_answer_is_shown_where_it_differs() {
     let (plugins, info) = serving("replace").await;
-    let same = record(&mut session(&plugins, &info), &info, visit("Replace", Call::OperateThenProgress, json!({}))).await;
+    let same =
+        record(&mut session(&plugins, &info), &info, visit("Replace", Call::OperateThenProgress, json!({}))).await;
     let mut other = VisitRecord::clone(&same);
     let RecordedAnswer::Proposed(proposal) = &mut other.answer else { panic!("{other:?}") };
     proposal.set_extra[0].1 = "CollaSet".into();
@@ -93,8 +97,21 @@ async fn another_answer_is_shown_where_it_differs() {
 #[tokio::test]
 async fn refusals_failures_and_traps_are_the_same_in_their_replay() {
     let (plugins, info) = serving("hostile").await;
-    for what in ["undeclared-field", "undeclared-kind", "undeclared-relation", "trap", "fail", "retry", "many-mutations",
-        "control-characters", "huge-extra", "call-flood", "memory-bomb", "clock", "garbled-json"] {
+    for what in [
+        "undeclared-field",
+        "undeclared-kind",
+        "undeclared-relation",
+        "trap",
+        "fail",
+        "retry",
+        "many-mutations",
+        "control-characters",
+        "huge-extra",
+        "call-flood",
+        "memory-bomb",
+        "clock",
+        "garbled-json",
+    ] {
         let asked = visit("Hostile", Call::OperateThenProgress, json!({"do": format!("{what}-in-operate")}));
         let record = record(&mut session(&plugins, &info), &info, asked).await;
         let replayed = play("hostile", &record).await;
@@ -123,7 +140,8 @@ async fn a_warm_instance_is_a_hidden_input_which_a_fresh_one_shows() {
 #[tokio::test]
 async fn a_recorded_timeout_and_other_settings_are_told() {
     let (plugins, info) = serving("replace").await;
-    let same = record(&mut session(&plugins, &info), &info, visit("Replace", Call::OperateThenProgress, json!({}))).await;
+    let same =
+        record(&mut session(&plugins, &info), &info, visit("Replace", Call::OperateThenProgress, json!({}))).await;
     let mut timed = VisitRecord::clone(&same);
     let message = "operate exceeded a limit: it ran longer than 50 ms".to_owned();
     timed.answer = RecordedAnswer::Trapped { reason: "PluginLimitExceeded".into(), message };
@@ -137,9 +155,13 @@ async fn a_recorded_timeout_and_other_settings_are_told() {
 #[tokio::test]
 async fn a_record_of_another_plugin_and_a_file_that_is_no_plugin_are_refused() {
     let (plugins, info) = serving("replace").await;
-    let same = record(&mut session(&plugins, &info), &info, visit("Replace", Call::OperateThenProgress, json!({}))).await;
+    let same =
+        record(&mut session(&plugins, &info), &info, visit("Replace", Call::OperateThenProgress, json!({}))).await;
     let error = replayer("hostile").await.play(&same).await.unwrap_err().to_string();
-    assert_eq!(error, "the record is of the plugin replace, and the file is the plugin hostile; name the file of replace");
+    assert_eq!(
+        error,
+        "the record is of the plugin replace, and the file is the plugin hostile; name the file of replace"
+    );
     let error = Replayer::load(b"\0asm".to_vec(), None, options()).await.err().unwrap();
     assert!(!error.to_string().is_empty());
 }
