@@ -7,7 +7,7 @@ const RECORD: &str = include_str!("../../host/contract/src/visit_record.golden.j
 
 const MANIFEST: &str = r#"{"schema": 1, "name": "replace", "version": "1.0.0", "action": "Replace", "target": ["Pod"],
     "reads": [{"apiVersion": "v1", "kind": "Pod", "fields": ["/status/phase", "/spec/nodeName"], "reason": "r"}],
-    "writes": [{"verb": "evict", "apiVersion": "v1", "kind": "Pod", "reason": "r"}]}"#;
+    "parameters": {"type": "object"}, "writes": [{"verb": "evict", "apiVersion": "v1", "kind": "Pod", "reason": "r"}]}"#;
 
 macro_rules! replace {
     ($name:ident, $grace:expr, $freshness:expr, $field:expr) => {
