@@ -35,7 +35,7 @@ impl VisitRecord {
         if let PluginRead::Related { name, .. } = read {
             let declared = match registration.relation(name) {
                 Ok(declared) => declared,
-                Err(sentence) => return Ok(ReadAnswer::NotDeclared(sentence)),
+                Err(sentence) => return Ok(self.refusal_of(read).unwrap_or(ReadAnswer::NotDeclared(sentence))),
             };
             if self.plugin.relations.iter().find(|own| own.name == *name) != Some(declared) {
                 return Err(lacks("the recorded plugin did not declare this relation, or declared another rule"));
@@ -56,6 +56,12 @@ impl VisitRecord {
             return Err(lacks("no record has the contents of Secrets and objects like them"));
         }
         Ok(found.answer.clone())
+    }
+
+    /// Returns the recorded refusal of a read that was not declared, in the host's words of that time.
+    fn refusal_of(&self, read: &PluginRead) -> Option<ReadAnswer> {
+        let found = self.reads.iter().find(|own| own.read == *read);
+        found.map(|own| own.answer.clone()).filter(|answer| matches!(answer, ReadAnswer::NotDeclared(_)))
     }
 
     /// Checks that the objects of the record show the field at `pointer` of a kind.
