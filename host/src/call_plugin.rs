@@ -6,6 +6,7 @@
 
 use std::time::Duration;
 
+use oarlock_contract::visit_record::RecordedVerdict;
 use oarlock_core::object::quota_key::QuotaKey;
 use oarlock_core::operation_job::round::context::Round;
 use oarlock_core::operation_job::round::memory::{StoredState, Targets};
@@ -13,6 +14,8 @@ use oarlock_core::operation_job::round::open_round::OpenRound;
 use oarlock_core::operation_job::round::visit::TargetUpdate;
 use oarlock_core::plugin::trap_budget::NotedVisit;
 use oarlock_core::plugin::visit::Answer;
+use oarlock_core::plugin::visit_note::{BegunNote, VisitOutputs};
+use oarlock_core::plugin::visit_recorder::RECORD;
 use tokio::time::Instant;
 
 use crate::log_share::LogDecision;
@@ -40,18 +43,21 @@ pub(crate) async fn call_plugin(
         None => None,
     };
     let mut session = round.serving().and_then(|plugin| ports.plugins.wave(&plugin.digest));
+    let recorder = round.serving().and_then(|plugin| ports.recorder.round(plugin, asks_for_records(round)));
     let began = Instant::now();
     while open.updates().is_empty() || began.elapsed() < ROUND_TIME {
         let Some(mut next) = open.next_visit(stored, targets, session.is_some()) else { break };
-        let (Some(session), Some(visit)) = (session.as_mut(), next.visit.take()) else {
+        let (Some(session), Some(mut visit)) = (session.as_mut(), next.visit.take()) else {
             open.judge(next, None, stored, targets);
             continue;
         };
+        let begun = recorder.as_ref().map(|_| BegunNote::begin(&mut visit));
         let began = Instant::now();
         let answer = session.call(visit).await;
         calls += 1;
         let (index, took, failure) = (next.index, began.elapsed(), failure(&answer));
         note_traps(ports, round, &failure);
+        let noted = begun.map(|begun| (begun, answer.clone()));
         let Some(update) = open.judge(next, Some(answer), stored, targets) else { continue };
         let trouble = match failure {
             // The visit repeats after the live reads that it asks for, so this failure is not final.
@@ -60,6 +66,11 @@ pub(crate) async fn call_plugin(
             }
             failure => failure.or_else(|| denial(update)),
         };
+        if let (Some(recorder), Some((begun, answer))) = (&recorder, noted) {
+            let microseconds = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
+            let verdict = verdict(trouble.as_ref());
+            recorder.end(begun, VisitOutputs { answer, cost: session.last_use(), microseconds, verdict });
+        }
         note(ports, round, stored.state.name(index), trouble, took);
     }
     calls
@@ -97,6 +108,21 @@ fn failure(answer: &Answer) -> Option<Trouble> {
             Some(Trouble::new(VisitOutcome::LimitExceeded, trap.message.clone()))
         }
         Answer::Trapped(trap) => Some(Trouble::new(VisitOutcome::Trapped, trap.message.clone())),
+    }
+}
+
+/// Returns true if the job has the annotation that turns on the recording of its visits.
+fn asks_for_records(round: &Round<'_>) -> bool {
+    let annotations = round.object.metadata.annotations.as_ref();
+    annotations.and_then(|annotations| annotations.get(RECORD)).is_some_and(|value| value == "true")
+}
+
+fn verdict(trouble: Option<&Trouble>) -> RecordedVerdict {
+    match trouble {
+        None => RecordedVerdict::Taken,
+        Some(Trouble { outcome: VisitOutcome::Denied, why }) => RecordedVerdict::Denied(why.clone()),
+        Some(Trouble { outcome: VisitOutcome::Deferred, .. }) => RecordedVerdict::Deferred,
+        Some(_) => RecordedVerdict::Failed,
     }
 }
 

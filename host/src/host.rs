@@ -14,6 +14,7 @@ use oarlock_core::attempts::parent::API_VERSION;
 use oarlock_core::object::api_object::Kind;
 use oarlock_core::operation_job::tasks::settings::TaskSettings;
 use oarlock_core::ops_job::spec::Defaults;
+use oarlock_core::plugin::visit_recorder::RecorderBounds;
 use oarlock_kube::flows::Flows;
 use oarlock_kube::lease::config::LeaseConfig;
 use oarlock_kube::lease::elector::LeaderElector;
@@ -44,6 +45,7 @@ use crate::ports::Ports;
 use crate::published::of_this_process;
 use crate::rest::{self, RestArgs, RestParts, readiness};
 use crate::served_actions::ServedActions;
+use crate::visit_store::store_visits;
 
 /// The name of the lease. One host of a cluster leads.
 pub(crate) const LEASE: &str = "oarlock";
@@ -81,6 +83,8 @@ pub struct HostOptions {
     pub place: HostLocation,
     /// The bytes of memory that the host, its plugins and the compile helper share; `None` is no limit.
     pub memory_limit: Option<u64>,
+    /// The last visits of each plugin to record. With 0, the host records only the jobs whose annotation asks for it.
+    pub record_visits: usize,
 }
 
 /// The source of the grants of a host.
@@ -164,6 +168,7 @@ impl Host {
             accounts,
             place,
             memory_limit,
+            record_visits,
         } = options;
         let grants_from = grants.word();
         let plugins = start_plugins(oarlock_wasm::Options {
@@ -199,7 +204,11 @@ impl Host {
         place.artefacts.iter().for_each(|artefacts| metrics.shows_artefacts(artefacts));
         memory_limit.into_iter().for_each(|limit| metrics.shows_memory_limit(limit));
         let old_policy = old_policy_probe(cluster.clone());
-        let ports = Arc::new(Ports::new(cluster, plugins, metrics));
+        let ports = Arc::new(Ports::new(cluster, plugins, metrics).with_recorder(RecorderBounds {
+            visits: record_visits,
+            stores: place.artefacts.is_some(),
+            ..RecorderBounds::default()
+        }));
         let flows = Flows::watch(ports.cluster.clone());
         let ops = Ops::watch(ports.cluster.clone(), Defaults::default(), place.observer());
         let (checked, accounts) = (PolicyCheck::default(), AccountCheck::default());
@@ -289,7 +298,8 @@ impl Host {
     ///
     /// If the controller fails, which `/livez` then reports too. If another process has the same identity.
     pub async fn run(self, stop: CancellationToken) -> anyhow::Result<()> {
-        let Self { ports, ops, action_plugins, controller, election, health, policies, accounts, .. } = self;
+        let Self { ports, ops, place, action_plugins, controller, election, health, policies, accounts, .. } = self;
+        let storing = place.artefacts.map(|artefacts| tokio::spawn(store_visits(ports.clone(), artefacts)));
         let granting = tokio::spawn(action_plugins.follow_grants(ports.plugins.clone()));
         let checking = [tokio::spawn(policies.run(ops)), tokio::spawn(accounts.run(ports.clone()))];
         let counting = tokio::spawn(count_plugins(ports.clone()));
@@ -301,6 +311,7 @@ impl Host {
         announcing.abort();
         asking.abort();
         checking.iter().for_each(JoinHandle::abort);
+        storing.iter().for_each(JoinHandle::abort);
         ports.cluster.stop(LAST_EVENTS).await;
         if ended.is_err() || !stop.is_cancelled() {
             health.dead("the controller failed");

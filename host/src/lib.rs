@@ -44,5 +44,6 @@ mod tasks;
 pub mod telemetry;
 pub mod term;
 pub mod traces;
+mod visit_store;
 
 pub use manifests::manifests;

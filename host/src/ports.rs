@@ -10,6 +10,7 @@ use oarlock_core::object::time::before;
 use oarlock_core::operation_job::round::context::action;
 use oarlock_core::operation_job::round::memory::JobMemory;
 use oarlock_core::plugin::lookup::PluginLookup;
+use oarlock_core::plugin::visit_recorder::{RecorderBounds, VisitRecorder};
 use oarlock_kube::Cluster;
 use oarlock_wasm::{FirstScan, Plugins};
 
@@ -42,6 +43,8 @@ pub struct Ports {
     pub(crate) logs: OnceLock<Logs>,
     /// The jobs that are bound to each version of a plugin.
     pub(crate) bound: Arc<BoundJobs>,
+    /// The recorder of visits.
+    pub recorder: VisitRecorder,
     /// The kinds and fields that plugins declare.
     pub(crate) kinds: DeclaredKinds,
 }
@@ -53,8 +56,14 @@ impl Ports {
         metrics.shows_plugins(&plugins);
         let (heart, log_share, logs) = (Arc::default(), LogShare::default(), OnceLock::new());
         let (calling, shares, kinds) = (Calling::default(), PluginCallLimits::default(), DeclaredKinds::default());
-        let bound = Arc::default();
-        Self { cluster, plugins, metrics, heart, log_share, calling, shares, logs, bound, kinds }
+        let (bound, recorder) = (Arc::default(), VisitRecorder::default());
+        Self { cluster, plugins, metrics, heart, log_share, calling, shares, logs, bound, recorder, kinds }
+    }
+
+    /// Replaces the recorder of visits.
+    #[must_use]
+    pub fn with_recorder(self, bounds: RecorderBounds) -> Self {
+        Self { recorder: VisitRecorder::new(bounds), ..self }
     }
 
     /// Returns true if a job may have a round while the actions in `full` run as many rounds as they may.

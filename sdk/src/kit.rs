@@ -26,6 +26,7 @@ mod apply;
 mod call_data;
 mod hold;
 pub(crate) mod memory;
+mod record;
 mod relation;
 mod sample;
 mod visit;

@@ -15,6 +15,7 @@ mod s3;
 mod space;
 mod store;
 mod upload;
+mod visit_records;
 mod volume;
 
 pub use backend::StoreRequestCounts;
@@ -23,4 +24,5 @@ pub use s3::{S3Options, S3Place, S3PlaceFailed};
 pub use space::{FileOwner, OwnerRoom};
 pub use store::{Artefacts, FileName, PartName};
 pub use upload::Upload;
+pub use visit_records::VisitsOf;
 pub use volume::{FilesShare, VolumeSpace};

@@ -1,9 +1,12 @@
 //! The limits of a call, and the messages for calls that exceed them.
 
+use serde::{Deserialize, Serialize};
+
 use crate::grant::Limits;
 
 /// The limits of the calls of one plugin.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct PluginLimits {
     /// The most run time of a call, in milliseconds.
     pub call_ms: u32,

@@ -1,7 +1,10 @@
 //! The keys of kinds and objects.
 
+use serde::{Deserialize, Serialize};
+
 /// The key of one kind.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Kind {
     /// The `apiVersion`, such as `v1` or `apps/v1`.
     pub api_version: String,
@@ -52,11 +55,13 @@ pub const IN_MEMORY: &str = "oarlock.dev/in-memory";
 const JOB_API_VERSION: &str = "apps.kusionstack.io/v1alpha1";
 
 /// The key of one object. A later object may have the same key.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ObjectKey {
     /// The kind of the object.
     pub kind: Kind,
     /// The namespace of the object, or `None` for a cluster-scoped object.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
     /// The name of the object.
     pub name: String,

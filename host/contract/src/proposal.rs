@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::manifest::Manifest;
@@ -95,7 +96,8 @@ impl Registration {
 }
 
 /// One kind of object that the plugin sees next to a target.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Relation {
     /// The name of the relation, unique in the plugin.
     pub name: String,
@@ -116,7 +118,8 @@ impl Relation {
 pub const NODE_NAME: &str = "/spec/nodeName";
 
 /// The rule that matches the objects of a relation to a target.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub enum RelationKey {
     /// The value of this label is the target's name or one of its exclusive extras.
     Label(String),
@@ -135,29 +138,37 @@ pub enum RelationKey {
 }
 
 /// The changes that a plugin proposes for one target.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Proposal {
     /// The changes, in order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub mutations: Vec<Mutation>,
     /// The extras to store.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub set_extra: Vec<(String, String)>,
     /// The extras to remove, before `set_extra`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub remove_extra: Vec<String>,
     /// The events to record on the job.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub events: Vec<PluginEvent>,
 }
 
 /// A reference to the object of a mutation.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ObjectRef {
     /// The kind, namespace and name of the object.
     pub key: ObjectKey,
     /// If set, the reference means only the object with this UID.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uid: Option<String>,
 }
 
 /// One change to the cluster.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase", deny_unknown_fields)]
 pub enum Mutation {
     /// Changes labels, annotations and finalizers.
     Metadata(MetadataChange),
@@ -226,7 +237,8 @@ impl Mutation {
 }
 
 /// A taint to add to a node or to remove. Key and effect together identify the taint.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct TaintChange {
     /// The name of the node.
     pub node: String,
@@ -241,7 +253,8 @@ pub struct TaintChange {
 }
 
 /// A node to drain, and the pods that the drain may evict.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct DrainRequest {
     /// The name of the node.
     pub node: String,
@@ -254,28 +267,36 @@ pub struct DrainRequest {
 }
 
 /// The metadata to set and remove.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct MetadataChange {
     /// The object to change.
     pub object: ObjectRef,
     /// The labels to set.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub set_labels: Vec<(String, String)>,
     /// The labels to remove.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub remove_labels: Vec<String>,
     /// The annotations to set.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub set_annotations: Vec<(String, String)>,
     /// The annotations to remove.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub remove_annotations: Vec<String>,
     /// The finalizers to add.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub add_finalizers: Vec<String>,
     /// The finalizers to remove.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub remove_finalizers: Vec<String>,
     /// If true, the changes stay. Otherwise, each change is a hold.
     pub keep: bool,
 }
 
 /// An event that a plugin requests.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct PluginEvent {
     /// True for a `Warning` instead of a `Normal` event.
     pub warning: bool,
@@ -286,7 +307,8 @@ pub struct PluginEvent {
 }
 
 /// The reason why a target failed.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct PluginError {
     /// A CamelCase word for programs.
     pub reason: String,
@@ -295,7 +317,8 @@ pub struct PluginError {
 }
 
 /// The progress of a target.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub enum State {
     /// The target has not ended.
     Processing,
@@ -306,18 +329,21 @@ pub enum State {
 }
 
 /// The result of `progress`.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Report {
     /// The progress of the target.
     pub state: State,
     /// The next changes.
     pub proposal: Proposal,
     /// The longest time until the next visit, in milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub check_after_ms: Option<u32>,
 }
 
 /// The reason why a call gave no answer.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct CallFailure {
     /// True if the host may repeat the call.
     pub retryable: bool,
@@ -326,5 +352,6 @@ pub struct CallFailure {
     /// One sentence for people.
     pub message: String,
     /// The shortest time until the next try, in milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_after_ms: Option<u32>,
 }

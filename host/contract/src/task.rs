@@ -45,7 +45,8 @@ pub const CAPABILITIES: [&str; 1] = ["DAC_READ_SEARCH"];
 pub const TASK_DIRECTORY: &str = "/task";
 
 /// A task that a plugin requests.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct TaskRequest {
     /// The name of the task, unique for the target: a DNS label.
     pub name: String,

@@ -51,7 +51,11 @@ pub mod plugin {
 
     pub mod lookup;
     pub mod trap_budget;
+    pub mod object_json;
+    pub mod replay_reads;
     pub mod visit;
+    pub mod visit_note;
+    pub mod visit_recorder;
 }
 
 /// The interface between the engine and the kinds whose plans are pure functions.

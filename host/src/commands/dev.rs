@@ -76,6 +76,9 @@ pub(crate) struct DevArgs {
     data: Option<PathBuf>,
     #[command(flatten)]
     history: HistoryArgs,
+    /// Number of the last visits to record for each plugin, for `oarlock plugin replay`
+    #[arg(long, value_name = "N", default_value_t = 200)]
+    record_visits: usize,
     /// Address that serves /livez, /readyz and /metrics
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:0", value_parser = health::parse_address)]
     listen: SocketAddr,
@@ -133,6 +136,7 @@ pub(crate) async fn run(args: DevArgs, traces: Option<TraceExport>) -> anyhow::R
     println!("{}", greeting(&Addresses { api: address, health: health_address }, &kubeconfig, &args.plugins, &granted));
     println!("{}", rest_greeting(&rest.url(), &token));
     println!("images are exported to {}", exports.registry);
+    println!("visits are recorded: oarlock plugin record JOB --data {}", data.display());
     let options = HostOptions {
         client: furnished.client.clone(),
         plugins: args.plugins,
@@ -145,6 +149,7 @@ pub(crate) async fn run(args: DevArgs, traces: Option<TraceExport>) -> anyhow::R
         accounts: PluginAccountSettings::default(),
         place: HostLocation { artefacts, exports: Some(exports), recorder, ..HostLocation::default() },
         memory_limit: None,
+        record_visits: args.record_visits,
     };
     let process = Host::start(options).await?;
     let serving =

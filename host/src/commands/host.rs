@@ -101,6 +101,10 @@ pub(crate) struct HostArgs {
     history: HistoryArgs,
     #[command(flatten)]
     exports: ExportArgs,
+    /// Number of the last visits to record for each plugin, for `oarlock plugin replay`; 0 records only jobs with the
+    /// annotation oarlock.dev/record: "true"
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    record_visits: usize,
     /// Address that serves /livez, /readyz and /metrics; `:8080` is port 8080 on all addresses
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8080", value_parser = health::parse_address)]
     listen: SocketAddr,
@@ -188,6 +192,7 @@ pub(crate) async fn run(args: HostArgs, traces: Option<TraceExport>) -> anyhow::
         artefacts,
         history,
         exports,
+        record_visits,
         listen,
         otlp: _,
     } = args;
@@ -227,6 +232,7 @@ pub(crate) async fn run(args: HostArgs, traces: Option<TraceExport>) -> anyhow::
             recorder,
         },
         memory_limit: memory_limit.or_else(memory::of_container),
+        record_visits,
     };
     announce(&options, &server, listener.local_addr().context("cannot read the address that serves /readyz")?);
     let process = Host::start(options).await?;

@@ -9,6 +9,9 @@ mod annotate;
 mod build;
 mod grant;
 mod new;
+mod record;
+mod records;
+mod replay;
 mod roles;
 mod top;
 #[cfg(feature = "dev")]
@@ -41,8 +44,9 @@ Examples:
   oarlock plugin vet replace.wasm                          shows AwaitingGrant and the missing grants
   oarlock plugin vet replace.wasm --grants grants.yaml     shows Serving if no grant is missing
   oarlock plugin vet replace.wasm -o json | jq -r .status.missing[]
+  oarlock plugin vet replace.wasm --grants grants.yaml --replay web.jsonl     finds answers that depend on earlier calls
 
-Exit code: 0 if the host would serve the plugin, 1 if not.";
+Exit code: 0 if the host would serve the plugin, 1 if not, or if --replay finds state in globals.";
 
 /// The commands on a plugin file.
 #[derive(Debug, Subcommand)]
@@ -75,6 +79,12 @@ pub(crate) enum PluginCommand {
     /// Check whether the host would serve a plugin, and print the reason if not
     #[command(after_help = VET_EXAMPLES)]
     Vet(VetArgs),
+    /// Print the recorded visits of a job, for `oarlock plugin replay`
+    #[command(after_help = record::EXAMPLES)]
+    Record(record::RecordArgs),
+    /// Play recorded visits with a plugin file, and show where it decides otherwise
+    #[command(after_help = replay::EXAMPLES)]
+    Replay(replay::ReplayArgs),
     /// Vet or compile the component on standard input; the host runs itself with this command
     #[command(hide = true)]
     CompileWorker(WorkerArgs),
@@ -107,6 +117,9 @@ pub(crate) struct VetArgs {
     /// Grants of the plugins; without the option, nothing is granted
     #[arg(long, value_name = "FILE")]
     grants: Option<PathBuf>,
+    /// Records to play in a fresh and in a used instance, to find state in globals; can be repeated
+    #[arg(long, value_name = "RECORDS")]
+    replay: Vec<PathBuf>,
     /// Output format
     #[arg(short, long, value_enum, default_value = "text")]
     output: ListFormat,
@@ -134,6 +147,8 @@ pub(crate) fn run(command: PluginCommand) -> anyhow::Result<ExitCode> {
         PluginCommand::Schema => print(JSON_SCHEMA),
         PluginCommand::Inspect(args) => inspect(&args),
         PluginCommand::Vet(args) => in_runtime(vet(args)),
+        PluginCommand::Record(args) => in_runtime(record::run(args)),
+        PluginCommand::Replay(args) => in_runtime(replay::run(args)),
         PluginCommand::CompileWorker(args) => {
             let task = HelperTask::of(&args.task).with_context(|| format!("there is no task {}", args.task))?;
             oarlock_wasm::compile_worker(task, args.memory)?;
@@ -168,6 +183,16 @@ async fn vet(args: VetArgs) -> anyhow::Result<ExitCode> {
     };
     if !is_seen(&args.file) {
         bail!("the host does not look at {}: rename it to <name>.wasm, in lower case", args.file.display());
+    }
+    if !args.replay.is_empty() {
+        let found = replay::state_in_globals(&args.file, &args.replay).await?;
+        if let Some(first) = found.first() {
+            bail!(
+                "{}: the answers depend on earlier calls, so the plugin keeps state in globals or in the order of a hash map; \
+                 keep state in extras, and sort what is hashed: {first}",
+                args.file.display()
+            );
+        }
     }
     Ok(if verdict.status.state == PluginState::Serving { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -18,7 +18,6 @@ mod run {
     pub(crate) mod host_functions;
     pub(crate) mod limits;
     pub(crate) mod log_budget;
-    pub(crate) mod object_json;
     pub(crate) mod output_pipe;
     pub(crate) mod peak_use;
     pub(crate) mod plugin_log;
@@ -67,6 +66,8 @@ mod plugins;
 
 mod dry_run;
 
+mod replay;
+
 pub use dry_run::{VetReport, dry_run};
 pub use load::annotate::annotate;
 pub use load::cache::{CacheError, default_cache_dir};
@@ -80,6 +81,7 @@ pub use oarlock_contract::limits::{CAPS, DEFAULTS, PluginLimits};
 pub use plugin::{Declared, DeclaredKind};
 pub use plugins::{Options, Plugins, PluginsError};
 pub use rejection::Rejection;
+pub use replay::{ReplayError, ReplayVerdict, ReplayedVisit, Replayer, WarmReplay};
 pub use run::engine::EngineError;
 pub use run::session::Session;
 pub use status::{FirstScan, GrantsState, PluginState, PluginStatus};

@@ -23,7 +23,7 @@ use crate::load::helper_process::CompileWith;
 use crate::load::loader::Loader;
 use crate::load::vet;
 use crate::memory::MemoryShares;
-use crate::plugin::Declared;
+use crate::plugin::{Declared, Plugin};
 use crate::registry::Registry;
 use crate::run::engine::{Engine, EngineError};
 use crate::run::session::Session;
@@ -157,6 +157,11 @@ impl Plugins {
     /// Begins the calls of one job in one round to the plugin with this `digest`. The calls share an instance.
     pub fn wave(&self, digest: &str) -> Option<Session> {
         self.registry.snapshot().by_digest(digest).map(|plugin| plugin.session())
+    }
+
+    /// Returns the callable plugin with this digest.
+    pub(crate) fn plugin(&self, digest: &str) -> Option<Arc<Plugin>> {
+        self.registry.snapshot().by_digest(digest).cloned()
     }
 
     /// Returns the digests of all callable plugins: plugins that serve, and replaced versions that running jobs still use.

@@ -63,6 +63,21 @@ pub(super) fn proposal(function: &str, call_data: &CallData, proposal: wit::Prop
     allowed(call_data, &proposal)
 }
 
+/// Returns a proposal in the types of the contract.
+pub(super) fn converted(proposal: wit::Proposal) -> Result<proposal::Proposal> {
+    convert::proposal(proposal).map(|(proposal, _)| proposal).map_err(|why| garbage("operate", &why))
+}
+
+/// Returns a report in the types of the contract.
+pub(super) fn converted_report(report: wit::Report) -> Result<proposal::Report> {
+    convert::report(report).map(|(report, _)| report).map_err(|why| garbage("progress", &why))
+}
+
+/// Returns a failure in the types of the contract.
+pub(super) fn converted_failure(failure: Failure) -> proposal::CallFailure {
+    convert::failure(failure.into()).0
+}
+
 /// Checks a report as the host does.
 pub(super) fn report(call_data: &CallData, report: wit::Report) -> Result<()> {
     let (report, bytes) = convert::report(report).map_err(|why| garbage("progress", &why))?;
@@ -82,7 +97,7 @@ fn allowed(call_data: &CallData, proposal: &proposal::Proposal) -> Result<()> {
         manifest: &call_data.rules.manifest,
         // The grant allows everything that the manifest asks for.
         grant: &Grant::of_all(&call_data.rules.manifest),
-        namespace: super::relation::NAMESPACE,
+        namespace: call_data.namespace(),
         job_uid: &call_data.job.uid,
         target: &target,
         target_uid: call_data.target.uid.as_deref(),
@@ -105,6 +120,6 @@ fn garbage(function: &str, why: &str) -> Failure {
     Failure::retryable("PluginTrapped", format!("{function} returned garbage: {why}"))
 }
 
-fn permanent(reason: &str, message: String) -> Failure {
+pub(super) fn permanent(reason: &str, message: String) -> Failure {
     Failure::permanent(reason, message)
 }

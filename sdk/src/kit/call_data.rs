@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
 
 use oarlock_contract::extras::{NODE, OWNER};
 use oarlock_contract::manifest::TargetKind;
@@ -9,6 +10,7 @@ use oarlock_contract::object_key::{Kind, ObjectKey, Owner};
 use oarlock_contract::proposal::Registration;
 use oarlock_contract::sighting::Sighting;
 use oarlock_contract::successors::keeps_node;
+use oarlock_contract::visit_record::{PluginRead, RecordedObject, VisitRecord};
 use serde_json::Value;
 
 use super::answer::Rules;
@@ -34,6 +36,8 @@ pub(crate) struct CallData {
     pub(super) claimed: Vec<String>,
     pub(super) unserved: Vec<String>,
     pub(super) config: Value,
+    /// The record that answers all reads, if the visit is from a record.
+    pub(super) record: Option<Rc<VisitRecord>>,
     /// The number of calls of host functions and of returned objects in this
     /// call.
     pub(super) host_calls: Cell<u32>,
@@ -107,12 +111,25 @@ impl CallData {
         let key = self.target.object.as_ref().map(key_of);
         let takes = |kind: &TargetKind| self.rules.manifest.takes(*kind);
         let kind = TargetKind::ALL.into_iter().find(takes).unwrap_or_default();
-        key.unwrap_or_else(|| kind.object(relation::NAMESPACE, &self.target.name))
+        let kind = match self.record.as_ref().map(|record| record.target.kind.as_str()) {
+            Some("Node") => TargetKind::Node,
+            Some(_) => TargetKind::Pod,
+            None => kind,
+        };
+        key.unwrap_or_else(|| kind.object(self.namespace(), &self.target.name))
+    }
+
+    /// Returns the namespace of the job.
+    pub(super) fn namespace(&self) -> &str {
+        self.record.as_ref().map_or(relation::NAMESPACE, |record| &record.job.namespace)
     }
 
     /// Returns the owners of an object, if the host knows the object in this
     /// call.
     pub(super) fn sight(&self, key: &ObjectKey) -> Sighting<Vec<Owner>> {
+        if let Some(record) = &self.record {
+            return recorded_sight(record, key);
+        }
         let known = match (self.watches(&key.kind), self.read.borrow().contains(key)) {
             (true, _) => &self.watched,
             (false, true) => &self.live,
@@ -133,6 +150,21 @@ impl CallData {
     /// relation.
     pub(super) fn watches(&self, kind: &Kind) -> bool {
         *kind == self.target_key().kind || self.registration.relations.iter().any(|relation| relation.kind == *kind)
+    }
+}
+
+/// Returns the owners of an object of a record.
+fn recorded_sight(record: &VisitRecord, key: &ObjectKey) -> Sighting<Vec<Owner>> {
+    let documents = record.objects.iter().filter_map(|object| match object {
+        RecordedObject::Shown(document) => Some(document),
+        RecordedObject::Withheld(_) => None,
+    });
+    let found = documents.into_iter().find(|document| key_of(document) == *key);
+    let is_read = |own: &PluginRead| matches!(own, PluginRead::Get { object, .. } if object == key);
+    match found {
+        Some(document) => Sighting::Found(owners_of(document)),
+        None if record.reads.iter().any(|read| is_read(&read.read)) => Sighting::Absent,
+        None => Sighting::Unread,
     }
 }
 

@@ -6,9 +6,11 @@ use std::rc::Rc;
 
 use oarlock_contract::object_key::{Kind, ObjectKey};
 use oarlock_contract::reads::{FieldPlace, LAST_APPLIED, METADATA};
+use oarlock_contract::visit_record::PluginRead;
 use serde_json::Value;
 
 use super::call_data::{CallData, TargetFacts, key_of};
+use super::record::{Recorded, lacks};
 use super::relation;
 use crate::backend::ReadError;
 use crate::parse_instant;
@@ -106,12 +108,20 @@ impl Object {
     }
 
     pub(crate) fn field(&self, pointer: &str) -> Result<Option<String>, ReadError> {
-        let place = self.call_data.rules.manifest.place_of(&key_of(self.read()).kind, pointer).map_err(not_declared)?;
+        let kind = key_of(self.read()).kind;
+        let place = self.call_data.rules.manifest.place_of(&kind, pointer).map_err(not_declared)?;
+        if let (Some(record), FieldPlace::Declared) = (&self.call_data.record, place) {
+            record.shows(&kind, pointer).unwrap_or_else(|unrecorded| lacks(&unrecorded.to_string()));
+        }
         Ok(if place == FieldPlace::Nowhere { None } else { select(&self.doc, pointer) })
     }
 
     pub(crate) fn json(&self) -> Result<String, ReadError> {
-        let mut document = self.call_data.rules.manifest.declared_fields(&key_of(self.read()).kind, &self.doc);
+        let (kind, manifest) = (key_of(self.read()).kind, &self.call_data.rules.manifest);
+        if let Some(record) = &self.call_data.record {
+            record.shows_whole(&kind, manifest).unwrap_or_else(|unrecorded| lacks(&unrecorded.to_string()));
+        }
+        let mut document = manifest.declared_fields(&kind, &self.doc);
         if let (Some(fields), Some(metadata)) = (document.as_object_mut(), self.doc.get("metadata")) {
             fields.insert("metadata".to_owned(), metadata.clone());
         }
@@ -142,13 +152,11 @@ impl Job {
     }
 
     pub(crate) fn namespace(&self) -> String {
-        self.read();
-        relation::NAMESPACE.to_owned()
+        self.read().namespace().to_owned()
     }
 
     pub(crate) fn name(&self) -> String {
-        self.read();
-        "job".to_owned()
+        self.read().record.as_ref().map_or("job", |record| &record.job.name).to_owned()
     }
 
     pub(crate) fn uid(&self) -> String {
@@ -156,7 +164,8 @@ impl Job {
     }
 
     pub(crate) fn action(&self) -> String {
-        self.read().rules.manifest.action.clone()
+        let own = self.read();
+        own.record.as_ref().map_or(&own.rules.manifest.action, |record| &record.job.action).clone()
     }
 
     pub(crate) fn now_ms(&self) -> u64 {
@@ -168,8 +177,7 @@ impl Job {
     }
 
     pub(crate) fn target_count(&self) -> u32 {
-        self.read();
-        1
+        self.read().record.as_ref().map_or(1, |record| record.job.target_count)
     }
 
     pub(crate) fn cancelled(&self) -> bool {
@@ -193,7 +201,7 @@ impl Target {
 
     pub(crate) fn index(&self) -> u32 {
         self.read();
-        0
+        self.0.record.as_ref().map_or(0, |record| record.target.index)
     }
 
     pub(crate) fn kind(&self) -> String {
@@ -240,13 +248,27 @@ impl Target {
     pub(crate) fn related(&self, name: &str, freshness: Freshness) -> Result<Vec<Object>, ReadError> {
         self.read();
         let relation = self.0.registration.relation(name).map_err(not_declared)?;
-        let found = relation::find(&self.0, relation, freshness)?;
+        let found = match &self.0.record {
+            None => relation::find(&self.0, relation, freshness)?,
+            Some(record) => {
+                let read = PluginRead::Related { name: name.to_owned(), live: freshness == Freshness::Live };
+                objects(self.0.recorded(record, &read)?, &read)
+            }
+        };
         self.0.count(found.len());
         Ok(found.into_iter().map(|doc| Object::new(doc, &self.0)).collect())
     }
 
     pub(crate) fn task(&self, name: &str) -> Option<TaskStatus> {
         self.read().tasks.get(name).cloned()
+    }
+}
+
+/// Returns the objects of a recorded answer. Ends the call if the answer is of another read.
+fn objects(answer: Recorded, read: &PluginRead) -> Vec<Value> {
+    match answer {
+        Recorded::Objects(objects) => objects,
+        Recorded::Served(_) => lacks(&read.to_string()),
     }
 }
 
@@ -264,6 +286,11 @@ pub(crate) fn get(wanted: &ObjectRef, freshness: Freshness) -> Result<Option<Obj
     if !call_data.rules.manifest.may_get(&key).map_err(not_declared)? {
         return Ok(None);
     }
+    if let Some(record) = &call_data.record {
+        let read = PluginRead::Get { object: key, live: freshness == Freshness::Live };
+        let found = objects(call_data.recorded(record, &read)?, &read);
+        return Ok(found.into_iter().next().map(|doc| Object::new(doc, &call_data)));
+    }
     let freshness = if call_data.watches(&key.kind) { freshness } else { Freshness::Live };
     let found = call_data.objects(freshness)?.iter().find(|object| key_of(object) == key);
     call_data.read.borrow_mut().insert(key.clone());
@@ -275,6 +302,13 @@ pub(crate) fn get(wanted: &ObjectRef, freshness: Freshness) -> Result<Option<Obj
 pub(crate) fn serves(api_version: &str, kind: &str) -> Result<bool, ReadError> {
     let Some(call_data) = CALL_DATA.with_borrow(Clone::clone) else { return Err(no_call()) };
     call_data.count(1);
+    if let Some(record) = &call_data.record {
+        let read = PluginRead::Serves { kind: Kind::new(api_version, kind) };
+        return match call_data.recorded(record, &read)? {
+            Recorded::Served(served) => Ok(served),
+            Recorded::Objects(_) => lacks(&read.to_string()),
+        };
+    }
     if !call_data.watches(&Kind::new(api_version, kind)) {
         call_data.objects(Freshness::Live)?;
     }

@@ -7,6 +7,7 @@ use std::rc::Rc;
 
 use oarlock_contract::extras::OWNER;
 use oarlock_contract::proposal::Registration;
+use oarlock_contract::visit_record::VisitRecord;
 use serde_json::{Value, json};
 
 use super::answer::{self, Rules};
@@ -32,6 +33,8 @@ pub struct Visit {
     claimed: Vec<String>,
     unserved: Vec<String>,
     config: Value,
+    /// The record that answers all reads, if the visit is from a record.
+    pub(super) record: Option<Rc<VisitRecord>>,
 }
 
 impl Visit {
@@ -64,7 +67,7 @@ impl Visit {
             tasks: BTreeMap::new(),
         };
         let (watched, live, claimed, unserved) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        Self { job, target, watched, live, looked: true, claimed, unserved, config: json!({}) }
+        Self { job, target, watched, live, looked: true, claimed, unserved, config: json!({}), record: None }
     }
 
     /// Sets the UID that the target's object has or had.
@@ -226,6 +229,20 @@ impl Visit {
         self.propose::<A>("release", A::release)
     }
 
+    /// Calls `operate` or `release` without the checks of the host.
+    pub(super) fn propose_unchecked<A: Plugin>(
+        &self,
+        name: &str,
+        function: fn(&Job, &Target) -> Result<Proposal>,
+    ) -> Result<Proposal> {
+        self.call::<A, _>(name, function).map(|(_, proposal)| proposal)
+    }
+
+    /// Calls `progress` without the checks of the host.
+    pub(super) fn report_unchecked<A: Plugin>(&self) -> Result<Report> {
+        self.call::<A, _>("progress", A::progress).map(|(_, report)| report)
+    }
+
     fn propose<A: Plugin>(&self, name: &str, function: fn(&Job, &Target) -> Result<Proposal>) -> Result<Proposal> {
         let (call_data, proposal) = self.call::<A, _>(name, function)?;
         answer::proposal(name, &call_data, proposal.clone().into())?;
@@ -254,7 +271,7 @@ impl Visit {
 
     /// Builds the data that the call can read.
     fn call_data(&self, rules: Rules) -> CallData {
-        let Self { job, target, watched, live, looked, claimed, unserved, config } = self.clone();
+        let Self { job, target, watched, live, looked, claimed, unserved, config, record } = self.clone();
         let (registration, host_calls, read) = (Registration::default(), Cell::new(0), RefCell::default());
         let mut call_data = CallData {
             rules,
@@ -267,10 +284,13 @@ impl Visit {
             claimed,
             unserved,
             config,
+            record,
             host_calls,
             read,
         };
-        call_data.target.note_start(&call_data.live);
+        if call_data.record.is_none() {
+            call_data.target.note_start(&call_data.live);
+        }
         call_data
     }
 }

@@ -106,6 +106,13 @@ pub trait Reads: Send + Sync {
     fn get(&self, key: &ObjectKey, live: bool) -> Result<Option<Arc<Object>>, ReadRefusal>;
     /// Returns true if the cluster serves a kind. The plugin need not have declared the kind.
     fn serves(&self, kind: &Kind) -> Result<bool, ReadRefusal>;
+    /// Notes a `get` that the caller refused before it reached these reads. Only a record needs it.
+    fn note_refused(&self, _key: &ObjectKey, _live: bool, _refusal: &ReadRefusal) {}
+    /// Returns true if `object` shows the field at `pointer`, or all fields that the plugin declares if `pointer` is `None`. Only a record may lack
+    /// declared fields, because another version of the plugin declared them.
+    fn shows(&self, _object: &Object, _pointer: Option<&str>) -> bool {
+        true
+    }
 }
 
 /// The reason why a read was refused.
@@ -113,12 +120,29 @@ pub trait Reads: Send + Sync {
 pub enum ReadRefusal {
     /// The plugin did not declare the read. The text names the read.
     NotDeclared(String),
+    /// The grant of the plugin does not allow the read. The text names the read.
+    NotGranted(String),
     /// The read needs a live read first, which the host has noted.
     Unavailable,
+    /// The record of a visit lacks the read, so the replay ends.
+    Unrecorded,
+}
+
+/// The cost of a visit, and the age of the instance that answered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct VisitUse {
+    /// The calls of host functions and the passed objects.
+    pub host_calls: u32,
+    /// The memory of the instance after the visit, in bytes.
+    pub memory_bytes: u64,
+    /// The size of the answer, in bytes.
+    pub answer_bytes: u64,
+    /// The number of calls that the instance had made before the visit.
+    pub position: u32,
 }
 
 /// The result of a visit.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Hash)]
 pub enum Answer {
     /// `operate` or `release` made this proposal. The host called nothing else.
     Proposed(Proposal),
@@ -136,7 +160,7 @@ pub enum Answer {
 }
 
 /// The failure of a call that trapped or exceeded a limit.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Trap {
     /// Either `PluginTrapped` or `PluginLimitExceeded`.
     pub reason: &'static str,

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use oarlock_contract::names::{is_api_version, is_kind};
 use oarlock_contract::reads::FieldPlace;
 use oarlock_core::object::api_object::{Kind, Object, ObjectKey};
+use oarlock_core::plugin::object_json;
 use oarlock_core::plugin::visit::{JobFacts, ReadRefusal, Visit};
 use serde_json::Value;
 use wasmtime::component::Resource;
@@ -15,7 +16,6 @@ use wasmtime::component::Resource;
 use crate::run::bindings::{cluster, config, jobs};
 use crate::run::guest::Guest;
 use crate::run::handles::{JobHandle, ObjectHandle, TargetHandle};
-use crate::run::object_json;
 
 impl Guest {
     /// Counts a call of a host function. Each host function begins with this call.
@@ -38,15 +38,27 @@ impl Guest {
         Ok(self.table.get(handle)?.0.clone())
     }
 
-    fn read_error(&self, refusal: ReadRefusal) -> cluster::ReadError {
+    /// Returns the error that the plugin sees. A read that a record lacks ends the call.
+    fn read_error(&self, refusal: ReadRefusal) -> wasmtime::Result<cluster::ReadError> {
         match refusal {
-            ReadRefusal::NotDeclared(message) => not_declared(message),
-            ReadRefusal::Unavailable => cluster::ReadError {
+            ReadRefusal::NotDeclared(message) | ReadRefusal::NotGranted(message) => Ok(not_declared(message)),
+            ReadRefusal::Unavailable => Ok(cluster::ReadError {
                 reason: "Unavailable".to_owned(),
                 message: "the host has to ask the API server first; the call is repeated once it has".to_owned(),
-            },
+            }),
+            ReadRefusal::Unrecorded => Err(unrecorded()),
         }
     }
+
+    /// Ends the call if the visit is a replay and its record lacks the field.
+    fn check_recorded(&self, object: &Object, pointer: Option<&str>) -> wasmtime::Result<()> {
+        let shows = self.visit.as_ref().is_none_or(|visit| visit.reads.shows(object, pointer));
+        if shows { Ok(()) } else { Err(unrecorded()) }
+    }
+}
+
+fn unrecorded() -> wasmtime::Error {
+    wasmtime::Error::msg("the record lacks the read")
 }
 
 fn not_declared(message: String) -> cluster::ReadError {
@@ -83,22 +95,28 @@ impl cluster::Host for Guest {
             return Ok(Err(not_declared("there is no object to read during `setup`".to_owned())));
         };
         let key = ObjectKey { kind: Kind::new(api_version, kind), namespace, name };
+        let live = freshness == cluster::Freshness::Live;
         let named = match self.settings.manifest.may_get(&key) {
             Ok(named) => named,
-            Err(sentence) => return Ok(Err(not_declared(sentence))),
+            Err(sentence) => {
+                let refusal = ReadRefusal::NotDeclared(sentence);
+                visit.reads.note_refused(&key, live, &refusal);
+                return Ok(Err(self.read_error(refusal)?));
+            }
         };
         let namespace = key.namespace.as_deref();
         if namespace.is_some_and(|ns| ns != visit.job.namespace && !self.settings.grant.allows_namespace(ns)) {
-            return Ok(Err(not_declared(format!("namespace {namespace:?} is not granted to the plugin"))));
+            let refusal = ReadRefusal::NotGranted(format!("namespace {namespace:?} is not granted to the plugin"));
+            visit.reads.note_refused(&key, live, &refusal);
+            return Ok(Err(self.read_error(refusal)?));
         }
         if !named {
             return Ok(Ok(None));
         }
-        let live = freshness == cluster::Freshness::Live;
         match visit.reads.get(&key, live) {
             Ok(Some(object)) => Ok(Ok(Some(self.table.push(ObjectHandle(object))?))),
             Ok(None) => Ok(Ok(None)),
-            Err(refusal) => Ok(Err(self.read_error(refusal))),
+            Err(refusal) => Ok(Err(self.read_error(refusal)?)),
         }
     }
 
@@ -111,7 +129,10 @@ impl cluster::Host for Guest {
         if !is_api_version(&api_version) || !is_kind(&kind) {
             return Ok(Ok(false));
         }
-        Ok(visit.reads.serves(&Kind::new(api_version, kind)).map_err(|refusal| self.read_error(refusal)))
+        match visit.reads.serves(&Kind::new(api_version, kind)) {
+            Ok(serves) => Ok(Ok(serves)),
+            Err(refusal) => Ok(Err(self.read_error(refusal)?)),
+        }
     }
 }
 
@@ -163,7 +184,10 @@ impl cluster::HostObject for Guest {
     ) -> wasmtime::Result<Result<Option<String>, cluster::ReadError>> {
         let object = self.object(&this)?;
         Ok(match self.settings.manifest.place_of(&object.key.kind, &pointer) {
-            Ok(FieldPlace::Declared) => Ok(select(&object.fields.value(), &pointer)),
+            Ok(FieldPlace::Declared) => {
+                self.check_recorded(&object, Some(&pointer))?;
+                Ok(select(&object.fields.value(), &pointer))
+            }
             Ok(FieldPlace::Metadata) => Ok(object_json::metadata(&object, &pointer)),
             Ok(FieldPlace::Nowhere) => Ok(None),
             Err(sentence) => Err(not_declared(sentence)),
@@ -172,6 +196,7 @@ impl cluster::HostObject for Guest {
 
     fn json(&mut self, this: Resource<ObjectHandle>) -> wasmtime::Result<Result<String, cluster::ReadError>> {
         let object = self.object(&this)?;
+        self.check_recorded(&object, None)?;
         Ok(Ok(object_json::whole(&object, &self.settings.manifest).to_string()))
     }
 
@@ -285,7 +310,7 @@ impl jobs::HostTarget for Guest {
                 let handles = objects.into_iter().map(|object| Ok(self.table.push(ObjectHandle(object))?));
                 Ok(Ok(handles.collect::<wasmtime::Result<_>>()?))
             }
-            Err(refusal) => Ok(Err(self.read_error(refusal))),
+            Err(refusal) => Ok(Err(self.read_error(refusal)?)),
         }
     }
 

@@ -54,6 +54,21 @@ impl Meter {
         self.refused = None;
     }
 
+    /// Returns the number of host calls of this call.
+    pub(crate) fn used_host_calls(&self) -> u32 {
+        self.limits.host_calls.saturating_sub(self.host_calls)
+    }
+
+    /// Returns the bytes of memory of the instance.
+    pub(crate) fn memory(&self) -> usize {
+        self.memory
+    }
+
+    /// Returns the bytes of the answer of this call, or 0 if it gave none.
+    pub(crate) fn answer_bytes(&self) -> u32 {
+        self.output_bytes
+    }
+
     /// Counts one step of the clock that the guest saw. Steps that passed while the guest was not running count as one step, so that a busy
     /// machine stops no call.
     pub(crate) fn tick(&mut self) -> Result<(), LimitExceeded> {

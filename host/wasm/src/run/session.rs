@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use oarlock_core::plugin::proposal::{CallFailure, Proposal};
-use oarlock_core::plugin::visit::{Answer, Call, Visit};
+use oarlock_core::plugin::visit::{Answer, Call, Visit, VisitUse};
 
 use crate::run::call_error::CallError;
 use crate::run::warm_instance::{CallContext, Output, Request, WarmInstance};
@@ -15,16 +15,24 @@ use crate::run::warm_instance::{CallContext, Output, Request, WarmInstance};
 pub struct Session {
     context: Arc<CallContext>,
     instance: Option<WarmInstance>,
+    /// The cost of the last visit, once an instance has begun it.
+    used: Option<VisitUse>,
 }
 
 impl Session {
     pub(crate) fn new(context: Arc<CallContext>) -> Self {
-        Self { context, instance: None }
+        Self { context, instance: None, used: None }
+    }
+
+    /// Returns the cost of the last visit. It is zero if no instance could begin the visit.
+    pub fn last_use(&self) -> VisitUse {
+        self.used.unwrap_or_default()
     }
 
     /// Calls the plugin for one target.
     pub async fn call(&mut self, visit: Visit) -> Answer {
         let visit = Arc::new(visit);
+        self.used = None;
         match self.visit(&visit).await {
             Ok(answer) => answer,
             Err(CallError::Trap(trap)) => Answer::Trapped(trap),
@@ -78,7 +86,10 @@ impl Session {
                 WarmInstance::start(&self.context).await?
             }
         };
-        let answer = instance.call(request).await?;
+        let used = self.used.get_or_insert_with(|| VisitUse { position: instance.calls(), ..VisitUse::default() });
+        let answer = instance.call(request).await;
+        instance.add_to(used);
+        let answer = answer?;
         self.instance = Some(instance);
         Ok(answer)
     }

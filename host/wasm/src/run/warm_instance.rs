@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use oarlock_core::plugin::proposal::{CallFailure, Proposal, Registration, Report};
-use oarlock_core::plugin::visit::Visit;
+use oarlock_core::plugin::visit::{Visit, VisitUse};
 use tokio::sync::OwnedSemaphorePermit;
 use wasmtime::component::Resource;
 use wasmtime::{Store, UpdateDeadline};
@@ -99,6 +99,19 @@ impl WarmInstance {
     /// Returns true if a fresh instance must replace this instance.
     pub(crate) fn is_used_up(&self) -> bool {
         self.calls >= CALLS_PER_INSTANCE
+    }
+
+    /// Returns the number of calls that the instance has served.
+    pub(crate) fn calls(&self) -> u32 {
+        self.calls
+    }
+
+    /// Adds the cost of the last call to that of its visit.
+    pub(crate) fn add_to(&self, used: &mut VisitUse) {
+        let meter = &self.store.data().meter;
+        used.host_calls = used.host_calls.saturating_add(meter.used_host_calls());
+        used.answer_bytes = used.answer_bytes.saturating_add(meter.answer_bytes().into());
+        used.memory_bytes = meter.memory() as u64;
     }
 
     /// Calls one function. After an error, the instance must not be called again.

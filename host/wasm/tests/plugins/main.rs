@@ -19,6 +19,8 @@ mod printing;
 #[cfg(test)]
 mod refused;
 #[cfg(test)]
+mod replaying;
+#[cfg(test)]
 mod serving;
 #[cfg(test)]
 mod swapping;

@@ -1,12 +1,13 @@
 //! The JSON document of an object that a plugin may see: its metadata, and the fields that the plugin's manifest declares. The cache has
 //! the fields of all plugins. This file may not show the fields of other plugins.
 
-use oarlock_core::object::api_object::{Object, Owner};
-use oarlock_core::plugin::manifest::Manifest;
 use serde_json::{Map, Value, json};
 
+use crate::object::api_object::{Object, Owner};
+use crate::plugin::manifest::Manifest;
+
 /// Returns the value at `pointer` as JSON text. The pointer points to the kind or into the metadata.
-pub(crate) fn metadata(object: &Object, pointer: &str) -> Option<String> {
+pub fn metadata(object: &Object, pointer: &str) -> Option<String> {
     let value = match (pointer, pointer.strip_prefix("/metadata")) {
         ("/apiVersion", _) => Some(Value::from(object.key.kind.api_version.as_str())),
         ("/kind", _) => Some(Value::from(object.key.kind.kind.as_str())),
@@ -20,7 +21,7 @@ pub(crate) fn metadata(object: &Object, pointer: &str) -> Option<String> {
 }
 
 /// Returns the whole document: kind, metadata and the fields that the plugin declares.
-pub(crate) fn whole(object: &Object, manifest: &Manifest) -> Value {
+pub fn whole(object: &Object, manifest: &Manifest) -> Value {
     let mut document = manifest.declared_fields(&object.key.kind, &object.fields.value());
     if let (Value::Object(fields), Value::Object(own)) = (&mut document, metadata_of(object, None)) {
         let slot = fields.entry("metadata").or_insert_with(|| Value::Object(Map::new()));
@@ -65,9 +66,9 @@ fn owner(owner: &Owner) -> Value {
 #[cfg(test)]
 mod tests {
     use oarlock_contract::reads::FieldPlace;
-    use oarlock_core::object::api_object::Kind;
 
     use super::*;
+    use crate::object::api_object::Kind;
 
     fn pod() -> Object {
         let document = json!({"metadata": {"name": "a", "namespace": "n", "uid": "u", "labels": {"x/y": "1"},
