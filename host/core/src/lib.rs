@@ -50,9 +50,9 @@ pub mod plugin {
     pub use oarlock_contract::{authorize, grant, host_path, manifest, names, proposal, rights, schema, task};
 
     pub mod lookup;
-    pub mod trap_budget;
     pub mod object_json;
     pub mod replay_reads;
+    pub mod trap_budget;
     pub mod visit;
     pub mod visit_note;
     pub mod visit_recorder;

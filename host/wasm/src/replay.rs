@@ -162,6 +162,7 @@ impl Replayer {
             limits,
             config: settings.config.clone(),
             log: LogBudget::full(),
+            peaks: Default::default(),
         };
         CallContext { engine: engine.clone(), pre: pre.clone(), settings: Arc::new(settings), wall_timeout: None }
     }

@@ -101,6 +101,7 @@ fn options(furnished: &InMemory, scratch: &Scratch, grants: Option<PathBuf>) -> 
         tasks: TaskSettings::default(),
         place: HostLocation::default(),
         memory_limit: None,
+        record_visits: 0,
     }
 }
 
