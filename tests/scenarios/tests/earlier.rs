@@ -22,7 +22,7 @@ use oarlock_scenarios::host_process::{HostProcess, host_binary};
 use oarlock_scenarios::jobs::{Told, replace};
 use oarlock_scenarios::mode::Mode;
 use oarlock_scenarios::scenarios::drains::bootable;
-use oarlock_scenarios::scenarios::on_nodes::node;
+use oarlock_scenarios::scenarios::on_nodes::{node, set_ready};
 use oarlock_scenarios::test_cluster::{TestCluster, patiently};
 use oarlock_sim::world::{Pause, Scope};
 use oarlock_support::accounts::Account;
@@ -151,8 +151,8 @@ impl Handover {
         let pods = cluster.pod_names(Mode::CollaSet.app()).await?;
         let rebooted = [bootable(&cluster, "a").await?, bootable(&cluster, "b").await?];
         let nodes = Api::<Node>::all(admin.clone());
-        for suffix in ["c", "d"] {
-            let name = node(&cluster, suffix, true).await?;
+        for (suffix, is_ready) in [("c", true), ("d", false)] {
+            let name = node(&cluster, suffix, is_ready).await?;
             let label = json!({"metadata": {"labels": {OF_DAEMON: "true"}}});
             nodes.patch(&name, &PatchParams::default(), &Patch::Merge(label)).await?;
         }
@@ -203,8 +203,11 @@ impl Handover {
         })
         .await?;
         cluster.until_flow((FLOW, "runs"), "its step is in flight", |flow| is_in_flight(flow, "a")).await?;
-        let on_first = |daemon: &Value| is_in_flight(daemon, &format!("{TEAM}-c"));
-        cluster.until_flow((DAEMON, "daemon"), "it is in flight on a node", on_first).await?;
+        let waits = |daemon: &Value| {
+            unit(daemon, &format!("{TEAM}-c")) == "Succeed"
+                && unit(daemon, &format!("{TEAM}-d")) == "Waiting/NodeNotReady"
+        };
+        cluster.until_flow((DAEMON, "daemon"), "it waits for a node", waits).await?;
         let runs = |job: &Value| job.pointer("/status/phase").is_some_and(|phase| phase == "Running");
         cluster.until_ops("begun", "it runs", runs).await.map(drop)
     }
@@ -216,6 +219,7 @@ impl Handover {
             cluster.world.release(pause, Scope::World);
         }
         cluster.create_flow("JobTemplate", "late", json!({"jobTemplate": work("true")})).await?;
+        set_ready(cluster, &format!("{TEAM}-d"), true).await?;
         cluster.until_progress("half", "Failed").await?;
         let ended = cluster.jobs().get("half").await?;
         ensure!((ended.count("Succeeded"), ended.count("Failed")) == (3, MISSING), "{ended:?}");
@@ -258,7 +262,7 @@ fn is_in_flight(object: &Value, name: &str) -> bool {
     state.starts_with("Pending") || state.starts_with("Running")
 }
 
-/// The pauses that keep jobs in flight: of replacements, of Jobs, and of tasks on nodes.
+/// The pauses that keep jobs in flight: of replacements, of Jobs of flows, and of tasks on nodes.
 const PAUSES: [Pause; 3] = [Pause::Creation, Pause::Scheduling, Pause::Tasks];
 
 /// Returns the documents that a version prints for all kinds, and for Replace and reboot.

@@ -100,7 +100,11 @@ pub async fn node(cluster: &TestCluster, suffix: &str, ready: bool) -> anyhow::R
     Ok(name)
 }
 
-pub(crate) async fn set_ready(cluster: &TestCluster, name: &str, ready: bool) -> anyhow::Result<()> {
+/// Sets the condition Ready of a node.
+///
+/// # Errors
+/// If the API server refuses a request.
+pub async fn set_ready(cluster: &TestCluster, name: &str, ready: bool) -> anyhow::Result<()> {
     let status = if ready { "True" } else { "False" };
     let body = json!({"status": {"conditions": [{"type": "Ready", "status": status, "reason": "Test", "message": "",
         "lastHeartbeatTime": "2026-01-01T00:00:00Z", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}});
