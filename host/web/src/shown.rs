@@ -247,8 +247,8 @@ impl Shown {
         };
         match (job, part) {
             (Err(why), _) => refusal_content(PageRefusal::Unreadable(why)),
-            (Ok(job), Part::Table(parts)) => job_content(&JobPage { job: &job, events: &events, parts }),
-            (Ok(job), Part::Target(index)) => target_content(&job, index, &events).unwrap_or_else(missing),
+            (Ok(job), Part::Table(parts)) => job_content(&JobPage { job: &job, events: &events, parts, now: Timestamp::now() }),
+            (Ok(job), Part::Target(index)) => target_content(&job, index, &events),
         }
     }
 
