@@ -26,20 +26,6 @@ const SLOW: SignedDuration = SignedDuration::from_mins(5);
 const TEXT: usize = 80;
 /// The columns of the table.
 const COLUMNS: [&str; 8] = ["Name", "State", "Progress", "Reason", "Age", "Namespace", "Kind", "Action"];
-/// The first words of the waits that only a person, or other pods of a budget, can end.
-const LASTING: [&str; 11] = [
-    "Budget",
-    "Drain",
-    "Failures",
-    "Grant",
-    "InvalidSpec",
-    "KindNotReadable",
-    "KindNotServed",
-    "NoPlugin",
-    "Partition",
-    "Paused",
-    "Webhook",
-];
 
 /// One object of a list. A server can keep the rows of all objects, because a row is small, whatever the object has.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,11 +54,6 @@ impl ListedJob {
     pub fn of_job(job: &JobView) -> Self {
         let notice = job.notices.first().map(|notice| notice.reason.clone());
         let reason_place = if job.waits_for.is_some() { ReasonPlace::Waits } else { ReasonPlace::Condition };
-        let is_lasting = |words: &str| {
-            words
-                .split(", ")
-                .any(|wait| LASTING.iter().any(|word| wait.split(' ').next().is_some_and(|first| first == *word)))
-        };
         let blocked = job.targets().iter().filter(|target| {
             target.is_blocked() && target.next_attempt.is_none() && target.progress == ShownProgress::Processing
         });
@@ -87,7 +68,7 @@ impl ListedJob {
             bar: Bar::of_targets(&job.counts),
             reason: kept(&job.waits_for.clone().or(notice).unwrap_or_default()),
             reason_place,
-            needs_person: !has_ended && (job.counts.failed > 0 || job.waits_for.as_deref().is_some_and(is_lasting)),
+            needs_person: !has_ended && (job.counts.failed > 0 || job_page::has_lasting_wait(job)),
             blocked_since: blocked.filter_map(|target| target.started).min().filter(|_| !has_ended),
             created: job.created,
             ended: job.ended,

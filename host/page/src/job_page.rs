@@ -18,6 +18,20 @@ use crate::text_html::{Relative, fact, filled, label, line, message, name, point
 
 /// The namespace of the OperationJobs of OpsJobs.
 pub(crate) const OPS_NAMESPACE: &str = "oarlock-ops";
+/// The first words of the waits that only a person, or other pods of a budget, can end.
+const LASTING: [&str; 11] = [
+    "Budget",
+    "Drain",
+    "Failures",
+    "Grant",
+    "InvalidSpec",
+    "KindNotReadable",
+    "KindNotServed",
+    "NoPlugin",
+    "Partition",
+    "Paused",
+    "Webhook",
+];
 /// The columns of a detail in a table.
 const DETAIL: usize = 300;
 /// The most inputs or outputs of one list.
@@ -113,10 +127,18 @@ pub(crate) fn state(job: &JobView) -> String {
     format!("{}{notes}", job.progress.word())
 }
 
+/// Returns true if the job waits for something that does not come by itself.
+pub(crate) fn has_lasting_wait(job: &JobView) -> bool {
+    let waits = job.waits_for.as_deref().unwrap_or_default().split(", ");
+    waits
+        .filter_map(|wait| wait.split(' ').next())
+        .any(|first| LASTING.iter().any(|word| word.eq_ignore_ascii_case(first)))
+}
+
 /// Returns the mark of a job: one that something holds up is blocked.
 pub(crate) fn mark(job: &JobView) -> Mark {
     match Mark::of_progress(job.progress) {
-        Mark::Waiting | Mark::Running if !job.notices.is_empty() => Mark::Blocked,
+        Mark::Waiting | Mark::Running if !job.notices.is_empty() || has_lasting_wait(job) => Mark::Blocked,
         mark => mark,
     }
 }
