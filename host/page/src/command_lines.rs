@@ -123,7 +123,10 @@ fn again(job: &JobView) -> Option<CommandLine> {
     let kept = "{apiVersion, kind, metadata: {generateName: (.metadata.name + \"-\")}, spec}";
     let is_whole = names.len() == job.counts.failed && names.len() <= MOST_NAMED;
     let filter = if is_whole {
-        format!("{kept} | (.spec.targets | arrays) |= map(select(.name | IN({})))", names.join(", "))
+        // A job with a selector names no targets.
+        let targets = "[(.spec.targets // ($failed | map({name: .})))[] | select(.name | IN($failed[]))]";
+        let names = names.join(", ");
+        format!("[{names}] as $failed | {kept} | .spec.targets = {targets} | del(.spec.selector)")
     } else {
         kept.to_owned()
     };

@@ -192,7 +192,7 @@ fn commands_name_the_new_pod_the_budget_and_a_new_job_of_the_failed_targets() {
     let failed = fragment(&page(&targets("job", "Failed", &details), 60), "commands");
     assert!(failed.contains("Run its failed targets again, in a new job"), "{failed}");
     assert!(
-        failed.contains("select(.name | IN(&quot;a&quot;, &quot;c&quot;))") && !failed.contains("&quot;b&quot;"),
+        failed.contains("[&quot;a&quot;, &quot;c&quot;] as $failed | ") && !failed.contains("&quot;b&quot;"),
         "{failed}"
     );
 }
