@@ -38,7 +38,7 @@ pub struct ListedJob {
     progress: Mark,
     state: String,
     bar: Bar,
-    /// What the object waits for, or why it failed.
+    /// The wait of the object, or the cause of its failure.
     reason: String,
     reason_place: ReasonPlace,
     /// True if a part has failed, or if a person has to end a wait.

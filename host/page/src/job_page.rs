@@ -8,6 +8,7 @@ use crate::address::{ObjectAddress, ObjectKind, PageAddress, PartQuery};
 use crate::chart;
 use crate::command_lines;
 use crate::grid::{Cell, grid};
+use crate::login_form::PageRefusal;
 use crate::mark::{Bar, Mark};
 use crate::object_head::{self, ObjectHead};
 use crate::page_content::{Fragment, PageContent};
@@ -291,7 +292,8 @@ fn no_target(object: &ObjectAddress, job: &JobView, index: usize) -> PageContent
             p { a href=(object) { "All of the job" } }
         }
     };
-    PageContent::new(title).with("refusal", html)
+    let refusal = PageRefusal::NotFound(title.clone());
+    PageContent::new(title).with("refusal", html).refused(refusal)
 }
 
 fn target_head(object: &ObjectAddress, job: &JobView, target: &TargetView) -> Markup {

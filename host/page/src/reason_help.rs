@@ -65,13 +65,15 @@ fn entry(kind: ObjectKind, place: ReasonPlace, text: &str) -> Option<usize> {
         ObjectKind::DaemonJob => ReasonKind::DaemonJob,
         ObjectKind::OpsJob => ReasonKind::OpsJob,
     };
-    // The conditions of an OpsJob have reasons of its phases.
-    let is_there = |entry: &ReasonEntry| {
-        entry.place == place || place == ReasonPlace::Condition && entry.place == ReasonPlace::Phase
+    // The conditions of an OpsJob also have reasons of its phases and of its targets.
+    let more: &[ReasonPlace] = match (kind, place) {
+        (ReasonKind::OpsJob, ReasonPlace::Condition) => &[ReasonPlace::Phase, ReasonPlace::Target],
+        _ => &[],
     };
     let meanings = entries_of_reason(&CATALOGUE, text);
-    let found = meanings.into_iter().find(|entry| entry.kinds.contains(&kind) && is_there(entry))?;
-    CATALOGUE.iter().position(|entry| std::ptr::eq(entry, found))
+    let at = |place| meanings.iter().find(|entry| entry.kinds.contains(&kind) && entry.place == place);
+    let found = std::iter::once(place).chain(more.iter().copied()).find_map(at)?;
+    CATALOGUE.iter().position(|entry| std::ptr::eq(entry, *found))
 }
 
 /// Returns a text whose parts between backticks are code.
@@ -108,6 +110,8 @@ mod tests {
         let target = text(ObjectKind::OperationJob, ReasonPlace::Target, "DeadlineExceeded");
         assert!(step.is_some() && target.is_some() && step != target, "{step:?} {target:?}");
         assert_eq!(text(ObjectKind::JobFlow, ReasonPlace::Waits, "Budget web"), None);
+        let of_node = text(ObjectKind::OpsJob, ReasonPlace::Condition, "NotReady");
+        assert!(of_node.is_some(), "a condition of an OpsJob can be the error of a node");
     }
 
     #[test]

@@ -247,7 +247,9 @@ impl Shown {
         };
         match (job, part) {
             (Err(why), _) => refusal_content(PageRefusal::Unreadable(why)),
-            (Ok(job), Part::Table(parts)) => job_content(&JobPage { job: &job, events: &events, parts, now: Timestamp::now() }),
+            (Ok(job), Part::Table(parts)) => {
+                job_content(&JobPage { job: &job, events: &events, parts, now: Timestamp::now() })
+            }
             (Ok(job), Part::Target(index)) => target_content(&job, index, &events),
         }
     }
@@ -432,9 +434,7 @@ mod tests {
 
     #[test]
     fn the_later_event_of_a_second_comes_first() {
-        let one = |reason: &str, version: &str, second: &str| {
-            json!({"reason": reason, "lastTimestamp": format!("2026-07-01T10:00:{second}Z"), "metadata": {"resourceVersion": version}})
-        };
+        let one = |reason: &str, version: &str, second: &str| json!({"reason": reason, "lastTimestamp": format!("2026-07-01T10:00:{second}Z"), "metadata": {"resourceVersion": version}});
         let events = [one("Created", "9", "01"), one("Started", "10", "01"), one("Seen", "11", "00")];
         let reasons: Vec<String> = newest_first(events.into_iter()).into_iter().map(|event| event.reason).collect();
         assert_eq!(reasons, ["Started", "Created", "Seen"]);
