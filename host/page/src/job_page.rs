@@ -322,6 +322,7 @@ fn story(job: &JobView, target: &TargetView, help: &ReasonHelp) -> Markup {
             ol class="story" {
                 @match target.started {
                     Some(at) => { li { (time(at, Relative::Ago)) " the target started" @if target.attempt > 1 { ", attempt " (target.attempt) } } },
+                    None if target.progress == ShownProgress::Unknown && job.is_ops() => { li { "The OpsJob does not say what happened on the " (ObjectAddress::of_job(job).kind.part()) "." } },
                     None if target.progress == ShownProgress::Unknown => { li { "The record of the target was not read." } },
                     // The story of an OpsJob that has ended has only the outcomes.
                     None if target.progress.is_terminal() || target.error.is_some() => { li { "The times of the target are not known." } },

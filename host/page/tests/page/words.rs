@@ -127,6 +127,8 @@ fn a_target_that_ended_without_known_times_is_never_said_not_to_have_started() {
     let story = fragment(&target_content(&ended, 1, &[]), "story");
     assert!(story.contains("The times of the target are not known.") && story.contains("It failed: "), "{story}");
     assert!(!story.contains("has not started"), "{story}");
+    let unknown = fragment(&target_content(&ended, 2, &[]), "story");
+    assert!(unknown.contains("does not say what happened on the node") && !unknown.contains("record"), "{unknown}");
 }
 
 #[test]
