@@ -63,7 +63,7 @@
   });
   document.addEventListener("pointermove", (event) => {
     const cell = cellAt(event);
-    if (cell) cell.svg.parentElement.title = `#${cell.index}`;
+    if (cell) cell.svg.parentElement.title = `${cell.index + 1}`;
   }, { passive: true });
 
   // Logs. Each opening reads the log anew.
@@ -90,7 +90,7 @@
   if (!own.of) return;
   const live = document.getElementById("live");
   const main = () => document.getElementById("main");
-  const clock = () => new Date().toLocaleTimeString();
+  const clock = () => `${new Date().toISOString().slice(11, 19)} UTC`;
   const OPTIONS = {
     ignoreActiveValue: true,
     callbacks: {

@@ -1,10 +1,10 @@
 //! The chart of a job's progress: how many targets had started, ended and failed at each time.
 //!
-//! The chart ends at the last start or end of a target, not at the current time, so that time alone does not change it.
+//! The chart of a job that has not ended goes on until the time of the caller, so that it shows how long nothing has happened.
 
 use std::fmt::Write as _;
 
-use k8s_openapi::jiff::Timestamp;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use maud::{Markup, html};
 use oarlock_view::{JobView, ShownProgress, between};
 
@@ -13,6 +13,9 @@ use crate::text_html::point;
 /// The number of steps of a curve, and the height of the drawing.
 const STEPS: usize = 120;
 const HEIGHT: usize = 100;
+
+/// The shortest time that a chart shows.
+const SHORTEST: SignedDuration = SignedDuration::from_secs(2);
 
 /// The numbers of targets at each step.
 struct Curves {
@@ -29,9 +32,11 @@ struct Sums {
     failed: usize,
 }
 
-/// Returns the section with the chart, or with a sentence if no times are known. The section is a fragment with the id `progress`.
-pub(crate) fn section(job: &JobView) -> Markup {
-    let curves = Curves::new(job);
+/// Returns the section with the chart, or with a sentence if there is nothing to draw. The section is a fragment with the id `progress`.
+pub(crate) fn section(job: &JobView, now: Timestamp) -> Markup {
+    let curves = Curves::new(job, now);
+    let is_known = curves.is_some();
+    let curves = curves.filter(|curves| curves.until.duration_since(curves.from) >= SHORTEST);
     html! {
         section id="progress" class="panel" aria-labelledby="progress-title" {
             h2 id="progress-title" { "Progress over time" }
@@ -40,7 +45,10 @@ pub(crate) fn section(job: &JobView) -> Markup {
                 None => p class="muted" {
                     @match job.missing_detail() {
                         Some(sentence) => { (sentence) "." },
+                        None if is_known && job.progress.is_terminal() => "All targets took less than two seconds.",
+                        None if is_known => "The first target has just started.",
                         None if job.counts.ended() > 0 || job.counts.in_flight > 0 => "The times of the targets are not known.",
+                        None if job.progress.is_terminal() => "The job ended before a target started.",
                         None => "No target has started.",
                     }
                 },
@@ -50,11 +58,12 @@ pub(crate) fn section(job: &JobView) -> Markup {
 }
 
 impl Curves {
-    fn new(job: &JobView) -> Option<Self> {
+    fn new(job: &JobView, now: Timestamp) -> Option<Self> {
         let starts = job.targets().iter().filter_map(|target| target.started);
         let ends = job.targets().iter().filter_map(|target| target.ended);
         let from = starts.clone().min()?.min(job.started.unwrap_or(Timestamp::MAX));
-        let until = starts.chain(ends).max()?;
+        let last = starts.chain(ends).max()?;
+        let until = if job.progress.is_terminal() { last } else { last.max(now) };
         let mut points = vec![Sums::default(); STEPS + 1];
         for target in job.targets() {
             let place = |time: Option<Timestamp>| Some(step(from, until, time?));

@@ -1,11 +1,14 @@
 //! The commands that read, plan or change a shown object. The page only reads: you copy a command and run it with your own rights.
 
 use maud::{Markup, html};
-use oarlock_view::{FlowKind, FlowView, JobView, TargetView, UnitView};
+use oarlock_view::{FlowKind, FlowView, JobView, ShownProgress, TargetView, UnitView};
 
 use crate::address::ObjectKind;
 use crate::log_page::ShownLog;
 use crate::shell_word::shell_word;
+
+/// The most targets that a command names.
+const MOST_NAMED: usize = 20;
 
 /// A command, and what it does.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,6 +52,7 @@ pub(crate) fn of_job(job: &JobView) -> Vec<CommandLine> {
     let name = shell_word(&job.name);
     if job.is_ops() {
         let mut lines = vec![CommandLine::new("Follow it in a terminal", format!("oarlock watch ops/{name}"))];
+        lines.extend(budgets(job));
         if !job.progress.is_terminal() {
             let patch = patch("", &format!("ops/{name}"), r#"{"spec":{"stop":true}}"#);
             lines.push(CommandLine::new("Stop it for good", patch));
@@ -62,10 +66,12 @@ pub(crate) fn of_job(job: &JobView) -> Vec<CommandLine> {
     let mut lines = vec![
         CommandLine::new("Follow it in a terminal", format!("oarlock watch {handle} -n {space}")),
         CommandLine::new(
-            "Plan the same operation again, without a change",
+            "Plan the same operation again, without a change. ./plugins is the folder with the plugin files",
             format!("kubectl -n {space} get {handle} -o yaml | oarlock plan - -n {space} --plugins ./plugins"),
         ),
     ];
+    lines.extend(budgets(job));
+    lines.extend(again(job));
     if !job.progress.is_terminal() {
         lines.push(if job.is_paused() {
             CommandLine::new("Go on", patch(r#"{"spec":{"paused":false}}"#))
@@ -82,6 +88,52 @@ pub(crate) fn of_job(job: &JobView) -> Vec<CommandLine> {
     }
     lines.push(CommandLine::new("Delete it, and release its targets", format!("kubectl -n {space} delete {handle}")));
     lines
+}
+
+/// Returns the commands that show the disruption budgets for which a job waits.
+fn budgets(job: &JobView) -> impl Iterator<Item = CommandLine> {
+    let waits = job.waits_for.as_deref().unwrap_or_default().split(", ");
+    waits.filter_map(|wait| wait.strip_prefix("Budget ")).map(|name| budget(job, name))
+}
+
+/// Returns the command that shows a disruption budget. The pods of a node, and so their budgets, can be in any namespace.
+fn budget(job: &JobView, name: &str) -> CommandLine {
+    let line = if job.has_nodes || job.is_ops() {
+        format!("kubectl get pdb -A --field-selector {}", shell_word(&format!("metadata.name={name}")))
+    } else {
+        format!("kubectl -n {} get pdb {}", shell_word(&job.namespace), shell_word(name))
+    };
+    CommandLine::new("Show the budget that allows no eviction", line)
+}
+
+/// Returns the command that creates a new job like an OperationJob with failed targets. The new job has only these, if all of them are known.
+fn again(job: &JobView) -> Option<CommandLine> {
+    let is_failed = |target: &&TargetView| target.progress == ShownProgress::Failed;
+    let names: Vec<String> = job
+        .targets()
+        .iter()
+        .filter(is_failed)
+        .filter(|target| !target.name.is_empty())
+        .map(|target| serde_json::Value::from(target.name.as_str()).to_string())
+        .take(MOST_NAMED + 1)
+        .collect();
+    if !job.progress.is_terminal() || job.counts.failed == 0 {
+        return None;
+    }
+    let kept = "{apiVersion, kind, metadata: {generateName: (.metadata.name + \"-\")}, spec}";
+    let is_whole = names.len() == job.counts.failed && names.len() <= MOST_NAMED;
+    let filter = if is_whole {
+        // A job with a selector names no targets.
+        let targets = "[(.spec.targets // ($failed | map({name: .})))[] | select(.name | IN($failed[]))]";
+        let names = names.join(", ");
+        format!("[{names}] as $failed | {kept} | .spec.targets = {targets} | del(.spec.selector)")
+    } else {
+        kept.to_owned()
+    };
+    let effect = if is_whole { "Run its failed targets again, in a new job" } else { "Run it again, as a new job" };
+    let [space, handle, filter] = [&job.namespace, &format!("opj/{}", job.name), &filter].map(|text| shell_word(text));
+    let line = format!("kubectl -n {space} get {handle} -o json | jq {filter} | kubectl -n {space} create -f -");
+    Some(CommandLine::new(effect, line))
 }
 
 /// Returns the commands for a JobFlow or a DaemonJob.
@@ -111,17 +163,38 @@ pub(crate) fn of_flow(flow: &FlowView) -> Vec<CommandLine> {
 
 /// Returns the commands for one target of a job.
 pub(crate) fn of_target(job: &JobView, target: &TargetView) -> Vec<CommandLine> {
-    let name = shell_word(&target.name);
-    let line = match (job.has_nodes, job.is_ops()) {
-        _ if target.name.is_empty() => None,
-        (true, _) => Some(CommandLine::new("Describe the node", format!("kubectl describe node/{name}"))),
-        (false, false) => {
-            let space = shell_word(&job.namespace);
-            Some(CommandLine::new("Describe the pod", format!("kubectl -n {space} describe pod/{name}")))
+    let new = target.extra.get("NewPod").filter(|_| target.progress == ShownProgress::Succeeded);
+    let [name, space] = [&target.name, &job.namespace].map(|text| shell_word(text));
+    let mut lines = Vec::new();
+    match (job.has_nodes, job.is_ops(), new) {
+        (false, false, Some(new)) => {
+            // The pod of the target is gone.
+            let line = format!("kubectl -n {space} describe pod/{}", shell_word(new));
+            lines.push(CommandLine::new("Describe the new pod", line));
         }
-        (false, true) => None,
-    };
-    line.into_iter().collect()
+        _ if target.name.is_empty() => {}
+        (true, ..) => lines.push(CommandLine::new("Describe the node", format!("kubectl describe node/{name}"))),
+        (false, false, None) => {
+            lines.push(CommandLine::new("Describe the pod", format!("kubectl -n {space} describe pod/{name}")));
+        }
+        (false, true, _) => {}
+    }
+    let error = target.error.as_ref().filter(|_| target.is_blocked());
+    if job.has_nodes && error.is_some_and(|error| matches!(error.reason.as_str(), "EvictionBlocked" | "DrainWaits")) {
+        let selector = shell_word(&format!("spec.nodeName={}", target.name));
+        let line = format!("kubectl get pods -A --field-selector {selector}");
+        lines.push(CommandLine::new("List the pods on the node", line));
+    }
+    lines.extend(error.and_then(|error| budget_in(&error.message)).map(|name| budget(job, name)));
+    lines
+}
+
+/// Returns the name of the disruption budget that a message names.
+fn budget_in(message: &str) -> Option<&str> {
+    let is_of_name = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '.';
+    let rest = message.split_once("disruption budget ")?.1;
+    let name = rest.split(|c: char| !is_of_name(c)).next()?.trim_end_matches('.');
+    Some(name).filter(|name| !name.is_empty())
 }
 
 /// Returns the commands for a step or a node that needs a person.
@@ -146,8 +219,12 @@ pub(crate) fn whole_log(namespace: &str, log: &ShownLog) -> CommandLine {
 
 /// Returns the command that shows where the files of an OpsJob can be loaded.
 pub(crate) fn artifacts(job: &JobView) -> CommandLine {
-    let line = format!("oarlock ops get {} --server \"$OARLOCK_SERVER\" --token-file token", shell_word(&job.name));
-    CommandLine::new("Ask the REST API for the address of a file", line)
+    let line =
+        format!("oarlock ops get {} --server \"$OARLOCK_SERVER\" --token-file FILE_WITH_TOKEN", shell_word(&job.name));
+    CommandLine::new(
+        "Ask the REST API for the address of a file. FILE_WITH_TOKEN has a token for the audience oarlock",
+        line,
+    )
 }
 
 /// Returns the command that creates the first object of a kind.

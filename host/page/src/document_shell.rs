@@ -54,13 +54,18 @@ fn top(shell: &Shell<'_>) -> Markup {
     let is_list = matches!(shell.live, Some(PageAddress::Jobs(query)) if query.kind.is_none());
     let is_plugins = matches!(shell.live, Some(PageAddress::Plugins));
     let current = |is_current: bool| is_current.then_some("page");
-    let link = |kind| PageAddress::Jobs(JobQuery { kind: Some(kind), ..JobQuery::default() }).to_string();
+    // The tabs of a list keep its other filters.
+    let filters = match shell.live {
+        Some(PageAddress::Jobs(query)) => JobQuery { skip: 0, ..query.clone() },
+        _ => JobQuery::default(),
+    };
+    let link = |kind| PageAddress::Jobs(JobQuery { kind, ..filters.clone() }).to_string();
     html! {
         header class="top" {
             a class="brand" href=(ROOT) { "Oarlock" }
             nav aria-label="Kinds" {
-                a href=(ROOT) aria-current=[current(is_list)] { "All" }
-                @for known in ObjectKind::ALL { a href=(link(known)) aria-current=[current(kind == Some(known))] { (known.word()) "s" } }
+                a href=(link(None)) aria-current=[current(is_list)] { "All" }
+                @for known in ObjectKind::ALL { a href=(link(Some(known))) aria-current=[current(kind == Some(known))] { (known.word()) "s" } }
                 a href=(PLUGINS) aria-current=[current(is_plugins)] { "Plugins" }
             }
             p id="live" class="live" role="status" data-state="off" {

@@ -1,7 +1,7 @@
 //! The page of a JobFlow with its graph, and of a DaemonJob with the grid of its nodes.
 
 use maud::{Markup, html};
-use oarlock_view::{FlowGraph, FlowKind, FlowView, UnitView};
+use oarlock_view::{FlowGraph, FlowKind, FlowView, ReasonPlace, UnitView};
 
 use crate::address::{LogAddress, ObjectAddress, ObjectKind, PageAddress, PartQuery};
 use crate::command_lines;
@@ -13,11 +13,12 @@ use crate::mark::{Bar, Mark};
 use crate::object_head::{self, ObjectHead};
 use crate::page_content::{Fragment, PageContent};
 use crate::part_table::{PartTable, ROWS};
+use crate::reason_help::ReasonHelp;
 use crate::shown_event::{self, ShownEvent};
 use crate::text_html::{Relative, fact, filled, label, line, message, name, time};
 
 /// The columns of a detail in a table.
-const DETAIL: usize = 200;
+const DETAIL: usize = 300;
 
 /// The values of a page about a JobFlow or a DaemonJob.
 #[derive(Clone, Copy, Debug)]
@@ -45,8 +46,9 @@ impl ObjectAddress {
 
 /// Returns the page of a JobFlow or a DaemonJob.
 pub fn flow_content(page: &FlowPage<'_>) -> PageContent {
-    let FlowPage { flow, events, parts, has_logs } = *page;
+    let FlowPage { flow, events, parts, .. } = *page;
     let object = ObjectAddress::of_flow(flow);
+    let help = ReasonHelp::default();
     let table = PartTable {
         object: &object,
         query: parts,
@@ -56,7 +58,7 @@ pub fn flow_content(page: &FlowPage<'_>) -> PageContent {
     };
     let mut content = PageContent::new(title(&object, &state(flow)))
         .with("head", head(&object, flow))
-        .with("notices", object_head::notices(&flow.notices, flow.missing_detail()));
+        .with("notices", object_head::notices(&flow.notices, flow.missing_detail(), object.kind, &help));
     let place = |from| PageAddress::Object(object.clone(), from_place(from)).to_string();
     let is_whole = flow.units().len() <= ROWS && *parts == PartQuery::default();
     let link = |index| format!("{}#{}", if is_whole { String::new() } else { place(index) }, unit_id(index));
@@ -76,12 +78,13 @@ pub fn flow_content(page: &FlowPage<'_>) -> PageContent {
         tiles.after += "</section>";
         content = content
             .with_list(tiles)
-            .with_list(table.rows(&|index| row(flow, flow.units().get(index)?, has_logs)))
+            .with_list(table.rows(&|index| row(page, flow.units().get(index)?, &help)))
             .with("pager", table.pager());
     }
     content
         .with("commands", command_lines::section(&command_lines::of_flow(flow)))
-        .with("events", shown_event::section(events))
+        .with("events", shown_event::section(events, object.kind, &help))
+        .with("reasons", help.section())
 }
 
 /// Returns the id of the row of a step or node.
@@ -105,7 +108,6 @@ pub(crate) fn mark(flow: &FlowView) -> Mark {
 
 fn head(object: &ObjectAddress, flow: &FlowView) -> Markup {
     let facts = html! {
-        (fact("Progress", filled(&flow.progress).map(|progress| line(progress, 40))))
         (fact("Created", flow.created.map(|at| time(at, Relative::Ago))))
         (fact("Started", flow.started.map(|at| time(at, Relative::Ago))))
         (fact("Ended", flow.ended.map(|at| ended(flow.started, at))))
@@ -115,19 +117,24 @@ fn head(object: &ObjectAddress, flow: &FlowView) -> Markup {
     ObjectHead { object, mark: mark(flow), state: label(&state(flow)), bar: Bar::of_units(&flow.counts), facts }.html()
 }
 
-fn row(flow: &FlowView, unit: &UnitView, has_logs: bool) -> Option<Fragment> {
+fn row(page: &FlowPage<'_>, unit: &UnitView, help: &ReasonHelp) -> Option<Fragment> {
+    let FlowPage { flow, has_logs, .. } = *page;
     let id = unit_id(unit.index);
     let mark = Mark::of_unit(unit.state);
     let html = html! {
         tr id=(id) {
             th scope="row" { (name(&unit.name)) @if unit.is_finally { " " span class="muted" { "finally" } } }
             td { (mark.with_word(unit.state.word())) }
-            td class="number" { (span(unit)) }
-            td class="number" { @if !unit.job.is_empty() || unit.attempt > 0 { (unit.attempt.saturating_add(1)) } }
+            td class="number" data-column="For" { (span(unit)) }
+            td class="number" data-column="Attempts" { @if !unit.job.is_empty() || unit.attempt > 0 { (unit.attempt.saturating_add(1)) } }
             td class="wide" {
-                @let detail = unit.detail();
-                @if !unit.job.is_empty() { (child(flow, unit)) @if !detail.is_empty() { "; " } }
-                (line(&detail, DETAIL))
+                @let notes = unit.notes();
+                @let has_reason = !unit.reason.is_empty();
+                @let has_text = has_reason || !unit.message.is_empty();
+                @if !unit.job.is_empty() { (child(flow, unit)) @if has_text || !notes.is_empty() { "; " } }
+                @if has_reason { (help.word(ObjectAddress::of_flow(flow).kind, ReasonPlace::Step, &unit.reason)) @if !unit.message.is_empty() { ": " } }
+                @if !unit.message.is_empty() { (line(&unit.message, DETAIL)) }
+                @if !notes.is_empty() { @if has_text { "; " } (line(&notes, DETAIL)) }
                 @if mark == Mark::Failed {
                     @if has_logs && unit.has_log() {
                         (opener(&LogAddress { object: ObjectAddress::of_flow(flow), job: unit.job.clone() }))

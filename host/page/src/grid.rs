@@ -49,7 +49,7 @@ pub(crate) fn grid(
         let sentence = drawn.sentence(part);
         let html = html! {
             div class="tile" id={ "tile-" (at) } {
-                a class="first" href=(tile(first)) aria-label={ "List of " (sentence) } { (first) }
+                a class="first" href=(tile(first)) aria-label={ "List of " (sentence) } { (first.saturating_add(1)) }
                 (drawn.svg(&sentence, link))
             }
         };
@@ -90,15 +90,15 @@ struct Tile<'a> {
 }
 
 impl Tile<'_> {
-    /// Returns a sentence such as `targets 0 to 249: 240 Succeeded, 10 In flight`.
+    /// Returns a sentence such as `targets 1 to 250: 240 Succeeded, 10 In flight`.
     fn sentence(&self, part: &str) -> String {
         let mut counts: BTreeMap<(Mark, &str), usize> = BTreeMap::new();
         for cell in self.cells {
             *counts.entry((cell.mark, cell.state)).or_default() += 1;
         }
         let counts: Vec<String> = counts.iter().map(|((_, state), count)| format!("{count} {state}")).collect();
-        let last = self.first.saturating_add(self.cells.len()).saturating_sub(1);
-        format!("{part}s {} to {last}: {}", self.first, counts.join(", "))
+        let last = self.first.saturating_add(self.cells.len());
+        format!("{part}s {} to {last}: {}", self.first.saturating_add(1), counts.join(", "))
     }
 
     fn svg(&self, sentence: &str, link: &dyn Fn(usize) -> String) -> Markup {
@@ -167,7 +167,7 @@ mod tests {
             ),
             "{html}"
         );
-        assert!(html.contains("targets 0 to 59: 1 failed, 1 running, 58 succeeded"), "{html}");
+        assert!(html.contains("targets 1 to 60: 1 failed, 1 running, 58 succeeded"), "{html}");
     }
 
     #[test]

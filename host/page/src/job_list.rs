@@ -1,16 +1,18 @@
 //! The list of all kinds: one window of rows, filtered by the address.
 //!
-//! Objects that need attention come first, then the newest ones. A window has at most [`ROWS`] rows, so that thousands of objects cost a
+//! Objects that need attention come first, then the newest ones. An object needs attention if it failed in the last day, or if a person or a
+//! budget has to end its wait. A window has at most [`ROWS`] rows, so that thousands of objects cost a
 //! browser nothing.
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use maud::{Markup, html};
-use oarlock_view::{FlowKind, FlowView, JobView, cut_end, escaped};
+use oarlock_view::{FlowKind, FlowView, JobView, ReasonPlace, ShownProgress, cut_end, escaped};
 
 use crate::address::{JobQuery, ListState, ObjectAddress, ObjectKind, PageAddress, ROOT};
 use crate::command_lines;
 use crate::mark::{Bar, Mark};
 use crate::page_content::{Fragment, FragmentList, PageContent};
+use crate::reason_help::ReasonHelp;
 use crate::text_html::{Relative, line, name, time};
 use crate::{flow_page, job_page};
 
@@ -18,8 +20,12 @@ use crate::{flow_page, job_page};
 pub const ROWS: usize = 100;
 /// The time for which a failure needs attention.
 const RECENT: SignedDuration = SignedDuration::from_hours(24);
+/// The time after which a blocked target in flight needs attention.
+const SLOW: SignedDuration = SignedDuration::from_mins(5);
 /// The columns of a text that a row keeps and shows.
 const TEXT: usize = 80;
+/// The columns of the table.
+const COLUMNS: [&str; 8] = ["Name", "State", "Progress", "Reason", "Age", "Namespace", "Kind", "Action"];
 
 /// One object of a list. A server can keep the rows of all objects, because a row is small, whatever the object has.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,9 +34,17 @@ pub struct ListedJob {
     uid: String,
     action: String,
     mark: Mark,
+    /// The mark of the state in words, which has no regard to obstacles.
+    progress: Mark,
     state: String,
     bar: Bar,
-    waits_for: String,
+    /// The wait of the object, or the cause of its failure.
+    reason: String,
+    reason_place: ReasonPlace,
+    /// True if a part has failed, or if a person has to end a wait.
+    needs_person: bool,
+    /// The start of the first of the blocked targets in flight.
+    blocked_since: Option<Timestamp>,
     created: Option<Timestamp>,
     ended: Option<Timestamp>,
 }
@@ -38,15 +52,24 @@ pub struct ListedJob {
 impl ListedJob {
     /// Returns the row of an OperationJob or an OpsJob. The view needs no records.
     pub fn of_job(job: &JobView) -> Self {
-        let waits_for = job.waits_for.clone().or_else(|| job.notices.first().map(|notice| notice.reason.clone()));
+        let notice = job.notices.first().map(|notice| notice.reason.clone());
+        let reason_place = if job.waits_for.is_some() { ReasonPlace::Waits } else { ReasonPlace::Condition };
+        let blocked = job.targets().iter().filter(|target| {
+            target.is_blocked() && target.next_attempt.is_none() && target.progress == ShownProgress::Processing
+        });
+        let has_ended = job.progress.is_terminal();
         Self {
             object: ObjectAddress::of_job(job),
             uid: job.uid.clone(),
             action: kept(&job.action),
             mark: job_page::mark(job),
+            progress: Mark::of_progress(job.progress),
             state: job_page::state(job),
             bar: Bar::of_targets(&job.counts),
-            waits_for: kept(&waits_for.unwrap_or_default()),
+            reason: kept(&job.waits_for.clone().or(notice).unwrap_or_default()),
+            reason_place,
+            needs_person: !has_ended && (job.counts.failed > 0 || job_page::has_lasting_wait(job)),
+            blocked_since: blocked.filter_map(|target| target.started).min().filter(|_| !has_ended),
             created: job.created,
             ended: job.ended,
         }
@@ -65,9 +88,13 @@ impl ListedJob {
             uid: flow.uid.clone(),
             action,
             mark: flow_page::mark(flow),
+            progress: Mark::of_flow(&flow.state),
             state: kept(&flow_page::state(flow)),
             bar: Bar::of_units(&flow.counts),
-            waits_for: kept(&notice.unwrap_or(waiting)),
+            reason: kept(&notice.unwrap_or(waiting)),
+            reason_place: ReasonPlace::Condition,
+            needs_person: !flow.has_ended && flow.counts.failed.saturating_add(flow.counts.blocked) > 0,
+            blocked_since: None,
             created: flow.created,
             ended: flow.ended,
         }
@@ -79,20 +106,21 @@ impl ListedJob {
     }
 
     fn needs_attention(&self, now: Timestamp) -> bool {
+        let is_slow = self.blocked_since.is_some_and(|since| now.duration_since(since) >= SLOW);
         match self.mark {
             Mark::Blocked | Mark::Retrying => true,
             Mark::Failed => self.ended.is_none_or(|ended| now.duration_since(ended) < RECENT),
-            _ => false,
+            _ => self.needs_person || is_slow,
         }
     }
 
     fn is_in(&self, state: ListState, now: Timestamp) -> bool {
         match state {
             ListState::Attention => self.needs_attention(now),
-            ListState::Pending => self.mark == Mark::Waiting,
-            ListState::Running => matches!(self.mark, Mark::Running | Mark::Blocked | Mark::Retrying),
-            ListState::Succeeded => self.mark == Mark::Succeeded,
-            ListState::Failed => self.mark == Mark::Failed,
+            ListState::Pending => self.progress == Mark::Waiting,
+            ListState::Running => self.progress == Mark::Running,
+            ListState::Succeeded => self.progress == Mark::Succeeded,
+            ListState::Failed => self.progress == Mark::Failed,
         }
     }
 
@@ -104,7 +132,14 @@ impl ListedJob {
             && (text.is_empty() || name.to_lowercase().contains(text) || self.action.to_lowercase().contains(text))
     }
 
-    fn row(&self) -> Fragment {
+    /// Returns the OpsJob to which an OperationJob belongs.
+    fn ops_job(&self) -> Option<ObjectAddress> {
+        let ObjectAddress { kind, namespace, name } = &self.object;
+        let is_child = *kind == ObjectKind::OperationJob && namespace == job_page::OPS_NAMESPACE;
+        is_child.then(|| ObjectAddress { kind: ObjectKind::OpsJob, namespace: String::new(), name: name.clone() })
+    }
+
+    fn row(&self, help: &ReasonHelp) -> Fragment {
         // The UID is a text of the cluster, but an id must have no spaces.
         let uid: String = self.uid.chars().filter(char::is_ascii_alphanumeric).take(40).collect();
         let id = format!("row-{}-{uid}", self.object.kind.short());
@@ -113,10 +148,10 @@ impl ListedJob {
                 th scope="row" { a href=(self.object) { (name(&self.object.name)) } }
                 td { (self.mark.with_word(&self.state)) }
                 td class="bar-cell" { (self.bar.svg()) }
-                td class="wide" { (line(&self.waits_for, TEXT)) }
-                td class="number" { @if let Some(created) = self.created { (time(created, Relative::Age)) } }
+                td class="wide" { (help.word(self.object.kind, self.reason_place, &self.reason)) }
+                td class="number" data-column="Age" { @if let Some(created) = self.created { (time(created, Relative::Age)) } }
                 td { (name(&self.object.namespace)) }
-                td { (self.object.kind.word()) }
+                td { (self.object.kind.word()) @if let Some(ops) = self.ops_job() { " of " a href=(ops) { "OpsJob" } } }
                 td { (line(&self.action, 40)) }
             }
         };
@@ -147,7 +182,8 @@ pub fn list_content<'a>(
         (!job.needs_attention(now), std::cmp::Reverse(job.created), place)
     });
     let skip = query.skip.min(fitting.len());
-    let rows: Vec<Fragment> = fitting.iter().skip(skip).take(ROWS).map(|job| job.row()).collect();
+    let help = ReasonHelp::default();
+    let rows: Vec<Fragment> = fitting.iter().skip(skip).take(ROWS).map(|job| job.row(&help)).collect();
     let shown = Window { skip, count: rows.len(), of: fitting.len() };
     let content = PageContent::new(query.kind.map_or_else(|| "Jobs".to_owned(), |kind| format!("{}s", kind.word())))
         .with("filters", filters(query))
@@ -155,10 +191,10 @@ pub fn list_content<'a>(
         .with("empty", empty(query, all, fitting.is_empty()));
     let head = html! {
         thead { tr {
-            @for column in ["Name", "State", "Progress", "Waits for", "Age", "Namespace", "Kind", "Action"] { th scope="col" { (column) } }
+            @for column in COLUMNS { th scope="col" { (column) } }
         } }
     };
-    content.with_list(FragmentList {
+    let content = content.with_list(FragmentList {
         id: "rows",
         before: format!(
             "<div class=\"scroll list\" tabindex=\"0\" role=\"group\" aria-label=\"List\"><table>{}<tbody id=\"rows\">",
@@ -166,7 +202,8 @@ pub fn list_content<'a>(
         ),
         items: rows,
         after: "</tbody></table></div>".to_owned(),
-    })
+    });
+    content.with("reasons", help.section())
 }
 
 fn filters(query: &JobQuery) -> Markup {
@@ -178,7 +215,7 @@ fn filters(query: &JobQuery) -> Markup {
                     option value="" { "All kinds" }
                     @for kind in ObjectKind::ALL { option value=(kind.short()) selected[query.kind == Some(kind)] { (kind.word()) } }
                 } }
-                label { span { "Namespaces" } input type="text" name="namespace" value=(query.namespaces.join(",")) placeholder="all" autocomplete="off" {} }
+                label { span { "Namespaces" } input type="text" name="namespace" value=(query.namespaces.join(",")) placeholder="all, or a, b" autocomplete="off" {} }
                 label { span { "State" } select name="state" {
                     option value="" { "All states" }
                     @for state in ListState::ALL { option value=(state.word()) selected[query.state == Some(state)] { (state.word()) } }
@@ -207,6 +244,7 @@ fn pager(query: &JobQuery, window: Window) -> Markup {
         nav id="pager" class="pager" aria-label="Pages" {
             @match of {
                 0 => span { "No objects" },
+                _ if count == 0 => span { "The list has " (of) " objects and ends before this place." },
                 _ => span { (skip.saturating_add(1)) " to " (last) " of " (of) },
             }
             @if skip > 0 { " " a href=(link(skip.saturating_sub(ROWS))) rel="prev" { "Previous " (ROWS) } }

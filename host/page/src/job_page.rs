@@ -1,23 +1,40 @@
 //! The page of an OperationJob or an OpsJob, and the story of one of its targets.
 
+use k8s_openapi::jiff::Timestamp;
 use maud::{Markup, html};
-use oarlock_view::{JobView, Outlook, ShownOutput, ShownProgress, TargetView, between};
+use oarlock_view::{JobView, Outlook, ReasonPlace, ShownOutput, ShownProgress, TargetView, between};
 
 use crate::address::{ObjectAddress, ObjectKind, PageAddress, PartQuery};
 use crate::chart;
 use crate::command_lines;
 use crate::grid::{Cell, grid};
+use crate::login_form::PageRefusal;
 use crate::mark::{Bar, Mark};
 use crate::object_head::{self, ObjectHead};
 use crate::page_content::{Fragment, PageContent};
 use crate::part_table::PartTable;
+use crate::reason_help::ReasonHelp;
 use crate::shown_event::{self, ShownEvent};
 use crate::text_html::{Relative, fact, filled, label, line, message, name, point, time};
 
 /// The namespace of the OperationJobs of OpsJobs.
-const OPS_NAMESPACE: &str = "oarlock-ops";
+pub(crate) const OPS_NAMESPACE: &str = "oarlock-ops";
+/// The first words of the waits that only a person, or other pods of a budget, can end.
+const LASTING: [&str; 11] = [
+    "Budget",
+    "Drain",
+    "Failures",
+    "Grant",
+    "InvalidSpec",
+    "KindNotReadable",
+    "KindNotServed",
+    "NoPlugin",
+    "Partition",
+    "Paused",
+    "Webhook",
+];
 /// The columns of a detail in a table.
-const DETAIL: usize = 200;
+const DETAIL: usize = 300;
 /// The most inputs or outputs of one list.
 const MOST_VALUES: usize = 100;
 
@@ -30,6 +47,8 @@ pub struct JobPage<'a> {
     pub events: &'a [ShownEvent],
     /// The targets that the table shows.
     pub parts: &'a PartQuery,
+    /// The current time. The chart of a job that has not ended goes on until then.
+    pub now: Timestamp,
 }
 
 impl ObjectAddress {
@@ -42,8 +61,9 @@ impl ObjectAddress {
 
 /// Returns the page of an OperationJob or an OpsJob.
 pub fn job_content(page: &JobPage<'_>) -> PageContent {
-    let JobPage { job, events, parts } = *page;
+    let JobPage { job, events, parts, now } = *page;
     let object = ObjectAddress::of_job(job);
+    let help = ReasonHelp::default();
     let table = PartTable {
         object: &object,
         query: parts,
@@ -52,13 +72,13 @@ pub fn job_content(page: &JobPage<'_>) -> PageContent {
         columns: &["Target", "State", "For", "Detail"],
     };
     let mut content = PageContent::new(title(&object, &state(job)))
-        .with("head", head(&object, job))
-        .with("notices", object_head::notices(&job.notices, job.missing_detail()));
+        .with("head", head(&object, job, &help))
+        .with("notices", object_head::notices(&job.notices, job.missing_detail(), object.kind, &help));
     if job.is_ops() {
         content = content.with("inputs", inputs(job)).with("outputs", outputs(job));
     }
-    content = content.with("progress", chart::section(job));
-    if !job.targets().is_empty() {
+    content = content.with("progress", chart::section(job, now));
+    if has_known_targets(job) {
         let cell = |target: &TargetView| (Mark::of_target(target), target.state());
         let cells = job.targets().iter().map(|target| {
             let (mark, state) = cell(target);
@@ -73,15 +93,22 @@ pub fn job_content(page: &JobPage<'_>) -> PageContent {
         tiles.after += "</section>";
         content = content
             .with_list(tiles)
-            .with_list(table.rows(&|index| row(&object, job.targets().get(index)?)))
+            .with_list(table.rows(&|index| row(&object, job.targets().get(index)?, &help)))
             .with("pager", table.pager());
     }
     if job.is_ops() {
-        content = content.with("conditions", object_head::conditions(&job.conditions));
+        content = content.with("conditions", object_head::conditions(&job.conditions, object.kind, &help));
     }
     content
         .with("commands", command_lines::section(&command_lines::of_job(job)))
-        .with("events", shown_event::section(events))
+        .with("events", shown_event::section(events, object.kind, &help))
+        .with("reasons", help.section())
+}
+
+/// Returns true if there is something to say about a target. An OpsJob that ended before it started has targets of which nothing is known.
+fn has_known_targets(job: &JobView) -> bool {
+    let has_begun = !job.progress.is_terminal() || job.started.is_some();
+    job.targets().iter().any(|target| has_begun || target.progress != ShownProgress::Unknown)
 }
 
 /// Returns the rows that begin at a place.
@@ -101,15 +128,23 @@ pub(crate) fn state(job: &JobView) -> String {
     format!("{}{notes}", job.progress.word())
 }
 
+/// Returns true if the job waits for something that does not come by itself.
+pub(crate) fn has_lasting_wait(job: &JobView) -> bool {
+    let waits = job.waits_for.as_deref().unwrap_or_default().split(", ");
+    waits
+        .filter_map(|wait| wait.split(' ').next())
+        .any(|first| LASTING.iter().any(|word| word.eq_ignore_ascii_case(first)))
+}
+
 /// Returns the mark of a job: one that something holds up is blocked.
 pub(crate) fn mark(job: &JobView) -> Mark {
     match Mark::of_progress(job.progress) {
-        Mark::Waiting | Mark::Running if !job.notices.is_empty() => Mark::Blocked,
+        Mark::Waiting | Mark::Running if !job.notices.is_empty() || has_lasting_wait(job) => Mark::Blocked,
         mark => mark,
     }
 }
 
-fn head(object: &ObjectAddress, job: &JobView) -> Markup {
+fn head(object: &ObjectAddress, job: &JobView, help: &ReasonHelp) -> Markup {
     let plugin = job.plugin.as_ref().map(|plugin| {
         let digest: String = plugin.digest.chars().take(19).collect();
         html! { (line(&format!("{} {}", plugin.name, plugin.version), 60)) " " span class="muted" title=(plugin.digest.chars().take(100).collect::<String>()) { (line(&digest, 20)) } }
@@ -123,14 +158,14 @@ fn head(object: &ObjectAddress, job: &JobView) -> Markup {
         (fact("Started", job.started.map(|at| time(at, Relative::Ago))))
         (fact("Ended", job.ended.map(|at| ended(job.started, at))))
         (fact("Rate", rate(job)))
-        (fact("Waits for", job.waits_for.as_ref().map(|word| waits(word, job.waiting.as_deref()))))
-        (fact("OperationJob", job.has_child.then(|| child(&job.name))))
+        (fact("Waits for", job.waits_for.as_ref().map(|word| waits(&help.word(object.kind, ReasonPlace::Waits, word), job.waiting.as_deref()))))
+        (fact("OperationJob", (job.has_child && !job.progress.is_terminal()).then(|| child(&job.name))))
     };
     ObjectHead { object, mark: mark(job), state: state(job), bar: Bar::of_targets(&job.counts), facts }.html()
 }
 
 /// Returns an end time with the duration.
-pub(crate) fn ended(started: Option<k8s_openapi::jiff::Timestamp>, at: k8s_openapi::jiff::Timestamp) -> Markup {
+pub(crate) fn ended(started: Option<Timestamp>, at: Timestamp) -> Markup {
     html! { (time(at, Relative::Ago)) @if let Some(took) = between(started, Some(at)) { ", took " (took) } }
 }
 
@@ -141,8 +176,8 @@ fn rate(job: &JobView) -> Option<Markup> {
     (!sentence.is_empty()).then(|| html! { (sentence) " (at the last end, " (time(last, Relative::Ago)) ")" })
 }
 
-pub(crate) fn waits(word: &str, sentence: Option<&str>) -> Markup {
-    html! { strong { (line(word, 120)) } @if let Some(sentence) = sentence { ": " (message(sentence)) } }
+fn waits(word: &Markup, sentence: Option<&str>) -> Markup {
+    html! { strong { (word) } @if let Some(sentence) = sentence { ": " (message(sentence)) } }
 }
 
 fn child(name_of_ops: &str) -> Markup {
@@ -151,18 +186,24 @@ fn child(name_of_ops: &str) -> Markup {
     html! { a href=(object) { (OPS_NAMESPACE) "/" (name(name_of_ops)) } " " span class="muted" { "while the job runs" } }
 }
 
-fn row(object: &ObjectAddress, target: &TargetView) -> Option<Fragment> {
+fn row(object: &ObjectAddress, target: &TargetView, help: &ReasonHelp) -> Option<Fragment> {
     let id = format!("target-{}", target.index);
     let mark = Mark::of_target(target);
-    // In the last moment of time, no wait is left: the row shows the wait by itself.
-    let detail = target.detail(k8s_openapi::jiff::Timestamp::MAX);
+    let done: Vec<String> = target.extras_in_words().collect();
+    let error = target.error.as_ref();
     let html = html! {
         tr id=(id) {
             th scope="row" { a href=(PageAddress::Target(object.clone(), target.index)) { (name(&target.label())) } }
             td { (mark.with_word(target.state())) }
-            td class="number" { (span(target)) }
+            td class="number" data-column="For" { (span(target)) }
             td class="wide" {
-                (line(&detail, DETAIL))
+                @if target.attempt > 1 { "attempt " (target.attempt) @if error.is_some() || !done.is_empty() { "; " } }
+                @if let Some(error) = error {
+                    (help.word(object.kind, ReasonPlace::Target, &error.reason))
+                    @if !error.message.is_empty() { ": " (line(&error.message, DETAIL)) }
+                    @if !done.is_empty() { "; " }
+                }
+                @if !done.is_empty() { (line(&done.join("; "), DETAIL)) }
                 @if let Some(next) = target.next_attempt { "; next attempt " (time(next, Relative::Until)) }
             }
         }
@@ -198,7 +239,7 @@ fn outputs(job: &JobView) -> Markup {
     html! {
         section id="outputs" class="panel" aria-labelledby="outputs-title" {
             h2 id="outputs-title" { "Outputs" }
-            @if job.outputs.is_empty() { p class="muted" { "The job has no outputs yet." } }
+            @if job.outputs.is_empty() { p class="muted" { "The job has no outputs" @if !job.progress.is_terminal() { " yet" } "." } }
             dl class="values" {
                 @for output in job.outputs.iter().take(MOST_VALUES) {
                     div { dt { (name(&output.name)) } dd { (output_value(output)) } }
@@ -222,17 +263,37 @@ fn output_value(output: &ShownOutput) -> Markup {
     }
 }
 
-/// Returns the page with the story of one target. Returns `None` if the job has no target with this index.
-pub fn target_content(job: &JobView, index: usize, events: &[ShownEvent]) -> Option<PageContent> {
-    let target = job.targets().get(index)?;
+/// Returns the page with the story of one target, or a page that says that the job has no target with this index. `events` are those of
+/// the job.
+pub fn target_content(job: &JobView, index: usize, events: &[ShownEvent]) -> PageContent {
     let object = ObjectAddress::of_job(job);
+    let Some(target) = job.targets().get(index) else { return no_target(&object, job, index) };
+    let help = ReasonHelp::default();
     let title = format!("{} of {}", label(&target.label()), title(&object, target.state()));
     let content = PageContent::new(title)
         .with("head", target_head(&object, job, target))
-        .with("story", story(job, target))
+        .with("story", story(job, target, &help))
         .with("detail", extras(target))
         .with("commands", command_lines::section(&command_lines::of_target(job, target)));
-    Some(content.with("events", shown_event::section(events)))
+    content.with("events", shown_event::of_target(events, &target.name, &object, &help)).with("reasons", help.section())
+}
+
+fn no_target(object: &ObjectAddress, job: &JobView, index: usize) -> PageContent {
+    let part = object.kind.part();
+    let title = format!("No {part} {index}");
+    let html = html! {
+        section id="refusal" class="panel empty" aria-labelledby="refusal-title" {
+            h1 id="refusal-title" { (title) }
+            p { (object.kind.word()) " " (name(&object.name)) " has no " (part) " with the index " (index) ". " @match job.targets().len() {
+                0 => { "Its " (part) "s are not known yet." },
+                1 => { "Its only " (part) " has the index 0." },
+                count => { "Its " (count) " " (part) "s have the indexes from 0 to " (count.saturating_sub(1)) "." },
+            } }
+            p { a href=(object) { "All of the job" } }
+        }
+    };
+    let refusal = PageRefusal::NotFound(title.clone());
+    PageContent::new(title).with("refusal", html).refused(refusal)
 }
 
 fn target_head(object: &ObjectAddress, job: &JobView, target: &TargetView) -> Markup {
@@ -241,7 +302,7 @@ fn target_head(object: &ObjectAddress, job: &JobView, target: &TargetView) -> Ma
     html! {
         header id="head" class="head" {
             (object_head::crumbs(object))
-            p class="crumbs" { a href=(object) { (name(&object.name)) } " / " (object.kind.part()) " " (target.index) " of " (job.targets().len()) }
+            p class="crumbs" { a href=(object) { (name(&object.name)) } " / " (object.kind.part()) " " (target.index.saturating_add(1)) " of " (job.targets().len()) }
             h1 { (name(&target.label())) " " (Mark::of_target(target).with_word(target.state())) }
             nav class="pager" aria-label="Other targets" {
                 @if let Some(before) = neighbour(target.index.checked_sub(1)) { a href=(link(before)) rel="prev" { "Previous" } " " }
@@ -252,22 +313,26 @@ fn target_head(object: &ObjectAddress, job: &JobView, target: &TargetView) -> Ma
 }
 
 /// Returns what happened to a target, in the order of time. The section is a fragment with the id `story`.
-fn story(job: &JobView, target: &TargetView) -> Markup {
-    let done: Vec<String> = target.shown_extras().collect();
+fn story(job: &JobView, target: &TargetView, help: &ReasonHelp) -> Markup {
+    let kind = ObjectAddress::of_job(job).kind;
+    let done: Vec<String> = target.extras_in_words().collect();
     html! {
         section id="story" class="panel" aria-labelledby="story-title" {
             h2 id="story-title" { "Story" }
             ol class="story" {
                 @match target.started {
                     Some(at) => { li { (time(at, Relative::Ago)) " the target started" @if target.attempt > 1 { ", attempt " (target.attempt) } } },
+                    None if target.progress == ShownProgress::Unknown && job.is_ops() => { li { "The OpsJob does not say what happened on the " (ObjectAddress::of_job(job).kind.part()) "." } },
                     None if target.progress == ShownProgress::Unknown => { li { "The record of the target was not read." } },
-                    None => { li { "The target has not started." @if let Some(word) = &job.waits_for { " The job waits for " (line(word, 120)) "." } } },
+                    // The story of an OpsJob that has ended has only the outcomes.
+                    None if target.progress.is_terminal() || target.error.is_some() => { li { "The times of the target are not known." } },
+                    None => { li { "The target has not started." @if let Some(word) = &job.waits_for { " The job waits for " (help.word(kind, ReasonPlace::Waits, word)) "." } } },
                 }
                 @for line_of_record in &done { li { (message(line_of_record)) } }
                 @if let Some(error) = &target.error {
                     li class="warning" {
                         @if target.is_blocked() { "It waits: " } @else { "It failed: " }
-                        strong { (line(&error.reason, 80)) } " " (message(&error.message))
+                        strong { (help.word(kind, ReasonPlace::Target, &error.reason)) } " " (message(&error.message))
                     }
                 }
                 @if let Some(next) = target.next_attempt { li { "The next attempt starts " (time(next, Relative::Until)) } }

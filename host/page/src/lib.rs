@@ -26,6 +26,7 @@ mod object_head;
 mod page_content;
 mod part_table;
 mod plugin_list;
+mod reason_help;
 mod shell_word;
 mod shown_event;
 mod stream_event;

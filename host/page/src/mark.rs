@@ -184,7 +184,12 @@ impl Bar {
             (Mark::Waiting, counts.waiting),
             (Mark::Omitted, counts.omitted),
         ];
-        Self { parts, text: format!("{}% of {}: {}", counts.percent(), counts.total, counts.sentence()) }
+        // An omitted unit never runs, so it is no part of the whole.
+        let whole = counts.total.saturating_sub(counts.omitted);
+        let done = counts.succeeded.saturating_add(counts.failed);
+        let percent = done.saturating_mul(100).checked_div(whole).unwrap_or(0).min(100);
+        let note = if counts.omitted > 0 { " (which do not count)" } else { "" };
+        Self { parts, text: format!("{percent}% of {whole}: {}{note}", counts.sentence()) }
     }
 
     /// Returns the numbers in words.

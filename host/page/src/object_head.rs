@@ -1,14 +1,17 @@
 //! The head of an object's page: where it is, its state, its bar, and the conditions that a person should read.
 
 use maud::{Markup, html};
-use oarlock_view::Notice;
+use oarlock_view::{Notice, ReasonPlace};
 
 use crate::address::{JobQuery, ObjectAddress, ObjectKind, PageAddress};
 use crate::mark::{Bar, Mark};
+use crate::reason_help::ReasonHelp;
 use crate::text_html::{line, message, name};
 
 /// The most conditions of one list.
 const MOST: usize = 100;
+/// The end of the message of an OperationJob that failed. On its page, the errors stand below.
+const ELSEWHERE: &str = "; see the errors in status.targetDetails or the OperationRecords";
 
 /// The head of a page.
 pub(crate) struct ObjectHead<'a> {
@@ -50,14 +53,14 @@ pub(crate) fn crumbs(object: &ObjectAddress) -> Markup {
 
 /// Returns the section with the conditions that a person should read, and sentences about missing detail. The section is a fragment with
 /// the id `notices`, and is empty if there is nothing to say.
-pub(crate) fn notices(notices: &[Notice], missing: Option<String>) -> Markup {
+pub(crate) fn notices(notices: &[Notice], missing: Option<String>, kind: ObjectKind, help: &ReasonHelp) -> Markup {
     html! {
         section id="notices" aria-label="Notices" hidden[notices.is_empty() && missing.is_none()] {
             @for notice in notices.iter().take(MOST) {
                 div class="notice" {
-                    strong { (line(&notice.reason, 80)) }
-                    " " span class="muted" { (line(&format!("{}={}", notice.condition, notice.status), 80)) }
-                    div { (message(&notice.message)) }
+                    strong { (help.word(kind, ReasonPlace::Condition, &notice.reason)) }
+                    @if let Some(words) = condition_words(notice) { " " span class="muted" { (line(&words, 80)) } }
+                    div { (message(notice.message.strip_suffix(ELSEWHERE).unwrap_or(&notice.message))) }
                 }
             }
             @if let Some(sentence) = missing { div class="notice" { (sentence) "." } }
@@ -65,8 +68,17 @@ pub(crate) fn notices(notices: &[Notice], missing: Option<String>) -> Markup {
     }
 }
 
+/// Returns the condition in words. The head of the page says itself that an object failed.
+fn condition_words(notice: &Notice) -> Option<String> {
+    match (notice.condition.as_str(), notice.status.as_str()) {
+        ("Failed", "True") => None,
+        (condition, "True") => Some(condition.to_owned()),
+        (condition, status) => Some(format!("{condition} is {status}")),
+    }
+}
+
 /// Returns the section with all conditions, a fragment with the id `conditions`.
-pub(crate) fn conditions(all: &[Notice]) -> Markup {
+pub(crate) fn conditions(all: &[Notice], kind: ObjectKind, help: &ReasonHelp) -> Markup {
     html! {
         section id="conditions" class="panel" aria-labelledby="conditions-title" {
             h2 id="conditions-title" { "Conditions" }
@@ -80,7 +92,7 @@ pub(crate) fn conditions(all: &[Notice]) -> Markup {
                                 tr {
                                     th scope="row" { (name(&one.condition)) }
                                     td { (line(&one.status, 20)) }
-                                    td { (line(&one.reason, 60)) }
+                                    td { (help.word(kind, ReasonPlace::Condition, &one.reason)) }
                                     td class="wide" { (message(&one.message)) }
                                 }
                             }

@@ -91,7 +91,7 @@ impl PartTable<'_> {
             format!("{}{}s", part.get(..1).unwrap_or_default().to_uppercase(), part.get(1..).unwrap_or_default());
         match (self.query.state.as_str(), self.query.from) {
             ("", None) => format!("{parts} by need for attention"),
-            ("", Some(from)) => format!("{parts} from {from}"),
+            ("", Some(from)) => format!("{parts} from {}", from.saturating_add(1)),
             (state, _) => format!("{parts} in state {}", label(state)),
         }
     }
@@ -108,7 +108,7 @@ impl PartTable<'_> {
             nav id="pager" class="pager" aria-label={ "Pages of " (part) "s" } {
                 @if window.is_empty() { span { "No " (part) "s" } }
                 @else if is_by_need { span { (window.len()) " of " (of) } }
-                @else { span { (skip) " to " (last.saturating_sub(1)) " of " (of) } }
+                @else { span { (skip.saturating_add(1)) " to " (last) " of " (of) } }
                 @if skip > 0 { " " a href=(self.address(state, Some(before))) rel="prev" { "Previous " (ROWS) } }
                 @if last < of && !is_by_need { " " a href=(self.address(state, Some(last))) rel="next" { "Next " (ROWS) } }
                 @if is_by_need && of > window.len() { " " a href=(self.address("", Some(0))) { "All in order" } }

@@ -37,7 +37,7 @@ pub fn plugins_content(plugins: &[ListedPlugin]) -> PageContent {
                                     th scope="row" { (name(&plugin.name)) }
                                     td { (line(&plugin.action, 60)) }
                                     td { (line(&plugin.version, 40)) }
-                                    td { code { (line(&plugin.digest, 24)) } }
+                                    td class="digest" { code { (line(&plugin.digest, 24)) } }
                                     td class="wide" { @if plugin.problem.is_empty() { "Serves" } @else { (message(&plugin.problem)) } }
                                 }
                             }

@@ -9,7 +9,7 @@ use oarlock_view::{cut_end, cut_middle, escaped, rfc_3339};
 /// The columns of a name in a table, and of a name in a heading.
 const NAME: usize = 64;
 /// The characters of a message that are shown at once.
-const SHOWN: usize = 240;
+const SHOWN: usize = 350;
 /// The characters of a message that a page has. A longer message is cut.
 const MOST: usize = 65_536;
 /// The characters of a title, which a browser shows beside the pointer.

@@ -115,6 +115,10 @@ pub enum ReasonPlace {
     Plugin,
     /// The error code of the REST API.
     Rest,
+    /// The type of a condition, which other entries name.
+    Type,
+    /// The state of a job or of one of its parts.
+    State,
 }
 
 impl ReasonPlace {
@@ -131,6 +135,8 @@ impl ReasonPlace {
             Self::Plan => "word of a plan",
             Self::Plugin => "reason of a plugin file",
             Self::Rest => "error code",
+            Self::Type => "type of a condition",
+            Self::State => "state",
         }
     }
 
@@ -146,6 +152,8 @@ impl ReasonPlace {
             Self::Plan => "oarlock plan",
             Self::Plugin => "oarlock plugin vet",
             Self::Rest => "errorCode",
+            Self::Type => "status.conditions[].type",
+            Self::State => "status.progress, status.phase, status.state or the state of a part",
         }
     }
 }

@@ -6,6 +6,7 @@ use k8s_openapi::jiff::Timestamp;
 use oarlock_api::{TargetDetail, TargetError};
 use serde_json::Value;
 
+use crate::document::rfc_3339;
 use crate::shown_progress::ShownProgress;
 
 /// Extras that a row omits, because they are internal notes of the host.
@@ -120,15 +121,12 @@ impl TargetView {
     /// Returns the extras for people, in words, such as `new pod web-7` or `task check Done`.
     pub fn shown_extras(&self) -> impl Iterator<Item = String> {
         let shown = self.extra.iter().filter(|(key, _)| !NOTES_OF_THE_HOST.contains(&key.as_str()));
-        shown.map(|(key, value)| match key.as_str() {
-            "NewPod" => format!("new pod {value}"),
-            "Plan" => format!("plan: {value}"),
-            "Drain" => drain_in_words(value),
-            _ => match key.strip_prefix("Task/") {
-                Some(name) => format!("task {name}{}", task_in_words(value)),
-                None => format!("{key} {value}"),
-            },
-        })
+        shown.map(|(key, value)| extra_in_words(key, value).unwrap_or_else(|| format!("{key} {value}")))
+    }
+
+    /// Returns those extras of which this version knows the meaning, in words.
+    pub fn extras_in_words(&self) -> impl Iterator<Item = String> {
+        self.extra.iter().filter_map(|(key, value)| extra_in_words(key, value))
     }
 
     /// Returns true if the shown data of `now` differs from the shown data of this target.
@@ -142,6 +140,20 @@ impl TargetView {
     pub fn label(&self) -> String {
         if self.name.is_empty() { format!("#{}", self.index) } else { self.name.clone() }
     }
+}
+
+/// Describes an extra of the host or of a shipped plugin. Returns `None` for another one.
+fn extra_in_words(key: &str, value: &str) -> Option<String> {
+    Some(match key {
+        "NewPod" => format!("new pod {value}"),
+        "Plan" => format!("plan: {value}"),
+        "Drain" => drain_in_words(value),
+        "DrainSince" => {
+            let since = Timestamp::from_millisecond(value.parse().ok()?).ok()?;
+            format!("the drain began at {}", rfc_3339(since))
+        }
+        _ => format!("task {}{}", key.strip_prefix("Task/")?, task_in_words(value)),
+    })
 }
 
 /// Describes the drain of a node from the JSON that the host stores: its state, and the number of pods that do not go.

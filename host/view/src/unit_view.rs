@@ -141,10 +141,18 @@ impl UnitView {
             (true, false) => parts.push(self.message.clone()),
             (true, true) => {}
         }
-        parts.extend(self.tolerated.then(|| "tolerated".to_owned()));
-        parts.extend((!self.handled_by.is_empty()).then(|| format!("{} made up for it", self.handled_by)));
-        parts.extend(self.outdated.then(|| "outdated".to_owned()));
+        parts.extend(Some(self.notes()).filter(|notes| !notes.is_empty()));
         parts.join("; ")
+    }
+
+    /// Returns whether the unit is tolerated, made up for or outdated, in words. The text is empty if none of them is so.
+    pub fn notes(&self) -> String {
+        let notes = [
+            self.tolerated.then(|| "tolerated".to_owned()),
+            (!self.handled_by.is_empty()).then(|| format!("{} made up for it", self.handled_by)),
+            self.outdated.then(|| "outdated".to_owned()),
+        ];
+        notes.into_iter().flatten().collect::<Vec<_>>().join("; ")
     }
 
     /// Returns true if the change between the units is worth a message. Changes of times alone are not.

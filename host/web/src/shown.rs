@@ -247,8 +247,10 @@ impl Shown {
         };
         match (job, part) {
             (Err(why), _) => refusal_content(PageRefusal::Unreadable(why)),
-            (Ok(job), Part::Table(parts)) => job_content(&JobPage { job: &job, events: &events, parts }),
-            (Ok(job), Part::Target(index)) => target_content(&job, index, &events).unwrap_or_else(missing),
+            (Ok(job), Part::Table(parts)) => {
+                job_content(&JobPage { job: &job, events: &events, parts, now: Timestamp::now() })
+            }
+            (Ok(job), Part::Target(index)) => target_content(&job, index, &events),
         }
     }
 
@@ -294,11 +296,8 @@ impl Shown {
 
     /// Returns the events of the object with this UID, the newest first.
     fn events(&self, of: &MirroredKind, uid: &str) -> Vec<ShownEvent> {
-        let documents = self.mirror.owned_by(of, uid);
-        let mut events: Vec<ShownEvent> =
-            documents.iter().filter_map(|object| Some(event(&object.document().ok()?))).collect();
-        events.sort_by_key(|event| std::cmp::Reverse(event.time));
-        events
+        let objects = self.mirror.owned_by(of, uid);
+        newest_first(objects.iter().filter_map(|object| object.document().ok()))
     }
 
     /// Returns the plugins that the leader publishes.
@@ -354,6 +353,18 @@ fn document(object: &MirroredObject, kind: ObjectKind) -> Result<Value, String> 
         fields.insert("kind".to_owned(), json!(kind.word()));
     }
     Ok(document)
+}
+
+/// Returns events of core/v1 as a page shows them. Their times are whole seconds, so the newer version is the newer event of a second.
+fn newest_first(documents: impl Iterator<Item = Value>) -> Vec<ShownEvent> {
+    let version = |document: &Value| {
+        let version = document.pointer("/metadata/resourceVersion").and_then(Value::as_str);
+        version.and_then(|version| version.parse::<u64>().ok())
+    };
+    let mut events: Vec<(Option<u64>, ShownEvent)> =
+        documents.map(|document| (version(&document), event(&document))).collect();
+    events.sort_by_key(|(version, event)| std::cmp::Reverse((event.time, *version)));
+    events.into_iter().map(|(_, event)| event).collect()
 }
 
 /// Returns an event of core/v1 as a page shows it.
@@ -419,5 +430,13 @@ mod tests {
         let [object, list] = pages().map(|page| answering.content(&page, &Sight::Whole));
         assert!(matches!(object.refusal(), Some(PageRefusal::NotFound(_))), "{object:?}");
         assert_eq!(list.refusal(), None);
+    }
+
+    #[test]
+    fn the_later_event_of_a_second_comes_first() {
+        let one = |reason: &str, version: &str, second: &str| json!({"reason": reason, "lastTimestamp": format!("2026-07-01T10:00:{second}Z"), "metadata": {"resourceVersion": version}});
+        let events = [one("Created", "9", "01"), one("Started", "10", "01"), one("Seen", "11", "00")];
+        let reasons: Vec<String> = newest_first(events.into_iter()).into_iter().map(|event| event.reason).collect();
+        assert_eq!(reasons, ["Started", "Created", "Seen"]);
     }
 }

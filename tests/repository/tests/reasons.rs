@@ -37,14 +37,14 @@ const NO_REASONS: [(&str, &str); 7] = [
     ),
     (
         "types of conditions",
-        "ActionAvailable Complete FailureTarget FilesWritable HostMayNot OperationJobCreated PodScheduled Progressing Ready Reconciling SpecInForce Stalled \
+        "Complete FailureTarget FilesWritable HostMayNot OperationJobCreated PodScheduled Progressing Ready Reconciling SpecInForce Stalled \
          Stopping SuccessCriteriaMet TargetsEnded TargetsResolved Valid DisruptionTarget",
     ),
     (
         "values and states in specs and statuses",
         "Absent All Always Background Continue DeleteAll DeleteSucceeded Deny Directory Discovered DoesNotExist Drained Draining Equivalent Evict Exists Fail \
          FallbackToLogsOnError False Foreground Gt IfPossible Ignore In InPlace Indexed Keep LimitExceeded Lt Memory Merge Never NoExecute NoSchedule \
-         None Normal NotIn Opaque Orphan Pause Pending PreferNoSchedule Processing Quarantined Recreating Respect Run Running RuntimeDefault \
+         None Normal NotIn Opaque Orphan Pause PreferNoSchedule Processing Quarantined Recreating Respect Run Running RuntimeDefault \
          Selector Skip Strict Targets Terminating TolerateAll Trapped True Unknown Wait Warn Warning",
     ),
     (

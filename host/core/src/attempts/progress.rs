@@ -3,6 +3,7 @@
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
+use crate::object::bound::shown_cause;
 use crate::object::fields::{list, number, text};
 use crate::object::time::{after_seconds, read_time};
 
@@ -14,6 +15,9 @@ const GRACE: (i64, i64) = (30, 3_600);
 
 /// The message of every Job that succeeds without a policy of its own. The host drops it, because it would repeat for thousands of units.
 const ENDED_AS_ALL: &str = "Reached expected number of succeeded pods";
+
+/// The longest text of what an OperationJob waits for, in bytes.
+const MOST_WAITS: usize = 80;
 
 /// End of a child.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -123,6 +127,10 @@ pub(crate) fn of_operation(status: &Value) -> (ChildProgress, Value) {
         }
         _ => None,
     };
+    let waits = text(status, "/waitsFor").filter(|word| !word.is_empty() && ended.is_none());
+    let waits = waits.map(|word| format!("waits for {}", shown_cause(word, MOST_WAITS)));
+    let message = [Some(counted).filter(|_| progress == "Processing"), waits];
+    let message = message.into_iter().flatten().collect::<Vec<_>>().join(", ");
     let all = list(status, "/targetDetails");
     let unfinished = all.iter().filter(|target| text(target, "/progress") != Some("Succeeded"));
     let left = unfinished.filter_map(|target| text(target, "/name").map(str::to_owned));
@@ -130,7 +138,7 @@ pub(crate) fn of_operation(status: &Value) -> (ChildProgress, Value) {
     let read = ChildProgress {
         runs: progress == "Processing",
         works: true,
-        message: if progress == "Processing" { counted.into() } else { Box::default() },
+        message: message.into(),
         blocked: blocked.filter(|_| ended.is_none() && progress != "Processing"),
         ended,
         announced: None,
@@ -188,6 +196,17 @@ mod tests {
                 .well
         );
         assert!(!of_job(&json!({"conditions": [condition("Failed")]})).end(now).unwrap().well);
+    }
+
+    #[test]
+    fn the_message_of_an_operation_that_runs_names_its_wait() {
+        let message = |status: Value| of_operation(&status).0.message;
+        let counts = json!({"progress": "Processing", "totalPodCount": 4, "succeededPodCount": 1});
+        let waits = |progress: &str| json!({"progress": progress, "totalPodCount": 4, "succeededPodCount": 1, "waitsFor": "Partition"});
+        assert_eq!(&*message(counts), "1/4");
+        assert_eq!(&*message(waits("Processing")), "1/4, waits for Partition");
+        assert_eq!(&*message(waits("Pending")), "waits for Partition");
+        assert_eq!(&*message(waits("Succeeded")), "");
     }
 
     #[test]

@@ -76,7 +76,7 @@ fn each_failure_of_ten_thousand_targets_can_be_found_by_its_shape() {
     let links = html.matches("tabindex=\"-1\"><title>").count();
     assert_eq!(links, 150);
     assert!(
-        html.contains("url(#p-failed)") && html.contains("aria-label=\"targets 0 to 249: 3 Failed, 247 Succeeded\"")
+        html.contains("url(#p-failed)") && html.contains("aria-label=\"targets 1 to 250: 3 Failed, 247 Succeeded\"")
     );
 }
 

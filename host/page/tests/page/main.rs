@@ -6,3 +6,4 @@ mod changes;
 mod documents;
 mod lists;
 mod samples;
+mod words;

@@ -357,7 +357,7 @@ impl SamplePage {
 
 /// Returns the page of a job.
 pub(crate) fn of_job(file: &str, job: &JobView, parts: PartQuery) -> SamplePage {
-    let content = job_content(&JobPage { job, events: &events(), parts: &parts });
+    let content = job_content(&JobPage { job, events: &events(), parts: &parts, now: after(3_600) });
     let address = Some(PageAddress::Object(ObjectAddress::of_job(job), parts));
     SamplePage { file: file.to_owned(), content, address }
 }
@@ -412,7 +412,7 @@ pub(crate) fn all() -> Vec<SamplePage> {
     for (file, job, index) in
         [("target", &large, 13), ("target-blocked", &large, 6_002), ("target-hostile", &hostile, 13)]
     {
-        let content = target_content(job, index, &events()).unwrap();
+        let content = target_content(job, index, &events());
         let address = Some(PageAddress::Target(ObjectAddress::of_job(job), index));
         pages.push(SamplePage { file: file.to_owned(), content, address });
     }
