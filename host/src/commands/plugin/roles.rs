@@ -14,7 +14,7 @@ use oarlock_kube::transport::client::connect;
 use crate::commands::host::ClusterArgs;
 use crate::commands::manifests::{DocumentFormat, learn, print_documents};
 use crate::commands::text_file::read_grants;
-use crate::manifests::{GrantedAccess, HOST_NAMESPACE, KnownKinds, plugin_roles};
+use crate::manifests::{GrantedAccess, HOST_NAMESPACE, Impersonation, KnownKinds, plugin_roles};
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
@@ -44,6 +44,12 @@ pub(crate) struct RolesArgs {
     /// Service account of the host
     #[arg(long, value_name = "NAME", default_value = "oarlock")]
     account: String,
+    /// Namespace of the accounts of plugins
+    #[arg(long, value_name = "NAMESPACE", default_value_t = HostAccount::default().plugin_accounts)]
+    plugin_accounts_namespace: String,
+    /// How the host acts as the account of a plugin
+    #[arg(long, value_name = "WAY", default_value = "constrained")]
+    impersonation: Impersonation,
     /// Output format; json is one list
     #[arg(short, long, value_enum, default_value = "yaml")]
     output: DocumentFormat,
@@ -53,7 +59,8 @@ pub(crate) struct RolesArgs {
 
 /// Prints the roles.
 pub(super) async fn run(args: RolesArgs) -> anyhow::Result<ExitCode> {
-    let RolesArgs { name, grants, crds, bind, namespace, account, output, cluster } = args;
+    let RolesArgs { name, grants, crds, bind, output, cluster, .. } = args;
+    let (impersonation, plugin_accounts) = (args.impersonation, args.plugin_accounts_namespace);
     let grant = match grants {
         Some(path) => {
             let found = read_grants(&path)?.1.into_iter().find(|grant| grant.name == name);
@@ -66,8 +73,9 @@ pub(super) async fn run(args: RolesArgs) -> anyhow::Result<ExitCode> {
     }
     let mut kinds = KnownKinds::built_in();
     crds.iter().try_for_each(|path| learn(&mut kinds, path))?;
-    let host = HostAccount { namespace, name: account };
-    let access = GrantedAccess { grants: vec![grant], kinds, bind, host, tasks_egress: Vec::new() };
+    let host = HostAccount { namespace: args.namespace, name: args.account, plugin_accounts };
+    let access =
+        GrantedAccess { grants: vec![grant], kinds, bind, host, tasks_egress: Vec::new(), impersonation };
     print_documents(&plugin_roles(&access)?, output)
 }
 

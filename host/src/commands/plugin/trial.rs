@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, bail, ensure};
 use clap::Args;
 use oarlock_core::operation_job::tasks::settings::TaskSettings;
+use oarlock_kube::send::plugin_accounts::PluginAccountSettings;
 use oarlock_wasm::{PluginState, Plugins};
 use serde_json::{Value, json};
 use tokio::time::timeout;
@@ -99,6 +100,7 @@ fn options(furnished: &InMemory, scratch: &Scratch, grants: Option<PathBuf>) -> 
         namespace: HOST_NAMESPACE.to_owned(),
         resync: RESYNC,
         tasks: TaskSettings::default(),
+        accounts: PluginAccountSettings::default(),
         place: HostLocation::default(),
         memory_limit: None,
         record_visits: 0,
