@@ -44,6 +44,6 @@ pub use job_page::{JobPage, job_content, target_content};
 pub use log_page::{ShownLog, log_content};
 pub use login_form::{LoginProblem, PageRefusal, login_content, refusal_content};
 pub use page_content::{Fragment, PageContent};
-pub use plugin_list::{ListedPlugin, plugins_content};
+pub use plugin_list::{ListedPlugin, PluginObject, plugins_content};
 pub use shown_event::ShownEvent;
 pub use stream_event::StreamEvent;

@@ -6,13 +6,14 @@ use std::time::Duration;
 
 use k8s_openapi::jiff::Timestamp;
 use oarlock_api::{OperationJob, OperationRecord};
+use oarlock_core::action_plugin::status::ActionPluginStatus;
 use oarlock_core::object::own::OPS_NAMESPACE;
 use oarlock_core::ops_job::published::PublishedPlugin;
 use oarlock_kube::watch::mirror::{Changed, Mirror, MirroredKind, MirroredObject};
 use oarlock_page::{
     FlowPage, JobPage, ListedJob, ListedPlugin, LogAddress, ObjectAddress, ObjectKind, PageAddress, PageContent,
-    PageRefusal, PartQuery, ShownEvent, flow_content, job_content, list_content, plugins_content, refusal_content,
-    target_content,
+    PageRefusal, PartQuery, PluginObject, ShownEvent, flow_content, job_content, list_content, plugins_content,
+    refusal_content, target_content,
 };
 use oarlock_rest::HostOf;
 use oarlock_view::{FlowView, JobView};
@@ -40,14 +41,32 @@ const FLOW_RECORDS: MirroredKind = MirroredKind {
     owner: "/metadata/ownerReferences/0/uid",
     selector: "",
 };
+const ACTION_PLUGINS: MirroredKind = MirroredKind {
+    api_version: "oarlock.dev/v1alpha1",
+    kind: "ActionPlugin",
+    fields: &["/status"],
+    owner: "",
+    selector: "",
+};
 const JOB_EVENTS: MirroredKind = events("involvedObject.kind=OperationJob");
 const FLOW_EVENTS: MirroredKind = events("involvedObject.kind=JobFlow");
 const DAEMON_EVENTS: MirroredKind = events("involvedObject.kind=DaemonJob");
 const OPS_EVENTS: MirroredKind = events("involvedObject.kind=OpsJob");
 
 /// The kinds that the pages show, and those with their details.
-pub static KINDS: [MirroredKind; 10] =
-    [JOBS, FLOWS, DAEMONS, OPS, JOB_RECORDS, FLOW_RECORDS, JOB_EVENTS, FLOW_EVENTS, DAEMON_EVENTS, OPS_EVENTS];
+pub static KINDS: [MirroredKind; 11] = [
+    JOBS,
+    FLOWS,
+    DAEMONS,
+    OPS,
+    JOB_RECORDS,
+    FLOW_RECORDS,
+    ACTION_PLUGINS,
+    JOB_EVENTS,
+    FLOW_EVENTS,
+    DAEMON_EVENTS,
+    OPS_EVENTS,
+];
 
 /// The time after which a list is rendered anew although no object changed, because it also depends on the time.
 const LISTED_AGAIN: Duration = Duration::from_secs(60);
@@ -115,6 +134,8 @@ pub(crate) struct Shown {
     /// True if pages offer the logs of failed Jobs.
     has_logs: bool,
     rows: RwLock<Rows>,
+    /// The plugins with an ActionPlugin, by name.
+    plugins: RwLock<BTreeMap<String, ListedPlugin>>,
     rendered: Mutex<LastRendered>,
 }
 
@@ -129,7 +150,8 @@ struct LastRendered {
 
 impl Shown {
     pub(crate) fn new(mirror: Mirror, host: Arc<HostOf>, has_logs: bool) -> Self {
-        Self { mirror, host, has_logs, rows: RwLock::default(), rendered: Mutex::default() }
+        let (rows, plugins, rendered) = (RwLock::default(), RwLock::default(), Mutex::default());
+        Self { mirror, host, has_logs, rows, plugins, rendered }
     }
 
     /// Waits until an object may have changed.
@@ -160,6 +182,14 @@ impl Shown {
     }
 
     fn take(&self, change: &Changed, touched: &mut Touched) {
+        if *change.of == ACTION_PLUGINS {
+            let mut plugins = self.plugins.write();
+            let name = change.key.name.clone();
+            return match change.object.as_ref().and_then(|object| listed_plugin(object)) {
+                Some(plugin) => drop(plugins.insert(name, plugin)),
+                None => drop(plugins.remove(&name)),
+            };
+        }
         let kind = ObjectKind::ALL.into_iter().find(|kind| mirrored(*kind).0 == *change.of);
         let Some(kind) = kind else {
             // The object has details of another one.
@@ -300,15 +330,48 @@ impl Shown {
         newest_first(objects.iter().filter_map(|object| object.document().ok()))
     }
 
-    /// Returns the plugins that the leader publishes.
+    /// Returns the plugins with an ActionPlugin. In a cluster without ActionPlugins, returns those that the leader publishes.
     fn plugins(&self) -> Vec<ListedPlugin> {
+        let plugins = self.plugins.read();
+        if !plugins.is_empty() {
+            return plugins.values().cloned().collect();
+        }
         let Ok(host) = (self.host)() else { return Vec::new() };
         let listed = |plugin: PublishedPlugin| {
             let PublishedPlugin { name, action, version, digest, problem } = plugin;
-            ListedPlugin { name, action, version, digest, problem }
+            ListedPlugin { name, action, version, digest, problem, object: None }
         };
         host.plugins.iter().cloned().map(listed).collect()
     }
+}
+
+/// Returns the plugin of an ActionPlugin whose status the host has written.
+fn listed_plugin(object: &MirroredObject) -> Option<ListedPlugin> {
+    let document = object.document().ok()?;
+    let status: ActionPluginStatus = serde_json::from_value(document.get("status")?.clone()).ok()?;
+    let ActionPluginStatus { state, reason, message, action, version, digest, rights, missing, versions, .. } = status;
+    let host_may_not = status.conditions.into_iter().find(|one| one.kind == "HostMayNot" && one.status == "True");
+    let last_swap = status.last_swap.map(|swap| {
+        format!("Since {} version {} serves instead of {} ({}).", swap.time, swap.to, swap.from, swap.reason)
+    });
+    let shown = versions.iter().find(|one| one.digest == digest);
+    let peaks = shown.map(|one| one.peak_use.clone().into_iter().collect()).unwrap_or_default();
+    let problem = if state == "Serving" { String::new() } else { format!("{state}: {reason}: {message}") };
+    Some(ListedPlugin {
+        name: object.name().to_owned(),
+        action,
+        version,
+        digest,
+        problem,
+        object: Some(PluginObject {
+            rights,
+            missing,
+            host_may_not: host_may_not.map(|one| one.message).unwrap_or_default(),
+            jobs: versions.into_iter().map(|one| (one.version, one.jobs)).collect(),
+            peaks,
+            last_swap: last_swap.unwrap_or_default(),
+        }),
+    })
 }
 
 /// The part of an object that a page shows.

@@ -4,8 +4,9 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use oarlock_api::{OperationJob, OperationRecord};
 use oarlock_page::{
     FlowPage, JobPage, JobQuery, ListedJob, ListedPlugin, LogAddress, LoginProblem, ObjectAddress, ObjectKind,
-    PageAddress, PageContent, PageRefusal, PartQuery, Shell, ShownEvent, ShownLog, document, flow_content, job_content,
-    list_content, log_content, login_content, plugins_content, refusal_content, target_content,
+    PageAddress, PageContent, PageRefusal, PartQuery, PluginObject, Shell, ShownEvent, ShownLog, document,
+    flow_content, job_content, list_content, log_content, login_content, plugins_content, refusal_content,
+    target_content,
 };
 use oarlock_view::{FlowView, JobView};
 use serde_json::{Value, json};
@@ -423,12 +424,24 @@ pub(crate) fn all() -> Vec<SamplePage> {
         version: "0.1.0".to_owned(),
         digest: format!("sha256:{}", "0f".repeat(32)),
         problem: problem.to_owned(),
+        object: None,
+    };
+    let whole = ListedPlugin {
+        object: Some(PluginObject {
+            rights: vec!["evict v1 Pod".to_owned(), format!("read v1 Pod: {}", hostile_name())],
+            missing: vec!["namespaces: [NAMESPACE]".to_owned()],
+            host_may_not: "the host's account lacks create pods/eviction in all namespaces".to_owned(),
+            jobs: vec![("0.1.0".to_owned(), 3), ("0.0.9".to_owned(), 1)],
+            peaks: vec![("callMilliseconds".to_owned(), 40), ("memoryMiB".to_owned(), 10)],
+            last_swap: "Since 2026-07-01T10:00:00Z version 0.1.0 serves instead of 0.0.9 (Replaced).".to_owned(),
+        }),
+        ..plugin("restart", "AwaitingGrant: GrantMissing: its grant lacks namespaces: [NAMESPACE]")
     };
     let still = |file: &str, content: PageContent| SamplePage { file: file.to_owned(), content, address: None };
     pages.extend([
         still(
             "plugins",
-            plugins_content(&[plugin("replace", ""), plugin(&hostile_name(), "the grant does not cover nodes")]),
+            plugins_content(&[plugin("replace", ""), plugin(&hostile_name(), "the grant does not cover nodes"), whole]),
         ),
         still("plugins-empty", plugins_content(&[])),
         still("login", login_content(&PageAddress::Plugins, None)),

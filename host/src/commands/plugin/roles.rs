@@ -74,8 +74,7 @@ pub(super) async fn run(args: RolesArgs) -> anyhow::Result<ExitCode> {
     let mut kinds = KnownKinds::built_in();
     crds.iter().try_for_each(|path| learn(&mut kinds, path))?;
     let host = HostAccount { namespace: args.namespace, name: args.account, plugin_accounts };
-    let access =
-        GrantedAccess { grants: vec![grant], kinds, bind, host, tasks_egress: Vec::new(), impersonation };
+    let access = GrantedAccess { grants: vec![grant], kinds, bind, host, tasks_egress: Vec::new(), impersonation };
     print_documents(&plugin_roles(&access)?, output)
 }
 
