@@ -76,6 +76,7 @@ mod tests {
             state,
             reason: String::new(),
             message: String::new(),
+            rights: Vec::new(),
             missing: Vec::new(),
         }
     }

@@ -319,6 +319,7 @@ mod tests {
             state: PluginState::AwaitingGrant,
             reason: "AwaitingGrant".into(),
             message: "it asks for more than it is granted".into(),
+            rights: Vec::new(),
             missing: vec!["read v1 Secret /data".into(), "delete v1 Pod".into()],
         };
         let text = verdict_text(Path::new("a/greedy.wasm"), &VetReport { inspection: None, status });
