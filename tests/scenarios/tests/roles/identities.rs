@@ -190,7 +190,10 @@ async fn the_accounts_of_plugins_have_no_pods_tokens_or_secrets_and_do_no_more_t
     host.end();
     let admin = Requests::of(&plane, Account::Admin).await?;
     let home = "/api/v1/namespaces/oarlock-plugins";
-    let pod = json!({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+    // Pod Security accepts this pod, so that the policy decides.
+    let context = json!({"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}, "runAsNonRoot": true,
+        "seccompProfile": {"type": "RuntimeDefault"}});
+    let pod = json!({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i", "securityContext": context}]}});
     let only = "this namespace has only the accounts of plugins";
     admin.refused(Method::POST, &format!("{home}/pods"), &pod, only).await?;
     admin.refused(Method::POST, &format!("{home}/secrets"), &json!({"metadata": {"name": "s"}}), only).await?;
