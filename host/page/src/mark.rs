@@ -188,7 +188,7 @@ impl Bar {
         let whole = counts.total.saturating_sub(counts.omitted);
         let done = counts.succeeded.saturating_add(counts.failed);
         let percent = done.saturating_mul(100).checked_div(whole).unwrap_or(0).min(100);
-        let note = if counts.omitted > 0 { " (which do not count)" } else { "" };
+        let note = if counts.omitted > 0 { " (not counted)" } else { "" };
         Self { parts, text: format!("{percent}% of {whole}: {}{note}", counts.sentence()) }
     }
 

@@ -12,6 +12,7 @@ use crate::ops_view::ShownOutput;
 use crate::outlook::Outlook;
 use crate::shown_progress::{ShownCounts, ShownProgress};
 use crate::shown_text::is_unprintable;
+use crate::span_text::rfc_3339;
 use crate::target_view::TargetView;
 
 #[derive(Serialize)]
@@ -164,11 +165,6 @@ fn target_fields(target: &TargetView) -> TargetFields<'_> {
         error: target.error.as_ref(),
         extra_info: &target.extra,
     }
-}
-
-/// Returns a time in RFC 3339, in UTC and with whole seconds.
-pub fn rfc_3339(time: Timestamp) -> String {
-    Timestamp::from_second(time.as_second()).unwrap_or(time).to_string()
 }
 
 pub(crate) fn pretty(fields: &impl Serialize) -> serde_json::Result<String> {

@@ -4,9 +4,10 @@ use k8s_openapi::jiff::Timestamp;
 use serde::Serialize;
 
 use crate::changes::ViewChange;
-use crate::document::{pretty, printable, rfc_3339};
+use crate::document::{pretty, printable};
 use crate::flow_view::FlowView;
 use crate::job_view::Notice;
+use crate::span_text::rfc_3339;
 use crate::unit_state::{ShownState, UnitCounts};
 use crate::unit_view::UnitView;
 

@@ -5,11 +5,10 @@ use std::collections::HashMap;
 use k8s_openapi::jiff::Timestamp;
 
 use crate::changes::ViewChange;
-use crate::document::rfc_3339;
 use crate::flow_view::FlowView;
 use crate::plain::text_table;
 use crate::shown_text::escaped;
-use crate::span_text::between;
+use crate::span_text::{between, rfc_3339};
 use crate::unit_view::UnitView;
 
 /// The number of units that are shown.

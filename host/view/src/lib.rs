@@ -37,7 +37,7 @@ mod unit_view;
 mod watched;
 
 pub use changes::{ViewChange, changes};
-pub use document::{change_line, job_document, jobs_document, rfc_3339};
+pub use document::{change_line, job_document, jobs_document};
 pub use flow_document::{flow_change_line, flow_document};
 pub use flow_graph::FlowGraph;
 pub use flow_mermaid::graph_mermaid;
@@ -62,7 +62,7 @@ pub use retry::retry_value;
 pub use screen::{Connection, Filter, JobScreen, Keypress, Moment, Reaction};
 pub use shown_progress::{ShownCounts, ShownProgress};
 pub use shown_text::{cut_end, cut_middle, escaped};
-pub use span_text::between;
+pub use span_text::{between, rfc_3339};
 pub use target_view::TargetView;
 pub use unit_state::{ShownState, UnitCounts};
 pub use unit_view::{StepWhen, UnitView};

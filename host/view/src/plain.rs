@@ -4,12 +4,11 @@ use comfy_table::{Table, presets};
 use k8s_openapi::jiff::Timestamp;
 
 use crate::changes::ViewChange;
-use crate::document::rfc_3339;
 use crate::job_view::JobView;
 use crate::ops_view::ShownOutput;
 use crate::outlook::Outlook;
 use crate::shown_text::{cut_end, escaped};
-use crate::span_text::between;
+use crate::span_text::{between, rfc_3339};
 use crate::target_view::TargetView;
 
 /// The number of targets of a job that are shown, unless the user requests all.

@@ -1,4 +1,4 @@
-//! Durations in the format of kubectl, with at most two units.
+//! Times in RFC 3339, and durations in the format of kubectl, with at most two units.
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
@@ -20,6 +20,11 @@ pub(crate) fn span(span: SignedDuration) -> String {
 /// Returns the duration between two times, such as `2m5s`, if both are known.
 pub fn between(from: Option<Timestamp>, to: Option<Timestamp>) -> Option<String> {
     Some(span(to?.duration_since(from?)))
+}
+
+/// Returns a time in RFC 3339, in UTC and with whole seconds.
+pub fn rfc_3339(time: Timestamp) -> String {
+    Timestamp::from_second(time.as_second()).unwrap_or(time).to_string()
 }
 
 #[cfg(test)]

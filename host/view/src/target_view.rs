@@ -6,8 +6,8 @@ use k8s_openapi::jiff::Timestamp;
 use oarlock_api::{TargetDetail, TargetError};
 use serde_json::Value;
 
-use crate::document::rfc_3339;
 use crate::shown_progress::ShownProgress;
+use crate::span_text::rfc_3339;
 
 /// Extras that a row omits, because they are internal notes of the host.
 const NOTES_OF_THE_HOST: [&str; 5] = ["ClaimedUID", "EvictedAt", "Node", "Owner", "Released"];
