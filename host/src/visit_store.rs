@@ -22,7 +22,7 @@ const MOST_OF_JOB: usize = 4 << 20;
 const MOST_JOBS: usize = 10_000;
 
 /// A job with its namespace.
-type JobName = (String, String);
+type JobOfVisits = (String, String);
 
 /// Stores the records until the task is aborted.
 pub(crate) async fn store_visits(ports: Arc<Ports>, artefacts: Artefacts) {
@@ -36,7 +36,12 @@ pub(crate) async fn store_visits(ports: Arc<Ports>, artefacts: Artefacts) {
 }
 
 /// Stores the records that no call has stored yet.
-async fn store_finished(ports: &Ports, artefacts: &Artefacts, stored: &mut BTreeMap<JobName, usize>, number: &mut u64) {
+async fn store_finished(
+    ports: &Ports,
+    artefacts: &Artefacts,
+    stored: &mut BTreeMap<JobOfVisits, usize>,
+    number: &mut u64,
+) {
     let notes = ports.recorder.take_finished();
     if notes.is_empty() {
         return;
@@ -60,8 +65,8 @@ async fn store_finished(ports: &Ports, artefacts: &Artefacts, stored: &mut BTree
 }
 
 /// Returns a compressed file of JSON lines for each job.
-pub(crate) fn compressed(notes: &[Arc<VisitNote>]) -> BTreeMap<JobName, Vec<u8>> {
-    let mut files: BTreeMap<JobName, GzEncoder<Vec<u8>>> = BTreeMap::new();
+pub(crate) fn compressed(notes: &[Arc<VisitNote>]) -> BTreeMap<JobOfVisits, Vec<u8>> {
+    let mut files: BTreeMap<JobOfVisits, GzEncoder<Vec<u8>>> = BTreeMap::new();
     for note in notes {
         let (namespace, job) = note.job();
         let Some(line) = note.record().line() else { continue };

@@ -25,7 +25,7 @@ pub const MAX_READS: usize = 256;
 
 /// The reason why a text is not a record that this host replays.
 #[derive(Debug, Error)]
-pub enum RecordError {
+pub enum VisitRecordError {
     /// The text is longer than [`MAX_RECORD_BYTES`].
     #[error("the record is longer than {} KiB, and no host writes such a record", MAX_RECORD_BYTES / 1024)]
     TooLong,
@@ -76,7 +76,7 @@ pub struct VisitRecord {
     /// The plugin that was called.
     pub plugin: RecordedPlugin,
     /// The job.
-    pub job: RecordedJob,
+    pub job: VisitJob,
     /// The target.
     pub target: RecordedTarget,
     /// The functions of the visit.
@@ -125,7 +125,7 @@ pub struct RecordedPlugin {
 /// The job of a record.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct RecordedJob {
+pub struct VisitJob {
     /// The namespace of the job.
     pub namespace: String,
     /// The name of the job.
@@ -390,25 +390,25 @@ impl VisitRecord {
     /// # Errors
     ///
     /// If the text is not a record of this format and contract, with the fix.
-    pub fn parse(text: &str) -> Result<Self, RecordError> {
+    pub fn parse(text: &str) -> Result<Self, VisitRecordError> {
         let text = text.trim();
         if text.len() > MAX_RECORD_BYTES {
-            return Err(RecordError::TooLong);
+            return Err(VisitRecordError::TooLong);
         }
         let head: Head = serde_json::from_str(text).map_err(|error| match error.is_eof() {
-            true => RecordError::Truncated { bytes: text.len() },
-            false => RecordError::NotARecord { why: shown(&error.to_string()) },
+            true => VisitRecordError::Truncated { bytes: text.len() },
+            false => VisitRecordError::NotARecord { why: shown(&error.to_string()) },
         })?;
         if head.format.is_empty() {
-            return Err(RecordError::NotARecord { why: "it has no `format`".to_owned() });
+            return Err(VisitRecordError::NotARecord { why: "it has no `format`".to_owned() });
         }
         if head.format != FORMAT {
-            return Err(RecordError::OtherFormat { format: shown(&head.format) });
+            return Err(VisitRecordError::OtherFormat { format: shown(&head.format) });
         }
         if head.contract != CONTRACT {
-            return Err(RecordError::OtherContract { contract: shown(&head.contract) });
+            return Err(VisitRecordError::OtherContract { contract: shown(&head.contract) });
         }
-        let invalid = |why: String| RecordError::Invalid { why: shown(&why) };
+        let invalid = |why: String| VisitRecordError::Invalid { why: shown(&why) };
         let record: Self = serde_json::from_str(text).map_err(|error| invalid(error.to_string()))?;
         record.check().map_err(invalid)?;
         Ok(record)
@@ -438,7 +438,7 @@ impl VisitRecord {
 
     /// Returns the job and the target as a short text, safe to show.
     pub fn subject(&self) -> String {
-        let RecordedJob { namespace, name, .. } = &self.job;
+        let VisitJob { namespace, name, .. } = &self.job;
         shown(&format!("{namespace}/{name} {} (round {})", self.target.name, self.round))
     }
 

@@ -42,7 +42,7 @@ fn record() -> VisitRecord {
             config_digest: None,
             relations: vec![relation()],
         },
-        job: RecordedJob {
+        job: VisitJob {
             namespace: "shop".into(),
             name: "job".into(),
             uid: "j".into(),
@@ -136,7 +136,7 @@ fn a_truncated_record_is_refused_wherever_it_ends() {
     let line = record().line().unwrap();
     for end in 1..line.len() {
         let error = VisitRecord::parse(&line[..end]).unwrap_err();
-        assert!(matches!(error, RecordError::Truncated { .. }), "{end}: {error}");
+        assert!(matches!(error, VisitRecordError::Truncated { .. }), "{end}: {error}");
     }
     for text in ["", "[]", "7", "{}", "nonsense"] {
         let error = refusal(text);

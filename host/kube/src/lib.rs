@@ -43,6 +43,7 @@ pub mod lease {
 
 /// Writes to objects, and their outcomes.
 pub mod send {
+    mod account_rights;
     pub mod apply;
     pub mod event_queue;
     pub(crate) mod events;

@@ -22,14 +22,14 @@ pub struct ListedPlugin {
     pub digest: String,
     /// The reason why the plugin does not serve; empty if it serves.
     pub problem: String,
-    /// What only its ActionPlugin says. `None` if the cluster has no ActionPlugins.
+    /// The parts that only its ActionPlugin has. `None` if the cluster has no ActionPlugins.
     pub object: Option<PluginObject>,
 }
 
 /// The parts of a plugin that only its ActionPlugin has.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PluginObject {
-    /// What the plugin may do, in words.
+    /// The requests of the plugin, in words.
     pub rights: Vec<String>,
     /// The lines that its grant lacks.
     pub missing: Vec<String>,

@@ -32,7 +32,7 @@ const NO_REASONS: [(&str, &str); 7] = [
         "kinds",
         "ActionPlugin AddonTemplate ClusterRole ClusterRoleBinding CollaSet ConfigMap ContainerRecreateRequest DaemonJob DaemonJobs \
          DaemonSet Deployment Event Eviction HostTask Job JobFlow JobFlows JobRecord JobTemplate Namespace Node NodeTemplate \
-         OperationJob OperationJobs OperationRecord OpsFacts OpsFile OpsJob OpsJobs PluginFacts Pod PodDisruptionBudget ReplicaSet Secret \
+         OperationJob OperationJobs OperationRecord OpsFacts OpsFile OpsJob OpsJobs PluginFacts Pod PodDisruptionBudget ReplicaSet Secret SelfSubjectAccessReview \
          ServiceAccount StatefulSet Status ValidatingAdmissionPolicy ValidatingAdmissionPolicyBinding",
     ),
     (

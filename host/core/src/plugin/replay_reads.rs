@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use oarlock_contract::recorded_reads::Unrecorded;
-use oarlock_contract::visit_record::{PluginRead, ReadAnswer, RecordedCalls, RecordedJob, RecordedTarget, VisitRecord};
+use oarlock_contract::visit_record::{PluginRead, ReadAnswer, RecordedCalls, RecordedTarget, VisitJob, VisitRecord};
 use serde_json::Value;
 
 use crate::object::api_object::{Kind, Object, ObjectKey};
@@ -71,7 +71,7 @@ impl ReplayReads {
     }
 
     fn job(&self) -> JobFacts {
-        let RecordedJob { namespace, name, uid, action, now_ms, parameters, target_count, cancelled } =
+        let VisitJob { namespace, name, uid, action, now_ms, parameters, target_count, cancelled } =
             self.record.job.clone();
         JobFacts { namespace, name, uid, action, now_ms, parameters, target_count, cancelled }
     }

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use oarlock_contract::limits::{CAPS, PluginLimits};
 use oarlock_contract::visit_record::{
-    CONTRACT, FORMAT, MAX_READS, PluginRead, ReadAnswer, RecordedAnswer, RecordedCalls, RecordedFields, RecordedJob,
-    RecordedObject, RecordedPlugin, RecordedRead, RecordedTarget, RecordedTask, RecordedVerdict, TaskState, VisitCost,
+    CONTRACT, FORMAT, MAX_READS, PluginRead, ReadAnswer, RecordedAnswer, RecordedCalls, RecordedFields, RecordedObject,
+    RecordedPlugin, RecordedRead, RecordedTarget, RecordedTask, RecordedVerdict, TaskState, VisitCost, VisitJob,
     VisitRecord, is_secret, withhold,
 };
 use serde_json::Value;
@@ -325,9 +325,9 @@ fn recorded_plugin(plugin: &PluginInfo) -> RecordedPlugin {
     }
 }
 
-fn recorded_job(job: &JobFacts) -> RecordedJob {
+fn recorded_job(job: &JobFacts) -> VisitJob {
     let JobFacts { namespace, name, uid, action, now_ms, parameters, target_count, cancelled } = job.clone();
-    RecordedJob { namespace, name, uid, action, now_ms, parameters, target_count, cancelled }
+    VisitJob { namespace, name, uid, action, now_ms, parameters, target_count, cancelled }
 }
 
 fn recorded_tasks(target: &TargetFacts) -> BTreeMap<String, RecordedTask> {

@@ -28,7 +28,7 @@ const EXTRA: &str = "impersonate-extra-";
 /// Returns the user as whom a request is made.
 pub(crate) fn user(state: &State, incoming: &Incoming<'_>, path: Option<&ObjectPath>) -> Result<User, Refusal> {
     let sender = sender(state, incoming.headers)?;
-    let Some(asked) = Asked::of(incoming.headers)? else { return Ok(sender) };
+    let Some(asked) = AskedRights::of(incoming.headers)? else { return Ok(sender) };
     if !sender.is_in(MASTERS) {
         permit(state, &sender, &asked, (incoming, path))?;
     }
@@ -45,14 +45,14 @@ fn sender(state: &State, headers: &HeaderMap) -> Result<User, Refusal> {
 
 /// The user that the headers of a request ask for.
 #[derive(Debug, Default)]
-struct Asked {
+struct AskedRights {
     name: String,
     groups: Vec<String>,
     uid: String,
     extra: BTreeMap<String, Vec<String>>,
 }
 
-impl Asked {
+impl AskedRights {
     fn of(headers: &HeaderMap) -> Result<Option<Self>, Refusal> {
         let texts = |name: &str| {
             let all = headers.get_all(name).into_iter().filter_map(|value| value.to_str().ok());
@@ -112,7 +112,7 @@ impl Asked {
 fn permit(
     state: &State,
     sender: &User,
-    asked: &Asked,
+    asked: &AskedRights,
     (incoming, path): (&Incoming<'_>, Option<&ObjectPath>),
 ) -> Result<(), Refusal> {
     let roles = Roles::of(state);
