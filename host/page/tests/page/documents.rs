@@ -100,6 +100,7 @@ fn hostile_texts_make_no_tag_no_attribute_and_no_address() {
         "g",
         "h1",
         "h2",
+        "h3",
         "head",
         "header",
         "html",
@@ -134,6 +135,7 @@ fn hostile_texts_make_no_tag_no_attribute_and_no_address() {
         "time",
         "title",
         "tr",
+        "ul",
         "use",
     ]
     .into();
