@@ -460,7 +460,9 @@ mod tests {
             if !answers {
                 std::future::pending::<()>().await;
             }
-            Response::builder().status(404).body(Body::empty())
+            let not_found =
+                json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound", "code": 404});
+            Response::builder().status(404).body(Body::from(not_found.to_string().into_bytes()))
         });
         let setup = Setup {
             client: kube::Client::new(service, "default"),
@@ -481,9 +483,12 @@ mod tests {
     async fn an_object_is_not_found_only_once_its_kind_has_been_listed() {
         let (silent, answering) = (shown(false), shown(true));
         silent.take_changes();
-        while !ObjectKind::ALL.into_iter().all(|kind| answering.is_listed(kind)) {
-            tokio::time::sleep(LISTED_AGAIN).await;
-        }
+        let listed = async {
+            while !ObjectKind::ALL.into_iter().all(|kind| answering.is_listed(kind)) {
+                tokio::time::sleep(LISTED_AGAIN).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(3_600), listed).await.unwrap();
         let touched = answering.take_changes();
         for page in pages() {
             let content = silent.content(&page, &Sight::Whole);
