@@ -112,6 +112,7 @@ pub fn manifests_with(access: &GrantedAccess, policies: PodPolicies) -> Result<S
         oarlock_api::JOB_ADMISSION,
         oarlock_api::ACCOUNT_ADMISSION,
         oarlock_api::NAMESPACE_ADMISSION,
+        oarlock_api::JOB_RECORDING_ADMISSION,
         oarlock_api::ACTION_PLUGIN_ADMISSION,
     ];
     let granted = granted(access)?;

@@ -77,6 +77,8 @@ pub const ACCOUNT_JOB_ADMISSION: &str = include_str!("../crds/account-jobs.yaml"
 pub const NAMESPACE_ADMISSION: &str = include_str!("../crds/namespaces.yaml");
 /// The ValidatingAdmissionPolicy for pods in the namespace of tasks, with its binding. Apply it if that namespace exists.
 pub const TASK_ADMISSION: &str = include_str!("../crds/tasks.yaml");
+/// The ValidatingAdmissionPolicy for the annotation that has a job recorded, with its binding.
+pub const JOB_RECORDING_ADMISSION: &str = include_str!("../crds/job-recording.yaml");
 /// The ValidatingAdmissionPolicy for the specs of ActionPlugins, with its binding.
 pub const ACTION_PLUGIN_ADMISSION: &str = include_str!("../crds/plugin-grants.yaml");
 /// The ValidatingAdmissionPolicy for the namespace of the accounts of plugins, with its binding. In it, `OARLOCK_PLUGIN_ACCOUNTS` stands for

@@ -108,6 +108,31 @@ async fn only_who_may_grant_writes_a_spec_and_tasks_on_nodes_need_one_more_right
     Ok(())
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn only_who_may_record_has_a_job_recorded() -> anyhow::Result<()> {
+    let plane = installed(GRANTS).await?;
+    let group = "apps.kusionstack.io";
+    let write = json!({"apiGroups": [group], "resources": ["operationjobs"], "verbs": ["create", "patch", "get"]});
+    let record = json!({"apiGroups": [group], "resources": ["operationjobs"], "verbs": ["record"]});
+    let kind =
+        ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, "v1alpha1", "OperationJob"), "operationjobs");
+    let jobs = |client: Client| Api::<DynamicObject>::namespaced_with(client, "default", &kind);
+    let editor = jobs(user(&plane, "editor", &json!([write])).await?);
+    let recorder = jobs(user(&plane, "recorder", &json!([write, record])).await?);
+    let job = json!({"apiVersion": format!("{group}/v1alpha1"), "kind": "OperationJob", "metadata": {"name": "j"},
+        "spec": {"action": "Replace", "targets": [{"name": "p"}]}});
+    editor.create(&PostParams::default(), &serde_json::from_value(job)?).await?;
+    let annotate = async |api: &Api<DynamicObject>, value: Value| {
+        let body = Patch::Merge(json!({"metadata": {"annotations": {"oarlock.dev/record": value}}}));
+        refusal(api.patch("j", &PatchParams::default(), &body).await)
+    };
+    let refused = annotate(&editor, json!("true")).await?;
+    ensure!(refused.contains("you may not have this job recorded"), "{refused}");
+    ensure!(annotate(&recorder, json!("true")).await?.is_empty(), "who may record does");
+    ensure!(annotate(&editor, json!(null)).await?.is_empty(), "whoever edits the job may end it");
+    Ok(())
+}
+
 /// Returns a word of the status of an ActionPlugin.
 fn told(object: &DynamicObject, pointer: &str) -> String {
     let found = object.data.pointer(&format!("/status{pointer}")).cloned().unwrap_or_default();
