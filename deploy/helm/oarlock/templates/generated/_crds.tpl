@@ -250,6 +250,158 @@ spec:
             x-kubernetes-list-type: atomic
             items: {type: string}
 {{- end }}
+{{- define "oarlock.crd.actionplugins.oarlock.dev" }}
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata:
+  name: actionplugins.oarlock.dev
+  labels: {helm.sh/chart: {{ include "oarlock.chart" $ }}, app.kubernetes.io/instance: {{ $.Release.Name }}, app.kubernetes.io/name: oarlock}
+  # Raise the level with each change of this definition.
+  annotations: {oarlock.dev/crd-level: "1"{{ if $.Values.crds.keep }}, helm.sh/resource-policy: keep{{ end }}}
+spec:
+  group: oarlock.dev
+  scope: Cluster
+  names: {kind: ActionPlugin, listKind: ActionPluginList, plural: actionplugins, singular: actionplugin, shortNames: [ap]}
+  versions:
+  - name: v1alpha1
+    served: true
+    storage: true
+    additionalPrinterColumns:
+    - {name: ACTION, type: string, jsonPath: .status.action, description: "The action that the plugin implements"}
+    - {name: VERSION, type: string, jsonPath: .status.version, description: "The version that serves, or that is nearest to it"}
+    - {name: STATE, type: string, jsonPath: .status.state}
+    - {name: REASON, type: string, jsonPath: .status.reason}
+    - {name: JOBS, type: integer, jsonPath: .status.jobs, description: "Unfinished jobs that are bound to the plugin"}
+    - {name: AGE, type: date, jsonPath: .metadata.creationTimestamp}
+    - {name: GRANTS, type: string, jsonPath: .status.grantsFrom, priority: 1, description: "The source of the grants: file or cluster"}
+    - {name: SWAPPED, type: date, jsonPath: .status.lastSwap.time, priority: 1, description: "The last change of the serving version"}
+    - {name: MESSAGE, type: string, jsonPath: .status.message, priority: 1}
+    subresources: {status: {}}
+    schema:
+      openAPIV3Schema:
+        description: "ActionPlugin shows the state of a plugin. With `--grants-from cluster`, its spec is the grant of the plugin. The host creates one with an empty spec for each plugin file."
+        type: object
+        properties:
+          apiVersion: {type: string}
+          kind: {type: string}
+          metadata: {type: object}
+          spec:
+            description: "The grant of the plugin. Who may write it decides who may use the rights of the host. Source: docs/grants.md."
+            type: object
+            properties:
+              anyVersion: {type: boolean, description: "True if any version of the plugin that requests no more may use the grant."}
+              digest: {type: string, maxLength: 128, description: "The digest, sha256:..., of the only component that may use the grant."}
+              preferred: {type: boolean, description: "True if the plugin serves its action before other plugins of the same action."}
+              namespaces:
+                description: "The namespaces of the jobs that the plugin may work for; a pattern may end in *."
+                type: array
+                maxItems: 1000
+                items: {type: string, maxLength: 64}
+              reads:
+                description: "The objects and fields that the plugin may read."
+                type: array
+                maxItems: 200
+                items:
+                  type: object
+                  required: [apiVersion, kind]
+                  properties:
+                    apiVersion: {type: string, maxLength: 320}
+                    kind: {type: string, maxLength: 64}
+                    fields: {type: array, maxItems: 200, items: {type: string, maxLength: 512}}
+                    optional: {type: boolean}
+                    reason: {type: string, maxLength: 1024}
+              writes:
+                description: "The mutations that the plugin may propose."
+                type: array
+                maxItems: 200
+                items:
+                  type: object
+                  required: [verb, apiVersion, kind]
+                  properties:
+                    verb: {type: string, enum: [metadata, create, patch, evict, delete, schedulable, taint, drain]}
+                    apiVersion: {type: string, maxLength: 320}
+                    kind: {type: string, maxLength: 64}
+                    labels: {type: array, maxItems: 200, items: {type: string, maxLength: 320}}
+                    annotations: {type: array, maxItems: 200, items: {type: string, maxLength: 320}}
+                    finalizers: {type: array, maxItems: 200, items: {type: string, maxLength: 320}}
+                    subresources: {type: array, maxItems: 50, items: {type: string, maxLength: 64}}
+                    reason: {type: string, maxLength: 1024}
+              tasks:
+                description: "The tasks that the plugin may request. Their fields are those of a grants file."
+                type: array
+                maxItems: 50
+                items: {type: object, required: [name], properties: {name: {type: string, maxLength: 64}}, x-kubernetes-preserve-unknown-fields: true}
+              limits:
+                description: "The limits that differ from the defaults of the host."
+                type: object
+                properties:
+                  callMilliseconds: {type: integer, minimum: 0}
+                  memoryMiB: {type: integer, minimum: 0}
+                  outputBytes: {type: integer, minimum: 0}
+                  logBytes: {type: integer, minimum: 0}
+                  hostCalls: {type: integer, minimum: 0}
+                  targetsInFlight: {type: integer, minimum: 0}
+                  maxDeadlineSeconds: {type: integer, minimum: 1}
+              identity:
+                description: "The account that makes the changes of the plugin, in the namespace of the accounts of plugins."
+                type: object
+                required: [serviceAccount]
+                properties:
+                  serviceAccount: {type: string, minLength: 1, maxLength: 63}
+              minGracePeriodSeconds: {type: integer, minimum: 0, description: "The shortest grace period that the plugin may give a pod, in seconds."}
+              config: {type: object, x-kubernetes-preserve-unknown-fields: true, description: "The configuration for the plugin."}
+          status:
+            description: "The state of the plugin in the leading host. The host writes it at each change of a state, and otherwise at most once in five minutes."
+            type: object
+            properties:
+              observedGeneration: {type: integer, format: int64}
+              state: {type: string, description: "Serving, AwaitingGrant, Discovered, Rejected, Quarantined, Draining or Absent."}
+              reason: {type: string, description: "The reason of the state. `oarlock explain REASON` explains it."}
+              message: {type: string}
+              action: {type: string}
+              version: {type: string}
+              digest: {type: string}
+              grantsFrom: {type: string, description: "file or cluster."}
+              jobs: {type: integer, format: int64, description: "Unfinished jobs that are bound to the plugin."}
+              rights: {type: array, items: {type: string}, description: "The requests of the plugin, in words."}
+              missing: {type: array, items: {type: string}, description: "The lines that the grant lacks."}
+              versions:
+                type: array
+                items:
+                  type: object
+                  properties:
+                    version: {type: string}
+                    digest: {type: string}
+                    file: {type: string}
+                    state: {type: string}
+                    reason: {type: string}
+                    message: {type: string}
+                    jobs: {type: integer, format: int64}
+                    peakUse: {type: object, additionalProperties: {type: integer}, description: "The peak use of each limit, in percent, rounded up to tens."}
+              lastSwap:
+                type: object
+                properties:
+                  time: {type: string, format: date-time}
+                  from: {type: string}
+                  fromDigest: {type: string}
+                  to: {type: string}
+                  reason: {type: string}
+              reportedAt: {type: string, format: date-time}
+              conditions:
+                type: array
+                x-kubernetes-list-type: map
+                x-kubernetes-list-map-keys: [type]
+                items:
+                  type: object
+                  required: [type, status]
+                  properties:
+                    type: {type: string}
+                    status: {type: string}
+                    observedGeneration: {type: integer, format: int64}
+                    lastTransitionTime: {type: string, format: date-time}
+                    reason: {type: string}
+                    message: {type: string}
+{{- end }}
 {{- define "oarlock.crd.jobflows.api.practice.com" }}
 # Fields of the original operator have types only, without `required`, enum or bound, so that the API server accepts every object that
 # the original operator accepts. No field is nullable, so that the API server drops a null. This schema bounds the fields marked
@@ -1045,6 +1197,9 @@ spec:
 {{- end }}
 {{- if true }}
 - {name: operationrecords.oarlock.dev, level: 1}
+{{- end }}
+{{- if true }}
+- {name: actionplugins.oarlock.dev, level: 1}
 {{- end }}
 {{- if .Values.flows.enabled }}
 - {name: jobflows.api.practice.com, level: 1}
