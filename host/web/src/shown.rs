@@ -454,15 +454,19 @@ mod tests {
 
     use super::*;
 
-    /// Returns the objects of a cluster without any kinds, whose API server may never answer.
+    /// Returns the objects of a cluster that serves no kind but OperationJob, of which it has none. Its API server may never answer.
     fn shown(answers: bool) -> Shown {
-        let service = tower::service_fn(move |_: Request<Body>| async move {
-            if !answers {
+        let service = tower::service_fn(move |request: Request<Body>| async move {
+            let is_watch = request.uri().query().is_some_and(|query| query.contains("watch=true"));
+            if !answers || is_watch {
                 std::future::pending::<()>().await;
             }
+            let list = json!({"kind": "OperationJobList", "apiVersion": JOBS.api_version, "metadata": {"resourceVersion": "1"}, "items": []});
             let not_found =
                 json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound", "code": 404});
-            Response::builder().status(404).body(Body::from(not_found.to_string().into_bytes()))
+            let is_list = request.uri().path().ends_with("/operationjobs");
+            let (code, body) = if is_list { (200, list) } else { (404, not_found) };
+            Response::builder().status(code).body(Body::from(body.to_string().into_bytes()))
         });
         let setup = Setup {
             client: kube::Client::new(service, "default"),
