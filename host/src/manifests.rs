@@ -223,7 +223,12 @@ mod tests {
                 "Namespace",
                 "CustomResourceDefinition",
                 "CustomResourceDefinition",
-                // The policies of jobs, of the host's writes of jobs, and of the namespaces' label for nodes.
+                "CustomResourceDefinition",
+                // The policies of jobs, of the host's writes of jobs, of the namespaces' label for nodes, of records, and of grants.
+                "ValidatingAdmissionPolicy",
+                "ValidatingAdmissionPolicyBinding",
+                "ValidatingAdmissionPolicy",
+                "ValidatingAdmissionPolicyBinding",
                 "ValidatingAdmissionPolicy",
                 "ValidatingAdmissionPolicyBinding",
                 "ValidatingAdmissionPolicy",
@@ -365,10 +370,9 @@ mod tests {
             };
             let policy = of("pod-metadata.oarlock.dev", "ValidatingAdmissionPolicy");
             let condition = policy["spec"]["matchConditions"][0]["expression"].as_str().unwrap();
-            assert!(
-                condition
-                    .starts_with("request.userInfo.username == 'system:serviceaccount:oarlock-system:oarlock' && (")
-            );
+            let own = "(request.userInfo.username == 'system:serviceaccount:oarlock-system:oarlock' || \
+                       'system:serviceaccounts:oarlock-plugins' in request.userInfo.groups) && (";
+            assert!(condition.starts_with(own), "{condition}");
             let binding = of("pod-metadata.oarlock.dev", "ValidatingAdmissionPolicyBinding");
             binding["spec"]["matchResources"]["namespaceSelector"]["matchExpressions"][0].clone()
         };

@@ -23,7 +23,7 @@ pub const EMPTY_CONFIG: &[u8] = b"{}";
 /// The most bytes of the manifest of a plugin or of a signature.
 pub const MOST_MANIFEST: usize = 64 * 1024;
 /// The fix for another layout.
-const PUSH_IT: &str = "push the plugin by `oarlock plugin push` or `wkg oci push`";
+const PUSH_IT: &str = "push the plugin by `wkg oci push`";
 
 /// The manifest of a plugin in a registry.
 #[derive(Clone, Debug, PartialEq, Eq)]

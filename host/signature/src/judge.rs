@@ -165,7 +165,7 @@ impl SignatureEvidence {
     pub fn judge_manifest(&self, policy: &TrustPolicy, manifest: &Sha256) -> Result<Signers, Untrusted> {
         let named = Named {
             what: format!("manifest {manifest}"),
-            sign: "cosign sign --key KEY --signing-config none.json IMAGE@DIGEST, or oarlock plugin sign",
+            sign: "cosign sign --key KEY --signing-config none.json IMAGE@DIGEST",
         };
         self.tally(policy, &SignedPlugin { manifest: Some(manifest), file: None }).finish(policy, &named)
     }
@@ -189,7 +189,7 @@ impl SignatureEvidence {
         tally.remarks.extend(mismatch);
         let named = Named {
             what: format!("file {digest}"),
-            sign: "cosign sign-blob --key KEY --bundle NAME.wasm.sigstore.json NAME.wasm, or oarlock plugin sign",
+            sign: "cosign sign-blob --key KEY --bundle NAME.wasm.sigstore.json NAME.wasm",
         };
         tally.finish(policy, &named)
     }

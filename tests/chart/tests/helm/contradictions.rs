@@ -3,7 +3,7 @@
 use crate::program::{chart, helm, rendered, text};
 
 /// Values, and a part of the message.
-const REFUSED: [(&[&str], &str); 30] = [
+const REFUSED: [(&[&str], &str); 29] = [
     (&["image.repository="], "set it to the registry"),
     (&["plugins.from.configMap=a", "plugins.from.claim=b"], "leave one of them"),
     (&["plugins.from.configMap=a"], "set it to the digest that `oarlock plugin inspect FILE` prints"),
@@ -27,7 +27,6 @@ const REFUSED: [(&[&str], &str); 30] = [
     (&["server.web.logs=true"], "set server.web.enabled=true"),
     (&["serviceAccount.create=false"], "set serviceAccount.name"),
     (&["priorityClass.create=false"], "set priorityClass.name"),
-    (&["plugins.exportimage.enabled=true", "plugins.exportimage.namespaces={a}"], "set export.registry"),
     (&["image.repository=registry.example/oarlock:0.1"], "set image.tag"),
     (&["extraArgs={--grants-from=cluster}"], "leave out --grants"),
     // The schema refuses these.
