@@ -1,5 +1,7 @@
 //! Plays the scenarios that the kits of all languages share, so that each kit refuses the same deeds with the same words.
 
+#![cfg(test)]
+
 use std::cell::RefCell;
 
 use oarlock_sdk::kit::{Visit, object, pod};

@@ -1,8 +1,10 @@
 //! The roles of `oarlock manifests --grants` on a real API server. The host that runs with them lacks no right and has no other right. The roles of
 //! people who may view or edit a namespace are tested too.
 
+#[cfg(test)]
 #[path = "roles/action_plugins.rs"]
 mod action_plugins;
+#[cfg(test)]
 #[path = "roles/identities.rs"]
 mod identities;
 #[path = "roles/ops.rs"]
