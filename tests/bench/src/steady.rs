@@ -148,6 +148,7 @@ mod tests {
     fn request(user: Account, what: (&str, &str, u64), received: u32, answered: u32) -> Request {
         let time = |ms: u32| format!("2026-01-01T00:00:00.{ms:03}000Z");
         Request {
+            as_user: String::new(),
             user: user.user().into(),
             verb: what.0.into(),
             resource: what.1.into(),
