@@ -44,6 +44,7 @@ pub(crate) async fn call_plugin(
     };
     let mut session = round.serving().and_then(|plugin| ports.plugins.wave(&plugin.digest));
     let recorder = round.serving().and_then(|plugin| ports.recorder.round(plugin, asks_for_records(round)));
+    let owner = round.owner().unwrap_or_else(|| QuotaKey::Namespace(round.job.key.namespace.clone()));
     let began = Instant::now();
     while open.updates().is_empty() || began.elapsed() < ROUND_TIME {
         let Some(mut next) = open.next_visit(stored, targets, session.is_some()) else { break };
@@ -56,7 +57,7 @@ pub(crate) async fn call_plugin(
         let answer = session.call(visit).await;
         calls += 1;
         let (index, took, failure) = (next.index, began.elapsed(), failure(&answer));
-        note_traps(ports, round, &failure);
+        note_traps(ports, round, &owner, &failure);
         let noted = begun.map(|begun| (begun, answer.clone()));
         let Some(update) = open.judge(next, Some(answer), stored, targets) else { continue };
         let trouble = match failure {
@@ -77,13 +78,12 @@ pub(crate) async fn call_plugin(
 }
 
 /// Counts a visit in the budget of traps of its plugin's version.
-fn note_traps(ports: &Ports, round: &Round<'_>, failure: &Option<Trouble>) {
+fn note_traps(ports: &Ports, round: &Round<'_>, owner: &QuotaKey, failure: &Option<Trouble>) {
     let Some(plugin) = round.serving() else { return };
     let is_trap = |failure: &Trouble| matches!(failure.outcome, VisitOutcome::Trapped | VisitOutcome::LimitExceeded);
     let job = &round.job.key;
-    let owner = round.owner().unwrap_or_else(|| QuotaKey::Namespace(job.namespace.clone()));
     let trapped = failure.as_ref().is_some_and(is_trap);
-    ports.plugins.note_visit(&plugin.digest, NotedVisit { job, owner: &owner, trapped, now: ports.clock() });
+    ports.plugins.note_visit(&plugin.digest, NotedVisit { job, owner, trapped, now: ports.clock() });
 }
 
 /// A visit that did not succeed.
