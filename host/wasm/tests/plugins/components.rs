@@ -68,6 +68,18 @@ pub(crate) async fn serving_file(name: &str, bytes: Vec<u8>, options: Options) -
     (plugins, info)
 }
 
+/// Returns the plugin Replace with this version.
+pub(crate) fn version(version: &str) -> Vec<u8> {
+    with_manifest(&component("replace"), |manifest| manifest["version"] = json!(version))
+}
+
+/// Starts a host that grants Replace everything, and serves nothing yet.
+pub(crate) async fn granted() -> Plugins {
+    let plugins = Plugins::start(options()).await.unwrap();
+    plugins.set_grants(vec![all_of(&component("replace"), None)]).await;
+    plugins
+}
+
 /// Returns the plugin for a job, or the reason why there is none.
 pub(crate) fn found(plugins: &Plugins, action: &str, bound: Option<&str>) -> Result<Arc<PluginInfo>, String> {
     match plugins.find(action, bound) {

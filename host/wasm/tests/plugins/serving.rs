@@ -4,17 +4,7 @@ use oarlock_core::plugin::grant::Grant;
 use oarlock_wasm::{Options, PluginState, Plugins, digest};
 use serde_json::json;
 
-use crate::components::{all_of, component, found, options, with_manifest};
-
-fn version(version: &str) -> Vec<u8> {
-    with_manifest(&component("replace"), |manifest| manifest["version"] = json!(version))
-}
-
-async fn granted() -> Plugins {
-    let plugins = Plugins::start(options()).await.unwrap();
-    plugins.set_grants(vec![all_of(&component("replace"), None)]).await;
-    plugins
-}
+use crate::components::{all_of, component, found, granted, options, version, with_manifest};
 
 #[tokio::test]
 async fn without_a_grant_nothing_serves_and_the_missing_lines_are_named() {

@@ -6,17 +6,7 @@ use oarlock_core::plugin::trap_budget::NotedVisit;
 use oarlock_wasm::{PluginState, PluginStatus, Plugins, digest};
 use serde_json::json;
 
-use crate::components::{all_of, component, found, options, with_manifest};
-
-fn version(version: &str) -> Vec<u8> {
-    with_manifest(&component("replace"), |manifest| manifest["version"] = json!(version))
-}
-
-async fn granted() -> Plugins {
-    let plugins = Plugins::start(options()).await.unwrap();
-    plugins.set_grants(vec![all_of(&component("replace"), None)]).await;
-    plugins
-}
+use crate::components::{all_of, component, found, granted, version, with_manifest};
 
 /// Returns a version whose calls with a job always exceed a limit, and whose `setup` does not.
 fn broken(version: &str) -> Vec<u8> {
