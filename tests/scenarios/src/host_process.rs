@@ -79,26 +79,13 @@ impl HostProcess {
         self.begin_with(&host_binary()?)
     }
 
-    /// Starts the process, which takes its grants from the ActionPlugins of the cluster.
-    ///
-    /// # Errors
-    /// If the binary cannot be started.
-    pub fn begin_from_cluster(&self) -> anyhow::Result<()> {
-        self.begin_flags(&host_binary()?, &["--grants-from", "cluster"])
-    }
-
     /// Starts the process with this binary.
     ///
     /// # Errors
     /// If the binary cannot be started.
     pub fn begin_with(&self, binary: &Path) -> anyhow::Result<()> {
-        self.begin_flags(binary, &[])
-    }
-
-    fn begin_flags(&self, binary: &Path, flags: &[&str]) -> anyhow::Result<()> {
         let mut command = Command::new(binary);
         command.args(["host", "--identity", &self.identity, "--listen", "127.0.0.1:0", "--task-image", "oarlock"]);
-        command.args(flags);
         command.arg("--plugins").arg(self.folder.join("plugins")).arg("--kubeconfig").arg(&self.kubeconfig);
         command.args(&self.arguments);
         // A cache in the folder keeps compiled plugins for the next start and leaves the user's own cache alone.

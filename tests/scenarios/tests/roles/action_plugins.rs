@@ -161,7 +161,8 @@ async fn a_host_with_grants_from_the_cluster_serves_what_an_object_grants_and_no
     let cluster = TestCluster::real(plane.clone(), "team").await?;
     let plugins = plugins(&plane.client(Account::Admin).await?);
     let host = HostProcess::prepare(&plane, plane.kubeconfig(Account::Host)?, "host-0")?;
-    host.begin_from_cluster()?;
+    let host = host.with("--grants-from=cluster".to_owned());
+    host.begin()?;
     // The host announces the file. Nothing is granted.
     let waits = |object: &DynamicObject| told(object, "/state") == "AwaitingGrant";
     let object = until(&plugins, "the file is announced", waits).await.context(host.tail())?;
